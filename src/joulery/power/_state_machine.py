@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
-from functools import partial
 from statistics import stdev
 from typing import TYPE_CHECKING, Protocol
 
@@ -30,8 +29,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Mapping, Sequence
 
     from numpy.typing import NDArray
-
-    Array = NDArray[np.float64]
 
     from joulery.objectives import Objective
     from joulery.power._model import Curves, ProbePlan
@@ -277,9 +274,8 @@ class TuningMachine(ProfilingMachine):
     ) -> ProbePlan:
         """The next probe; notes the best choice so far."""
         posterior = model.posterior(measured)
-        forecast = partial(self._forecast, self._profiler.noise())
-        tolerance = self._config.tolerance
-        plan = plan_probe(self._scorer, posterior, forecast, horizon_seconds, tolerance)
+        ahead, tolerance = self._forecast(posterior), self._config.tolerance
+        plan = plan_probe(self._scorer, posterior, ahead, horizon_seconds, tolerance)
         position, end = plan.score.position, self._profiler.reading
         self.choice = TuningChoice(
             position,
@@ -293,10 +289,11 @@ class TuningMachine(ProfilingMachine):
         )
         return plan
 
-    def _forecast(self, noise: float, pace_seconds: Array, spread: Array) -> SliceForecast:
+    def _forecast(self, posterior: Curves) -> SliceForecast:
         """Forecast of a slice at every position."""
-        profiler = self._profiler
-        steps = profiler.slice_steps(pace_seconds, noise, spread)
+        profiler, rows = self._profiler, posterior.log_seconds
+        noise, pace_seconds = profiler.noise(), np.exp(rows).mean(axis=0)
+        steps = profiler.slice_steps(pace_seconds, noise, rows.std(axis=0))
         span = steps * pace_seconds
         moved = np.arange(len(span)) != profiler.position
         return SliceForecast(
