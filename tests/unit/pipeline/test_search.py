@@ -8,13 +8,12 @@ import pytest
 from joulery.errors import InfeasibleError, InvalidValueError
 from joulery.pipeline import (
     PipelineConfig,
-    compare_schedules,
     make_schedule,
     plan_pipeline,
     profiles_from_rows,
     search_schedules,
 )
-from joulery.pipeline._search import activations_in_flight
+from joulery.pipeline._search import activations_in_flight, compare_schedules
 from support.pipelines import random_rows
 
 _CONFIG = PipelineConfig(blocking_watts=80.0)

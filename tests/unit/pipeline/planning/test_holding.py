@@ -16,12 +16,11 @@ from joulery.pipeline import (
     PipelinePlan,
     PipelineProblem,
     build_problem,
-    hold_clocks,
     make_schedule,
     plan_pipeline,
     profiles_from_rows,
 )
-from joulery.pipeline.planning._holding import rank_orders, run_seconds
+from joulery.pipeline.planning._holding import hold_clocks, rank_orders, run_seconds
 from support.pipelines import random_problem, random_rows, replay
 
 problems = st.builds(

@@ -12,12 +12,12 @@ from joulery.pipeline import (
     PipelineConfig,
     PipelinePlan,
     PipelineProblem,
-    PlanSweep,
     build_problem,
     make_schedule,
     profiles_from_rows,
 )
 from joulery.pipeline.planning._network import network
+from joulery.pipeline.planning._planner import PlanSweep
 from joulery.pipeline.planning.native.library import THOROUGH
 from support.pipelines import random_problem, random_rows
 
