@@ -145,8 +145,8 @@ class TestWattMeter(OnVirtualClock):
     @pytest.fixture
     def device(self, clock):
         """The device under test."""
-        meter = EmulatedWattMeter(state="START", watt_hours=2.5, short_replies=True)
-        return scpi.open_meter("USB0::1::INSTR", clock, lambda resource: _Direct(meter))
+        meter = scpi.open_meter("USB0::1::INSTR", lambda resource: _Direct(EmulatedWattMeter()))
+        return IntegratedPower(meter, clock)
 
 
 class TestSimulatedGpu(OnVirtualClock):
