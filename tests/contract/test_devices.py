@@ -108,7 +108,7 @@ class TestIntegratedGpu(OnVirtualClock):
         """The device under test."""
         binding = EmulatedAmdSmi([EmulatedAmdGpu()], codes={"amdsmi_get_energy_count": 2})
         (found,) = amd.survey(clock, binding).devices
-        return IntegratedPower(found, clock, period_seconds=0.1)
+        return IntegratedPower(found, clock)
 
 
 class TestCpuEstimate(OnVirtualClock):

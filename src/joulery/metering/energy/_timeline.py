@@ -46,6 +46,9 @@ if TYPE_CHECKING:
 # No change for this long, and for this many periods, while the board draws power, is a freeze.
 _FREEZE_SECONDS = 1.0
 _FREEZE_PERIODS = 8
+# Power samples further apart than this leave a gap, whose energy has this relative error.
+_GAP_SECONDS = 5.0
+_GAP_ERROR = 0.5
 # The first reading may be this old: no board refreshes less often.
 _FIRST_HALF_WIDTH_SECONDS = 0.05
 _TYPICAL_PERIOD_SECONDS = 0.1
@@ -269,7 +272,11 @@ class EnergyTimeline:
             self._early = []
         if refresh is not None:
             slack = 2 * (self.timer.period_seconds or _TYPICAL_PERIOD_SECONDS)
+            still_seconds = counter.still_seconds(reading)
             advance = counter.advance(reading, self._typical_watts(), slack)
+            if isinstance(self.device, IntegratedPower) and still_seconds > _GAP_SECONDS:
+                variance = (_GAP_ERROR * advance.joules) ** 2
+                advance = Advance(advance.joules, variance, Flag.GAP)
             self._sensor_watts = reading.watts
             return self._add(refresh, advance)
         if self._closed is None and self.timer.stamps_trusted and self.span is not None:
