@@ -115,14 +115,12 @@ class Telemetry:
         utilisation: Fraction of time busy, 0 to 1.
         temperature_celsius: Core temperature.
         clock_hertz: Current core clock.
-        memory_used_bytes: Memory in use.
         process_ids: Processes that use the device, as far as this user may see them.
     """
 
     utilisation: float | None = None
     temperature_celsius: float | None = None
     clock_hertz: float | None = None
-    memory_used_bytes: int | None = None
     process_ids: tuple[int, ...] | None = None
 
 

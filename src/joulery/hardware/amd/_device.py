@@ -14,7 +14,6 @@ the library. They differ in names and units, which :class:`AmdGpu` evens out:
 from __future__ import annotations
 
 import math
-import threading
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -72,18 +71,25 @@ class AmdGpu:
         self._binding = binding
         self._handle = handle
         self._clock = clock
-        self._stamps = RefreshStamps()
+        self._offset_seconds = math.inf
 
     def read_energy(self) -> EnergyReading:
-        """Accumulator value, with its time stamp converted to the device's clock."""
+        """Accumulator value, with its time stamp converted to the device's clock.
+
+        The stamp counts from another origin than the clock does. The smallest difference ever seen
+        belongs to the freshest reading, so adding it converts every stamp, at worst late by that
+        reading's age.
+        """
         found = self.query("amdsmi_get_energy_count")
         now = self._clock.now()
         count, resolution = number(found, *_ENERGY_KEYS), number(found, "counter_resolution")
         if count is None or not resolution:
             raise self._unknown("energy")
-        stamp = number(found, "timestamp")
-        refreshed = None if not stamp else self._stamps.refreshed_at(count, stamp * 1e-9, now)
-        return EnergyReading(joules_from_microjoules(count * resolution), now, refreshed)
+        joules, stamp = joules_from_microjoules(count * resolution), number(found, "timestamp")
+        if not stamp:
+            return EnergyReading(joules, now)
+        self._offset_seconds = min(self._offset_seconds, now - stamp * 1e-9)
+        return EnergyReading(joules, now, stamp * 1e-9 + self._offset_seconds)
 
     def read_power(self) -> float:
         """Power of the socket: the current value, or the board's average before MI300."""
@@ -144,7 +150,6 @@ class AmdGpu:
             utilisation=None if percent is None else min(1.0, percent / 100),
             temperature_celsius=self._temperature(),
             clock_hertz=None if megahertz is None else hertz_from_megahertz(megahertz),
-            memory_used_bytes=attempt(self._memory_used),
             process_ids=attempt(self._process_ids),
         )
 
@@ -160,12 +165,6 @@ class AmdGpu:
         degrees = number({"": self.query("amdsmi_get_temp_metric", kind, current)}, "")
         # Early releases pass on the driver's millidegrees.
         return degrees / 1000 if degrees is not None and degrees > 1000 else degrees
-
-    def _memory_used(self) -> int | None:
-        kind = self._constant("AmdSmiMemoryType", "VRAM")
-        # Bytes can be any number, so all ones do not mean that the value is absent.
-        used = self.query("amdsmi_get_gpu_memory_usage", kind)
-        return used if isinstance(used, int) and used >= 0 else None
 
     def _process_ids(self) -> tuple[int, ...] | None:
         found = self.query("amdsmi_get_gpu_process_list")
@@ -198,31 +197,6 @@ class AmdGpu:
         return UnsupportedError(
             f"{self.info.name} states no {what}", remedy="update ROCm and the amdgpu driver"
         )
-
-
-class RefreshStamps:
-    """Converts the accumulator's time stamps to the device's clock, as long as they are usable.
-
-    The stamp counts from another origin than the clock does. The smallest difference ever seen
-    belongs to the freshest reading, so adding it converts every stamp, at worst late by that
-    reading's age. Some drivers stamp the call and not the refresh: their stamp moves on while
-    the count stands still, and from then on the time of the refresh is unknown.
-    """
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._offset_seconds = math.inf
-        self._last: tuple[float, float] | None = None
-        self._dates_refresh = True
-
-    def refreshed_at(self, count: float, stamp_seconds: float, now_seconds: float) -> float | None:
-        """Time of the count's refresh on the device's clock; None where it is unknown."""
-        with self._lock:
-            last, self._last = self._last, (count, stamp_seconds)
-            if last is not None and count == last[0] and stamp_seconds != last[1]:
-                self._dates_refresh = False
-            self._offset_seconds = min(self._offset_seconds, now_seconds - stamp_seconds)
-            return stamp_seconds + self._offset_seconds if self._dates_refresh else None
 
 
 def survey(clock: Clock = REAL_CLOCK, binding: Any = None, kfd: Path = KFD) -> Survey:

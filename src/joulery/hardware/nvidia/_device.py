@@ -185,7 +185,6 @@ class NvidiaGpu:
             clock_hertz=optional(
                 lambda: hertz_from_megahertz(self._call("nvmlDeviceGetClockInfo", _CLOCK_GRAPHICS))
             ),
-            memory_used_bytes=optional(lambda: _memory_used(self._nvml, self._handle)),
             process_ids=optional(lambda: _process_ids(self._nvml, self._handle)),
         )
 
@@ -222,11 +221,10 @@ class MigInstance:
         self._board = board
 
     def telemetry(self) -> Telemetry:
-        """Memory and processes of the instance, temperature and clock of the board."""
+        """Processes of the instance, temperature and clock of the board."""
         return replace(
             self._board.telemetry(),
             utilisation=None,  # NVML does not report it per instance
-            memory_used_bytes=optional(lambda: _memory_used(self._nvml, self._handle)),
             process_ids=optional(lambda: _process_ids(self._nvml, self._handle)),
         )
 
@@ -314,11 +312,6 @@ def _instance(nvml: Nvml, handle: Any, index: int, total: int, board: NvidiaGpu)
         share=min(1.0, attributes.computeInstanceSliceCount / total),
     )
     return MigInstance(nvml, part, info, board)
-
-
-def _memory_used(nvml: Nvml, handle: Any) -> int:
-    """Bytes in use on a board or instance."""
-    return int(nvml.call("nvmlDeviceGetMemoryInfo", handle).used)
 
 
 def _process_ids(nvml: Nvml, handle: Any) -> tuple[int, ...]:
