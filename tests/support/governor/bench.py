@@ -115,7 +115,7 @@ class MemoryJournal(LeaseJournal):
 class PromptWorker(DeviceWorker):
     """Makes each call at once, on the thread that asks."""
 
-    stuck = busy = False
+    hangs = is_busy = False
 
     def __init__(self) -> None:
         pass
