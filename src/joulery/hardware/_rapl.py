@@ -54,14 +54,7 @@ _IMPLAUSIBLE_WATTS = 5000.0
 
 
 class RaplDevice:
-    """Energy counter of one powercap zone, unwrapped.
-
-    Args:
-        info: Identity of the device.
-        energy_file: Path of the zone's ``energy_uj``.
-        range_joules: Value at which the counter wraps, if the tree states it.
-        clock: Clock of the readings' times.
-    """
+    """Energy counter of one powercap zone, unwrapped where the tree states its range."""
 
     capabilities = frozenset({Capability.ENERGY})
 
