@@ -141,6 +141,8 @@ class EnergyTimeline:
     Attributes:
         span: Present span; None until the device answered.
         bounds: Lowest and highest power that the device may draw, in watts; None when unknown.
+        reads_every_refresh: Whether a refresh that is not read is lost, as without a counter.
+        reports_idle: Whether the device reports its utilisation.
     """
 
     def __init__(
@@ -155,6 +157,7 @@ class EnergyTimeline:
         self._power: PowerIntegral | None = None
         if isinstance(device, IntegratedPower) and device.info.kind is DeviceKind.GPU:
             self._power = PowerIntegral(self.sensor or _FULL_TIME)
+        self.reads_every_refresh = self._power is not None
         expected = self._power.period_seconds if self._power is not None else None
         self.timer = RefreshTimer(
             repeats=self._power is not None, expected_seconds=expected if self.sensor else None
@@ -180,14 +183,10 @@ class EnergyTimeline:
         self._meter = device if isinstance(device, EnergyMeter) else None
         claimed = Capability.TELEMETRY in device.capabilities
         self._telemetry = device if claimed and isinstance(device, TelemetrySource) else None
+        self.reports_idle = self._telemetry is not None
         self.idle = False
         self._idle_checked_at = now - _IDLE_CHECK_SECONDS
         self._idle_checked_watts = 0.0
-
-    @property
-    def reports_idle(self) -> bool:
-        """Whether the device reports its utilisation."""
-        return self._telemetry is not None
 
     def read(self, not_before: float) -> Knot | None:
         """Read the counter, again not before a moment; the knot found, if any. Never raises."""
@@ -199,8 +198,8 @@ class EnergyTimeline:
                 return self._read_power(self._power)
             reading = self._meter.read_energy()
             if self._counter is None:
-                self._counter = CounterRepair(reading.range_joules, self.device.info.max_watts)
-                return self._begin(reading, self._counter)
+                self._counter = CounterRepair(reading, self.device.info.max_watts)
+                return self._begin(reading)
         except DeviceLostError:
             return self._lose(not_before)
         except JouleryError:
@@ -209,11 +208,6 @@ class EnergyTimeline:
         knot = self._follow(reading, self._counter)
         self.due_seconds = self.timer.next_due(not_before)
         return knot
-
-    @property
-    def reads_every_refresh(self) -> bool:
-        """Whether a refresh that is not read is lost: a power sensor without a counter."""
-        return self._power is not None
 
     def _read_power(self, power: PowerIntegral) -> Knot | None:
         assert isinstance(self.device, IntegratedPower)  # noqa: S101 - what made it a power sensor
@@ -247,8 +241,7 @@ class EnergyTimeline:
         self._add(Refresh(now), Advance(missed, missed**2 / 3))
         return self._add(Refresh(now + _AFTER_LOSS_SECONDS), Advance(0.0))
 
-    def _begin(self, reading: EnergyReading, counter: CounterRepair) -> Knot:
-        counter.start(reading)
+    def _begin(self, reading: EnergyReading) -> Knot:
         self.timer.observe(reading.read_at_seconds, reading.refreshed_at_seconds, changed=False)
         self.due_seconds = self.timer.next_due(self.due_seconds)
         self.latest_watts = self._sensor_watts = reading.watts
@@ -273,7 +266,8 @@ class EnergyTimeline:
         if refresh is not None:
             slack = 2 * (self.timer.period_seconds or _TYPICAL_PERIOD_SECONDS)
             still_seconds = counter.still_seconds(reading)
-            advance = counter.advance(reading, self._typical_watts(), slack)
+            typical_watts = self._sensor_watts or self.latest_watts or 0.0
+            advance = counter.advance(reading, typical_watts, slack)
             if isinstance(self.device, IntegratedPower) and still_seconds > _GAP_SECONDS:
                 variance = (_GAP_ERROR * advance.joules) ** 2
                 advance = Advance(advance.joules, variance, Flag.GAP)
@@ -336,7 +330,8 @@ class EnergyTimeline:
         begin, end = first.start, last.end or last.start
         used = end.joules - begin.joules
         idle = self.idle if used <= 0 else end.idle_joules - begin.idle_joules >= _ALL * used
-        if not (idle or self._counts_all):
+        counts_all = self._disagreements >= _DISAGREEMENTS
+        if not (idle or counts_all):
             period = self.timer.period_seconds or sensor.period_seconds
             missed = missed_fraction(sensor, period, counts=self._power is None)
             variance += hidden_variance(missed, energy.joules / seconds, seconds, low, high)
@@ -402,10 +397,6 @@ class EnergyTimeline:
             outside = not min(self._means) - margin <= sensed <= max(self._means) + margin
             self._disagreements += outside
 
-    @property
-    def _counts_all(self) -> bool:
-        return self._disagreements >= _DISAGREEMENTS
-
     def _recent_watts(self, span: Span, mean: float) -> float | None:
         """Reading of the sensor at the end of a span, if it is more recent than the span's mean.
 
@@ -455,10 +446,6 @@ class EnergyTimeline:
 
     def _add_flag(self, flag: Flag) -> None:
         self.flags = {**self.flags, flag: self.flags.get(flag, 0) + 1}
-
-    def _typical_watts(self) -> float:
-        """Best guess of the power just now without the counter."""
-        return self._sensor_watts or self.latest_watts or 0.0
 
     def _power_if_frozen(self, reading: EnergyReading, counter: CounterRepair) -> float | None:
         """Power of a device whose counter should have moved by now; None when it is not frozen."""
