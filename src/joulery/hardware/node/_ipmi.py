@@ -102,7 +102,7 @@ def run_command(arguments: Sequence[str]) -> str:
     except (OSError, subprocess.TimeoutExpired) as failure:
         raise DeviceError(
             f"{arguments[0]} does not answer: {failure}",
-            remedy="check that this user may run it and that the management controller is reachable",
+            remedy="check that this user may run it and that the controller is reachable",
         ) from None
     if done.returncode == 0:
         return done.stdout
