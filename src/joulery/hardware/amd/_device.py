@@ -23,7 +23,6 @@ from joulery.clock import REAL_CLOCK
 from joulery.errors import DeviceError, JouleryError, UnsupportedError
 from joulery.frontier import Origin, Provenance
 from joulery.hardware._device import (
-    Capability,
     DeviceInfo,
     DeviceKind,
     EnergyReading,
@@ -58,20 +57,30 @@ _CLOCK_KEYS = ("clk", "cur_clk")
 
 
 class AmdGpu:
-    """One AMD GPU, by its handle in ``amdsmi`` or an object with the functions of that."""
+    """One AMD GPU, by its handle in ``amdsmi`` or an object with the functions of that.
 
-    capabilities: frozenset[Capability] = frozenset()
+    What works on it is found out by trying it.
+    """
 
-    def __init__(
-        self, binding: Any, handle: Any, info: DeviceInfo, clock: Clock = REAL_CLOCK
-    ) -> None:
-        self.info = info
+    def __init__(self, binding: Any, handle: Any, index: int, clock: Clock = REAL_CLOCK) -> None:
+        self.info = DeviceInfo(f"amd:{index}", f"AMD GPU {index}", DeviceKind.GPU, "amd", index)
         # AMD states no accuracy.
         self.provenance = Provenance(Origin.MEASURED, "AMD SMI energy accumulator")
         self._binding = binding
         self._handle = handle
         self._clock = clock
         self._offset_seconds = math.inf
+        self.capabilities = working_capabilities(self)
+        limits = attempt(self.power_limits)
+        uuid = attempt(lambda: self.query("amdsmi_get_gpu_device_uuid"))
+        asic = attempt(lambda: self.query("amdsmi_get_gpu_asic_info"))
+        name = asic.get("market_name") if isinstance(asic, dict) else None
+        self.info = replace(
+            self.info,
+            id=_text(uuid) or self.info.id,
+            name=_text(name) or self.info.name,
+            max_watts=None if limits is None else limits.max_watts,
+        )
 
     def read_energy(self) -> EnergyReading:
         """Accumulator value, with its time stamp converted to the device's clock.
@@ -215,25 +224,7 @@ def survey(clock: Clock = REAL_CLOCK, binding: Any = None, kfd: Path = KFD) -> S
     except JouleryError as error:
         unusable = (Obstacle.from_error("AMD GPUs", error),) if kfd.exists() else ()
         return Survey(obstacles=unusable)
-    return Survey(tuple(_probe(smi, handle, n, clock) for n, handle in enumerate(handles)))
-
-
-def _probe(smi: Any, handle: Any, index: int, clock: Clock) -> AmdGpu:
-    """The GPU with the capabilities that answered a first call."""
-    gpu = AmdGpu(smi, handle, DeviceInfo("", f"AMD GPU {index}", DeviceKind.GPU, "amd"), clock)
-    gpu.capabilities = working_capabilities(gpu)
-    limits = attempt(gpu.power_limits)
-    uuid = attempt(lambda: gpu.query("amdsmi_get_gpu_device_uuid"))
-    asic = attempt(lambda: gpu.query("amdsmi_get_gpu_asic_info"))
-    gpu.info = DeviceInfo(
-        _text(uuid) or f"amd:{index}",
-        _text(asic.get("market_name") if isinstance(asic, dict) else None) or gpu.info.name,
-        DeviceKind.GPU,
-        "amd",
-        index,
-        None if limits is None else limits.max_watts,
-    )
-    return gpu
+    return Survey(tuple(AmdGpu(smi, handle, n, clock) for n, handle in enumerate(handles)))
 
 
 def _text(found: object) -> str:

@@ -13,7 +13,7 @@ from joulery.errors import (
     MissingRightsError,
     UnsupportedError,
 )
-from joulery.hardware import Capability, DeviceInfo, DeviceKind, Survey, amd
+from joulery.hardware import Capability, Survey, amd
 from joulery.hardware.amd._binding import load_binding, number
 from support.amdsmi_module import NO_PERMISSION, NOT_SUPPORTED, EmulatedAmdGpu, EmulatedAmdSmi
 
@@ -195,7 +195,7 @@ def test_readings_are_dated_whatever_moment_the_stamps_count_from():
     reply = {"energy_accumulator": 1, "counter_resolution": 1.0}
     binding = SimpleNamespace(amdsmi_get_energy_count=lambda handle: reply)
     clock = VirtualClock()
-    gpu = amd.AmdGpu(binding, None, DeviceInfo("", "GPU", DeviceKind.GPU, "amd"), clock)
+    gpu = amd.AmdGpu(binding, None, 0, clock)
     seen = []
     for stamp_seconds, now in ((1000.0, 5.09), (1000.1, 5.11), (1000.1, 5.15)):
         reply["timestamp"] = stamp_seconds * 1e9
