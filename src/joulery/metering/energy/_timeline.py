@@ -155,13 +155,11 @@ class EnergyTimeline:
         self._assumed = device.provenance.origin is Origin.ASSUMED
         self.states_true = calibration is None and not self._assumed
         self._power: PowerIntegral | None = None
-        if isinstance(device, IntegratedPower) and device.info.kind is DeviceKind.GPU:
-            self._power = PowerIntegral(self.sensor or _FULL_TIME)
-        self.reads_every_refresh = self._power is not None
-        expected = self._power.period_seconds if self._power is not None else None
-        self.timer = RefreshTimer(
-            repeats=self._power is not None, expected_seconds=expected if self.sensor else None
+        self.reads_every_refresh = power_only = (
+            isinstance(device, IntegratedPower) and device.info.kind is DeviceKind.GPU
         )
+        expected = self.sensor.period_seconds if power_only and self.sensor else None
+        self.timer = RefreshTimer(repeats=power_only, expected_seconds=expected)
         self.due_seconds = now
         self.lost = False
         self.span: Span | None = None
@@ -194,8 +192,8 @@ class EnergyTimeline:
         if self.lost or self._meter is None:
             return None
         try:
-            if self._power is not None:
-                return self._read_power(self._power)
+            if self.reads_every_refresh:
+                return self._read_power()
             reading = self._meter.read_energy()
             if self._counter is None:
                 self._counter = CounterRepair(reading, self.device.info.max_watts)
@@ -209,15 +207,16 @@ class EnergyTimeline:
         self.due_seconds = self.timer.next_due(not_before)
         return knot
 
-    def _read_power(self, power: PowerIntegral) -> Knot | None:
-        assert isinstance(self.device, IntegratedPower)  # noqa: S101 - what made it a power sensor
+    def _read_power(self) -> Knot | None:
+        assert isinstance(self.device, IntegratedPower)  # noqa: S101 - its every refresh is read
         watts, now = self.device.sample()
-        changed = power.watts is not None and watts != power.watts
+        power = self._power
+        changed = power is not None and watts != power.watts
         refresh = self.timer.observe(now, None, changed=changed)
         self.due_seconds = self.timer.next_due(now)
         self._sensor_watts = watts
-        if power.watts is None:
-            power.start(watts, now)
+        if power is None:
+            self._power = PowerIntegral(self.sensor or _FULL_TIME, watts, now)
             self.latest_watts = self._possible(watts)
             self.span = Span(Knot(now, 0.0, flags=self.flags), watts=self.latest_watts)
             return self.span.start
