@@ -15,7 +15,6 @@ load), so read them at least that often.
 
 from __future__ import annotations
 
-import os
 import re
 import threading
 from pathlib import Path
@@ -166,13 +165,7 @@ def _describe(folder: Path) -> DeviceInfo | None:
 def _read_counter(path: Path, name: str) -> float:
     """Joules in the counter file, with every failure as one of Joulery's errors."""
     try:
-        # Straight system calls: this runs at every sample, and a text stream costs five times it.
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            content = os.read(descriptor, 64)
-        finally:
-            os.close(descriptor)
-        return joules_from_microjoules(int(content))
+        return joules_from_microjoules(int(path.read_bytes()))
     except PermissionError:
         raise MissingRightsError(
             f"this user may not read {path}", remedy="see `joulery doctor` for how to open it"

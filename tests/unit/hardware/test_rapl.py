@@ -1,6 +1,6 @@
 """RAPL through powercap trees of several kinds of machine."""
 
-import os
+from pathlib import Path
 
 import pytest
 
@@ -155,16 +155,13 @@ def test_an_unknown_range_is_not_unwrapped(tree, clock):
 @pytest.fixture
 def closed(tree, monkeypatch):
     """A tree whose counters only root may read, also when root runs the test."""
-    really_open = os.open
 
-    def refuse(path, *arguments, **options):
-        if str(path).endswith("energy_uj"):
-            raise PermissionError(13, "Permission denied", str(path))
-        return really_open(path, *arguments, **options)
+    def refuse(path):
+        raise PermissionError(13, "Permission denied", str(path))
 
     tree.zone("intel-rapl:0", "package-0")
     tree.zone("intel-rapl:1", "package-1")
-    monkeypatch.setattr(os, "open", refuse)
+    monkeypatch.setattr(Path, "read_bytes", refuse)
     return tree
 
 
