@@ -46,7 +46,7 @@ FIGURE_7 = (
 
 def without_noise(chosen):
     """The preset with runs that all take the same time."""
-    return replace(chosen, job=replace(chosen.job, noise=0.0))
+    return replace(chosen, noise=0.0)
 
 
 def swept(folder, node, counts, repeats):

@@ -123,7 +123,7 @@ def _simulated(arguments: argparse.Namespace) -> _Setup:
     plan = _plan(arguments, ("simulate", chosen.name, f"seed {seed}"), node.gpus)
     devices: tuple[Device, ...] = (*node.gpus, node)
     environment = sweep.SweepEnvironment(node.gpus, devices, clock, _SIMULATED_SAMPLE_HERTZ)
-    title = f"{chosen.job.work.name} on a simulated node of {chosen.boards} × {chosen.board}"
+    title = f"{chosen.work.name} on a simulated node of {chosen.boards} × {chosen.board}"
     return _Setup(plan, environment, title, node=node)
 
 

@@ -190,19 +190,9 @@ def _same_plan(header: dict[str, Any], plan: SweepPlan, path: Path) -> None:
     changed = [name for name in wanted if found.get(name) != wanted[name]]
     if changed:
         raise UsageError(
-            f"{path} belongs to a sweep with other {' and '.join(_WORDS[n] for n in changed)}",
+            f"{path} belongs to a sweep with other {' and '.join(changed)}",
             remedy="give the same options as then to continue, or choose another folder with --out",
         )
-
-
-_WORDS = {
-    "work": "work to run",
-    "boards": "boards",
-    "limits_watts": "limits",
-    "gpu_counts": "numbers of GPUs",
-    "repeats": "repeats",
-    "default_watts": "default limit",
-}
 
 
 def _run(document: dict[str, Any], path: Path, number: int) -> FinishedRun:

@@ -70,9 +70,9 @@ def test_a_header_cut_short_starts_over(tmp_path):
 @pytest.mark.parametrize(
     ("change", "word"),
     [
-        ({"work": ("other",)}, "work to run"),
-        ({"limits_watts": (200.0,)}, "limits"),
-        ({"repeats": 3, "gpu_counts": (1,)}, "numbers of GPUs and repeats"),
+        ({"work": ("other",)}, "other work"),
+        ({"limits_watts": (200.0,)}, "other limits_watts"),
+        ({"repeats": 3, "gpu_counts": (1,)}, "other gpu_counts and repeats"),
     ],
 )
 def test_another_plan_is_refused(tmp_path, change, word):

@@ -34,7 +34,7 @@ from joulery.sweep._run import environment_for
 
 def without_noise(chosen):
     """The preset with runs that all take the same time."""
-    return replace(chosen, job=replace(chosen.job, noise=0.0))
+    return replace(chosen, noise=0.0)
 
 
 class Scripted:
