@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from joulery.errors import FileError, InvalidValueError, MissingExtraError
+from joulery.errors import FileError, InvalidValueError, MissingExtraError, UsageError
+from joulery.files import write_atomic
 from joulery.units import count_from_text, seconds_from_text
 
 if TYPE_CHECKING:
@@ -155,18 +156,16 @@ def writable_folder(folder: Path) -> Path:
 
 
 def write_file(to: Path, text: str, name: str) -> None:
-    """Write what an option asks for.
-
-    Args:
-        to: File to write.
-        text: Its content.
-        name: Name of the option.
+    """Write what the option ``name`` asks for, all of it or nothing.
 
     Raises:
         FileError: The file cannot be written.
     """
     try:
-        to.write_text(text, encoding="utf-8")
+        if to.exists() and not to.is_file():  # a pipe or /dev/stdout stays what it is
+            to.write_text(text, encoding="utf-8")
+        else:
+            write_atomic(to.resolve(), text.encode())
     except OSError as error:
         why = error.strerror or str(error)
         raise FileError(f"cannot write {to}: {why}", remedy=f"choose another {name}") from None
@@ -180,7 +179,6 @@ def write_results(
     Raises:
         FileError: The folder cannot be written to.
     """
-    from joulery.files import write_atomic
     from joulery.reports import draw, write_png
 
     try:
@@ -270,15 +268,16 @@ class Action:
         """Define options and actions; the parsed namespace holds the function as ``run``."""
         parser.epilog = self.epilog
         parser.usage = self.usage or None
-        parser.set_defaults(run=self.run)
+        parser.set_defaults(run=self.run or self._refuse)
         for one in self.options:
             parser.add_argument(*one.flags, **one.settings)
         if not self.actions:
             return
-        parsers = parser.add_subparsers(
-            dest="action", required=self.run is None, metavar="ACTION", title="actions"
-        )
+        parsers = parser.add_subparsers(dest="action", metavar="ACTION", title="actions")
         for name, action in self.actions.items():
             words = action.summary
             about = f"{words[0].upper()}{words[1:]}."
             action.define(parsers.add_parser(name, help=words, description=about))
+
+    def _refuse(self, _: argparse.Namespace) -> Output:
+        raise UsageError("no action given", remedy=f"give one of {', '.join(self.actions)}")

@@ -207,6 +207,7 @@ def test_a_slip_in_the_path_makes_no_store(tmp_path, capsys):
 def test_wrong_use_is_said_to_be(store, capsys):
     """If this fails, a wrong option ends in a traceback."""
     assert main(["jobs"]) == 2
+    assert "list, show, frontier, pause, resume, delete" in capsys.readouterr().err
     assert main(["jobs", "show", "nightly", "--last", "-1", "--store", store]) == 2
     assert main(["jobs", "show", "nothing", "--store", store]) == 2
 
