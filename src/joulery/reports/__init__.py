@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from joulery.reports._pipeline import PipelineView, pipeline_report
     from joulery.reports._recommendation import CHOICE_COLUMNS, recommendation_report
     from joulery.reports._run import Heartbeat, run_report
-    from joulery.reports._sweep import sweep_charts, sweep_plan_text, sweep_report
+    from joulery.reports._sweep import sweep_charts, sweep_report
     from joulery.reports._terminal import Terminal, plot, table_text
 
 __all__ = [
@@ -104,7 +104,6 @@ __all__ = [
     "store_report",
     "svg",
     "sweep_charts",
-    "sweep_plan_text",
     "sweep_report",
     "table_of",
     "table_text",
