@@ -21,7 +21,7 @@ from joulery.clock import REAL_CLOCK
 from joulery.errors import FileError, JouleryError, UnknownRecordError, UsageError
 from joulery.frontier import Frontier, OperatingPoint, Provenance
 from joulery.objectives import OBJECTIVE_HELP, choose, parse_objective
-from joulery.units import human, human_duration, per_cent
+from joulery.units import human, human_duration
 
 if TYPE_CHECKING:
     import argparse
@@ -284,7 +284,7 @@ def _stored(backend: DecisionBackend, arguments: argparse.Namespace) -> Output:
             ">runs": lambda one: str(len(one.outcomes)),
             ">time": lambda one: human_duration(one.seconds),
             ">energy": lambda one: human(one.joules, "J"),
-            ">energy saved": lambda one: _saved_text(_saved(one)),
+            ">energy saved": lambda one: reports.saved_text(_saved(one)),
             "obtained": lambda one: str(one.provenance),
         },
     )
@@ -306,13 +306,6 @@ def _usage_document(one: JobSummary) -> dict[str, Any]:
 
 def _saved(one: JobSummary) -> Saved | None:
     return None if one.saved is None else one.saved.energy
-
-
-def _saved_text(saved: Saved | None) -> str:
-    if saved is None:
-        return "unknown"
-    error = "?" if saved.standard_error is None else per_cent(saved.standard_error)
-    return f"{per_cent(saved.share)} ± {error}"
 
 
 def _hardware(text: str) -> tuple[str, int]:

@@ -41,14 +41,12 @@ if TYPE_CHECKING:
     from joulery.reports._frontier import frontier_report
     from joulery.reports._jobs import (
         ElectricityPrice,
-        decisions_table,
         electricity_price,
         energy_text,
         job_report,
         objective_words,
         overview_report,
         saved_text,
-        sizes_table,
         store_report,
     )
     from joulery.reports._pipeline import PipelineView, pipeline_report
@@ -81,7 +79,6 @@ __all__ = [
     "Unit",
     "agent_report",
     "cluster_report",
-    "decisions_table",
     "draw",
     "electricity_price",
     "energy_text",
@@ -100,7 +97,6 @@ __all__ = [
     "saved_text",
     "sci",
     "seconds_unit",
-    "sizes_table",
     "store_report",
     "svg",
     "sweep_charts",

@@ -105,12 +105,13 @@ def with_error(value: float, error: float | None, show: Callable[[float], str]) 
 
 
 def saved_text(saved: Saved | None) -> str:
-    """A share that was saved, such as ``31 ± 2 %``."""
+    """A share that was saved, to the place of its error's first digit, such as ``31 ± 2 %``."""
     if saved is None:
         return _NONE
-    error = saved.standard_error
-    shown = f"{100 * saved.share:.0f}"
-    return f"{shown} %" if error is None else f"{shown} ± {100 * error:.0f} %"
+    share, error = 100 * saved.share, 100 * (saved.standard_error or 0.0)
+    decimals = min(2, max(0, -math.floor(math.log10(error)))) if error else 0
+    bar = "?" if saved.standard_error is None else f"{error:.{decimals}f}"
+    return f"{share:.{decimals}f} ± {bar} %"
 
 
 def overview_report(
@@ -327,10 +328,10 @@ def job_report(
         if beliefs is not None and beliefs.changed:
             noticed = "The policy has noticed that this job no longer trains as it used to, and"
             blocks.append(Paragraph(f"{noticed} weighs older runs down since."))
-        blocks += [Heading("By batch size"), sizes_table(summary)]
+        blocks += [Heading("By batch size"), _sizes_table(summary)]
     latest = summary.decisions[: -_MOST_JOBS - 1 : -1]
     none = Paragraph("No decision has been made yet.")
-    decisions = decisions_table(summary, latest, link) if latest else none
+    decisions = _decisions_table(summary, latest, link) if latest else none
     blocks += [Heading("Latest decisions"), decisions]
     return (
         Report(name, "", (_job_figures(summary),)),
@@ -340,9 +341,10 @@ def job_report(
 
 
 def _job_figures(summary: JobSummary) -> KeyFigures:
-    saved, used = summary.saved, summary.reported_joules
-    how = _origins_text(summary.origins, used) + " of the latest part" * summary.cut
-    shown = [KeyFigure("Energy used", energy_text(used), how)]
+    saved, used = summary.saved, summary.joules
+    least = "at least " * (summary.cut or summary.energy_cut)
+    how = _origins_text(summary.origins, used)
+    shown = [KeyFigure("Energy used", least + energy_text(used), how)]
     if saved is None:
         why = "it needs runs of the default batch size and of another one"
         return KeyFigures((KeyFigure("Energy saved", _NONE, why), *shown))
@@ -390,7 +392,8 @@ class _RunPoints:
                 limit = one.limit_watts or entry.decision.power_limit_watts
                 groups.setdefault((size, limit), []).append((one.seconds, one.joules))
                 epochs.setdefault(size, []).append(one.epochs)
-        origin = Origin.MEASURED if set(summary.origins) == {"measured"} else Origin.ASSUMED
+        known = tuple(summary.origins)
+        origin = Origin(known[0]) if len(known) == 1 else Origin.ASSUMED
         self.points = [
             _mean_point(runs, Setting(limit, batch_size=size), origin)
             for (size, limit), runs in groups.items()
@@ -683,7 +686,7 @@ def thinned(points: Sequence[tuple[float, float]]) -> tuple[tuple[float, float],
     return tuple((fmean(x for x, _ in one), fmean(y for _, y in one)) for one in groups)
 
 
-def sizes_table(summary: JobSummary) -> Table:
+def _sizes_table(summary: JobSummary) -> Table:
     """Runs of a job by batch size: how they ended, and medians of those that reached the target."""
 
     def middle(show: Callable[[float], str], values: Sequence[float]) -> str:
@@ -709,18 +712,12 @@ def sizes_table(summary: JobSummary) -> Table:
     )
 
 
-def decisions_table(
+def _decisions_table(
     summary: JobSummary,
     shown: Sequence[DecisionEntry],
     link: Callable[[str], str] | None = None,
 ) -> Table:
-    """Decisions of a job, how they ended and why they were made.
-
-    Args:
-        summary: Summary of the job's history.
-        shown: Decisions to list.
-        link: Address of the page of a decision.
-    """
+    """Decisions of a job, how they ended and why they were made."""
     found = Table.of(
         shown,
         {
