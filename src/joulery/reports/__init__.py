@@ -50,13 +50,12 @@ if TYPE_CHECKING:
         store_report,
     )
     from joulery.reports._pipeline import PipelineView, pipeline_report
-    from joulery.reports._recommendation import CHOICE_COLUMNS, recommendation_report
+    from joulery.reports._recommendation import recommendation_report
     from joulery.reports._run import Heartbeat, run_report
     from joulery.reports._sweep import sweep_charts, sweep_report
     from joulery.reports._terminal import Terminal, plot, table_text
 
 __all__ = [
-    "CHOICE_COLUMNS",
     "DISCLOSURES",
     "Axis",
     "Bar",
