@@ -226,7 +226,7 @@ def _footprint(
     )
 
 
-def _phase(name: str, path: str) -> reports.Phase:
+def _phase(name: str, path: str) -> reports.Figure:
     """A part of the model's life from the energy log of it."""
     try:
         totals = metering.EnergyLog(path).totals_of(Path(path).read_bytes())
@@ -235,7 +235,7 @@ def _phase(name: str, path: str) -> reports.Phase:
         raise FileError(f"cannot read {path}: {error.strerror}", remedy=remedy) from None
     if totals.joules is None:
         raise FileError(f"{path} has no energy", remedy="measure with a device that can be read")
-    return reports.Phase(name, totals.joules, totals.provenance)
+    return reports.phase_figure(name, totals.joules, totals.provenance)
 
 
 def _stored(backend: DecisionBackend, arguments: argparse.Namespace) -> Output:
@@ -271,8 +271,8 @@ def _stored(backend: DecisionBackend, arguments: argparse.Namespace) -> Output:
         saved=jobs.saved_energy(found),
         saved_method="runs against those of the default batch size, exploring included",
         phases=(
-            reports.Phase("experiments", exploring, provenance),
-            reports.Phase("training", joules - exploring, provenance),
+            reports.phase_figure("experiments", exploring, provenance),
+            reports.phase_figure("training", joules - exploring, provenance),
         ),
         device_seconds=None if arguments.hardware else used,
     )

@@ -706,7 +706,7 @@ def _sizes_table(summary: JobSummary) -> Table:
             ">cost": lambda row: middle(_joules, row.costs_joules),
             ">time": lambda row: middle(human_duration, row.seconds),
             ">energy": lambda row: middle(energy_text, row.joules),
-            ">limit": lambda row: _limit(row.limit_watts),
+            ">limit": lambda row: limit_text(row.limit_watts),
         },
         kinds=["default" * (row.batch_size == summary.job.default) for row in summary.batch_sizes],
     )
@@ -724,7 +724,7 @@ def _decisions_table(
             ">recurrence": lambda one: str(one.decision.recurrence + 1),
             "what": lambda one: "probe" if one.decision.kind == ActionKind.PROBE else "train",
             ">batch size": lambda one: str(one.decision.batch_size),
-            ">limit": lambda one: _limit(one.decision.power_limit_watts),
+            ">limit": lambda one: limit_text(one.decision.power_limit_watts),
             "ended": end_text,
             ">epochs": lambda one: _NONE if one.outcome is None else f"{one.outcome.epochs:g}",
             ">cost": lambda one: (
@@ -740,7 +740,8 @@ def _joules(value: float) -> str:
     return human(value, "J")
 
 
-def _limit(watts: float | None) -> str:
+def limit_text(watts: float | None) -> str:
+    """A power limit, such as ``250 W``; a dash for none."""
     return _NONE if watts is None else f"{watts:g} W"
 
 
