@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from joulery import predict
 from joulery.cli.dispatch import Output
-from joulery.cli.options import Action, count, duration, file, names, option, whole, write_file
+from joulery.cli.options import Action, count, duration, file, names, option, whole
 from joulery.cli.predict import CALIBRATION_OPTIONS, calibration
 from joulery.reports import recommendation_report
 
@@ -47,9 +47,7 @@ def _run(arguments: argparse.Namespace) -> Output:
         assumptions=predict.Assumptions(arguments.pue, arguments.grid, arguments.rent),
         calibration=calibration(arguments, model),
     )
-    if arguments.html is not None:
-        write_file(arguments.html, recommendation_report(found).html(), "--html")
-    return Output(found.to_dict(), lambda: recommendation_report(found))
+    return Output(found.to_dict(), lambda: recommendation_report(found), page=arguments.html)
 
 
 def _rent(text: str) -> float | dict[str, float]:
