@@ -9,9 +9,7 @@ from joulery.lazy import lazy
 if TYPE_CHECKING:
     from joulery.reports._chart import (
         Axis,
-        Bar,
         Chart,
-        Gantt,
         Series,
         Unit,
         joules_unit,
@@ -28,15 +26,13 @@ if TYPE_CHECKING:
     )
     from joulery.reports._document import (
         Heading,
-        KeyFigure,
-        KeyFigures,
         Paragraph,
         Report,
         Table,
         page_style,
         table_of,
     )
-    from joulery.reports._drawing import draw, svg, write_png
+    from joulery.reports._drawing import draw, write_png
     from joulery.reports._frontier import frontier_report
     from joulery.reports._jobs import (
         ElectricityPrice,
@@ -51,22 +47,18 @@ if TYPE_CHECKING:
     from joulery.reports._pipeline import PipelineView, pipeline_report
     from joulery.reports._recommendation import recommendation_report
     from joulery.reports._run import Heartbeat, run_report
-    from joulery.reports._sweep import sweep_charts, sweep_report
-    from joulery.reports._terminal import Terminal, plot, table_text
+    from joulery.reports._sweep import sweep_report
+    from joulery.reports._terminal import Terminal, table_text
 
 __all__ = [
     "DISCLOSURES",
     "Axis",
-    "Bar",
     "Chart",
     "ElectricityPrice",
     "Figure",
     "Footprint",
-    "Gantt",
     "Heading",
     "Heartbeat",
-    "KeyFigure",
-    "KeyFigures",
     "Paragraph",
     "PipelineView",
     "Report",
@@ -89,14 +81,11 @@ __all__ = [
     "percent",
     "phase_figure",
     "pipeline_report",
-    "plot",
     "recommendation_report",
     "run_report",
     "saved_text",
     "seconds_unit",
     "store_report",
-    "svg",
-    "sweep_charts",
     "sweep_report",
     "table_of",
     "table_text",
