@@ -144,35 +144,28 @@ def _winner_table(search: ScheduleSearch) -> Table:
     def any_memory(comparison: ScheduleComparison) -> ScheduleCandidate:
         return comparison.best(math.inf)
 
-    def best(comparison: ScheduleComparison) -> tuple[str, str]:
-        return _name_and_saved(comparison, search.best_of(comparison))
-
     return Table.of(
         search.comparisons,
         {
             ">microbatches": lambda one: str(one.microbatches),
-            "best": lambda one: best(one)[0],
-            ">saved": lambda one: best(one)[1],
-            "with memory to spare": lambda one: any_memory(one).schedule.name,
+            "best": lambda one: _name(search.best_of(one)),
+            ">saved": lambda one: _saved(one, search.best_of(one)),
+            "with memory to spare": lambda one: _name(any_memory(one)),
             "> saved": lambda one: _saved(one, any_memory(one)),
             ">stored": lambda one: f"{any_memory(one).activations:g}",
         },
     )
 
 
-def _name_and_saved(
-    comparison: ScheduleComparison, candidate: ScheduleCandidate | None
-) -> tuple[str, str]:
-    if candidate is None:
-        return "none fits", ""
-    return candidate.schedule.name, _saved(comparison, candidate)
+def _name(candidate: ScheduleCandidate | None) -> str:
+    return "none fits" if candidate is None else candidate.schedule.name
 
 
-def _saved(comparison: ScheduleComparison, candidate: ScheduleCandidate) -> str:
-    """The share of the energy of 1F1B at full clocks that a candidate saves; empty if too slow."""
-    if candidate.joules is None:
+def _saved(comparison: ScheduleComparison, candidate: ScheduleCandidate | None) -> str:
+    """The share of the energy of 1F1B at full clocks that is saved; empty if nothing is in time."""
+    if candidate is None or candidate.joules is None:
         return ""
-    return f"{100 * (1 - candidate.joules / comparison.full_clocks_joules):.1f} %"
+    return percent(100 * (1 - candidate.joules / comparison.full_clocks_joules))
 
 
 def pipeline_report(view: PipelineView) -> Report:
@@ -241,14 +234,17 @@ def _partitions(search: ScheduleSearch) -> Block:
     layers = ",".join(map(str, search.layers))
     if not search.moved_layers:
         return Paragraph(f"Layers {layers}: no other partition has a faster slowest stage.")
-    plain, moved = search.best_of(search.wanted), search.moved_best
-    rows = [
-        [layers, *_name_and_saved(search.wanted, plain)],
-        [",".join(map(str, search.moved_layers)), *_name_and_saved(search.wanted, moved)],
-    ]
-    rows[search.best is not plain].append("★")
-    rows[search.best is plain].append("")
-    return Table(("layers", "best", "saved", ""), rows, "llrl")
+    plain = search.best_of(search.wanted)
+    tried = {search.layers: plain, search.moved_layers: search.moved_best}
+    return Table.of(
+        tried.items(),
+        {
+            "layers": lambda one: ",".join(map(str, one[0])),
+            "best": lambda one: _name(one[1]),
+            ">saved": lambda one: _saved(search.wanted, one[1]),
+            "": lambda one: "★" * ((one[1] is plain) == (search.best is plain)),
+        },
+    )
 
 
 def _frontier_table(view: PipelineView) -> Table:
