@@ -83,20 +83,10 @@ def summary_document(summary: JobSummary) -> dict[str, Any]:
         "complete": not summary.cut,
         "energy": {
             "joules": sum(summary.origins.values()),
-            "by_origin": [_origin_document(summary, origin) for origin in summary.origins],
+            "by_origin": summary.origins,
             "complete": not summary.energy_cut,
         },
         "profiles": [one.to_document() for one in summary.profiles],
-    }
-
-
-def _origin_document(summary: JobSummary, origin: str) -> dict[str, Any]:
-    own = [one for one in summary.energy if one.origin == origin]
-    return {
-        "origin": origin,
-        "joules": summary.origins[origin],
-        "device_seconds": sum(one.seconds for one in own),
-        "records": len(own),
     }
 
 
