@@ -92,7 +92,7 @@ def test_without_matplotlib_the_rest_still_works(tmp_path, capsys, monkeypatch):
         (["--board", "Voodoo2"], "Voodoo2"),
         (["--limits", "100:900:100"], "outside what V100 accepts"),
         (["--limits", "200:100:10"], "is empty"),
-        (["--limits=-100:200:10"], "not above 0 W"),
+        (["--limits=-100:200:10"], "'-100' is no number"),
         (["--limits", "many"], "no number"),
         (["--epochs", "0"], "--epochs: '0'"),
         (["--epochs", "two"], "no whole number"),
