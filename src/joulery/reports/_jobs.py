@@ -12,7 +12,7 @@ from joulery.frontier import Frontier, OperatingPoint, Origin, Provenance, Setti
 from joulery.grid import static_intensity
 from joulery.jobs.policies import ActionKind, RunEnd
 from joulery.objectives import Cost, LeastEnergy, choose, gains, objective_text
-from joulery.reports._chart import Axis, Chart, Series, joules_unit, seconds_unit
+from joulery.reports._chart import Axis, Chart, Series, energy_axis, time_axis
 from joulery.reports._document import (
     Details,
     Grid,
@@ -433,8 +433,6 @@ class _RunPoints:
 
     def chart(self, objective: Objective, chosen: OperatingPoint | None, words: str) -> Chart:
         """The time-energy plot with the choice, the baseline and the line of equal cost."""
-        seconds = seconds_unit(p.seconds for p in self.points)
-        joules = joules_unit(p.joules for p in self.points)
         frontier = Frontier.from_points(self.points)
         drawn = [Series("frontier", tuple((p.seconds, p.joules) for p in frontier), symbol="")]
         marked = [(p.seconds, p.joules) for p in (chosen, self.baseline) if p is not None]
@@ -450,8 +448,8 @@ class _RunPoints:
             drawn += self._bound(objective, chosen)
         return Chart(
             "Time and energy of a whole run",
-            Axis(f"time in {seconds.name}", seconds),
-            Axis(f"energy in {joules.name}", joules),
+            time_axis(p.seconds for p in self.points),
+            energy_axis(p.joules for p in self.points),
             tuple(one for one in drawn if one.points),
             f"{len(self.points)} settings. {words} Bars are one standard error.",
         )
@@ -559,8 +557,7 @@ def _size_axis(summary: JobSummary, name: str) -> Axis:
 
 
 def _cost_axis(costs: Iterable[float]) -> Axis:
-    joules = joules_unit(map(abs, costs))
-    return Axis(f"cost in {joules.name}", joules)
+    return energy_axis(map(abs, costs), name="cost")
 
 
 def _by_recurrence(

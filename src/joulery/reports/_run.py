@@ -7,7 +7,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from joulery.reports._chart import Axis, Chart, Series, Unit, seconds_unit
+from joulery.reports._chart import Axis, Chart, Series, Unit, time_axis
 from joulery.reports._document import (
     Grid,
     Heading,
@@ -132,8 +132,7 @@ def _figures(
 def _charts(beats: Sequence[Heartbeat], live: Sequence[LiveState]) -> Iterator[Chart]:
     """Power, clocks, steps and epochs over the time of the run."""
     latest = max((beat.seconds for beat in beats), default=0.0)
-    unit = seconds_unit([latest, *(state.seconds for state in live)])
-    time = Axis(f"time in {unit.name}", unit)
+    time = time_axis([latest, *(state.seconds for state in live)])
 
     def chart(title: str, y: Axis, series: Sequence[Series]) -> Iterator[Chart]:
         if any(len(one.points) > 1 for one in series):
