@@ -137,11 +137,6 @@ def has_journal(folder: Path) -> bool:
     return (folder / FILE_NAME).exists()
 
 
-def recorded_runs(folder: Path, plan: SweepPlan) -> list[FinishedRun]:
-    """Runs of ``plan`` in the journal of ``folder``; nothing is written."""
-    return _recorded(folder / FILE_NAME, plan)[0] if has_journal(folder) else []
-
-
 def _lock(descriptor: int, path: Path) -> None:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -182,11 +182,10 @@ def _canonical(name: str) -> str:
     aliases = _aliases()
     if key in aliases:
         return aliases[key]
-    near = difflib.get_close_matches(key, aliases, n=4, cutoff=0.5)
-    wanted = dict.fromkeys(aliases[match] for match in near) or dict.fromkeys(names())
+    near = difflib.get_close_matches(key, aliases, n=4, cutoff=0.0)
+    nearest = dict.fromkeys(aliases[match] for match in near)
     raise UnknownDeviceError(
-        f"no accelerator {name!r} in the catalog",
-        remedy=f"{'did you mean' if near else 'known are'} {', '.join(wanted)}",
+        f"no accelerator {name!r} in the catalog", remedy=f"the nearest are {', '.join(nearest)}"
     )
 
 
