@@ -30,7 +30,7 @@ def _recurring(arguments: argparse.Namespace) -> Output:
         overlap=arguments.overlap,
         keep_actions=bool(arguments.log),
     )
-    traces = simulate.read_traces(arguments.traces, arguments.workloads)
+    traces = simulate.read_traces(arguments.traces)
     traces = traces.select(arguments.gpu, arguments.dataset)
     logs = _simulated(traces, arguments, options)
     if arguments.log:
@@ -211,7 +211,6 @@ _RECURRING = (
     *_common(
         "joulery,zeus,default", f"{', '.join((*policy_names(), _ORACLE))} (default: %(default)s)"
     ),
-    file("--workloads", "table of target_metric, default_batch_size and max_epochs per dataset"),
     option("--gpu", "only these GPU types", "NAME,NAME", names, default=()),
     option("--dataset", "only these datasets", "NAME,NAME", names, default=()),
     option(
@@ -241,7 +240,7 @@ _RECURRING = (
         "--drift",
         "what changes: scale=F@N (from recurrence N on all batch sizes need F times the epochs), "
         "slide=F@N-M (the same, growing), optimum@N (another batch size becomes best), discarded@N "
-        "(one that cost twice as much becomes best), traces=DIR@N (epochs of other traces)",
+        "(one that cost twice as much becomes best)",
         "WHAT@N",
     ),
     file("--log", "write every single action as CSV"),

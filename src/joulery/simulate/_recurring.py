@@ -136,11 +136,10 @@ def _run(
         if not job.size:
             return
         slot, now = slot[job], now[job]
-        outcomes = runner.end(job, slot)
-        runner.learn(outcomes)
-        reason, ceiling = (runner.slot_values(name, job, slot) for name in ("reason", "ceiling"))
-        log.add(outcomes, reason, ceiling)
-        done = runner.is_done(outcomes, slot)
+        results = runner.end(job, slot)
+        runner.learn(results)
+        log.add(results)
+        done = runner.is_done(results, slot)
         starts = done & (begun[job] < recurrences[job])
         slot[starts] = runner.submit(job[starts], begun[job[starts]])
         begun[job[starts]] += 1

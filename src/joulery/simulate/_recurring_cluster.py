@@ -237,7 +237,7 @@ class _Replay:
 
     def _act(self, group: Indices, slot: Indices, now: Floats) -> None:
         actions = self._runner.decide(group)
-        job = self._first[group] + self._runner.slot_values("recurrence", group, slot)
+        job = self._first[group] + self._runner.recurrence(group, slot)
         seconds = self._runner.act(group, slot, actions)
         self._runner.finish[group, slot] = now + seconds * self._stretch[job]
 

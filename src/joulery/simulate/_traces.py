@@ -2,7 +2,7 @@
 
 Either as published with Zeus (You et al., NSDI'23): ``summary_train.csv`` has the epoch in which
 each run reached each value of the validation metric, ``summary_power_GPU.csv`` the seconds and
-watts of an epoch at each batch size and power limit. An optional table ``workloads`` states
+watts of an epoch at each batch size and power limit. An optional ``workloads.csv`` states
 ``dataset, target_metric, default_batch_size, max_epochs`` of workloads other than the published
 six, or other values for those.
 
@@ -80,13 +80,12 @@ def _check_known(kind: str, wanted: Sequence[str], known: Sequence[str]) -> None
             )
 
 
-def read_traces(folder: Path, specs: Path | None = None) -> Traces:
+def read_traces(folder: Path) -> Traces:
     """Read every workload of ``folder``.
 
     Args:
         folder: Folder with ``summary_train.csv`` and ``summary_power_GPU.csv`` (or a folder
             ``zeus`` that has them), or with the tables ``runs``, ``power`` and ``jobs``.
-        specs: Table of targets and defaults for the first layout.
 
     Raises:
         FileError: Something is missing or wrong, named by file, row and column.
@@ -99,7 +98,7 @@ def read_traces(folder: Path, specs: Path | None = None) -> Traces:
     if not (folder / _TRAIN_FILE).exists() and (folder / "zeus" / _TRAIN_FILE).exists():
         folder = folder / "zeus"
     if (folder / _TRAIN_FILE).exists():
-        workloads, remarks = _read_published(folder, specs)
+        workloads, remarks = _read_published(folder)
     else:
         workloads, remarks = _read_own(folder), []
     workloads.sort(key=lambda load: (load.gpu, load.dataset, load.network, load.optimizer))
@@ -236,7 +235,7 @@ _PUBLISHED = {
 }
 
 
-def _read_published(folder: Path, specs: Path | None) -> tuple[list[TracedWorkload], list[str]]:
+def _read_published(folder: Path) -> tuple[list[TracedWorkload], list[str]]:
     """Workloads of traces laid out as Zeus's, and remarks about what was left out or assumed."""
     runs = _read_targets(folder / _TRAIN_FILE)
     paths = sorted(folder.glob(_POWER_FILES))
@@ -244,7 +243,7 @@ def _read_published(folder: Path, specs: Path | None) -> tuple[list[TracedWorklo
         raise FileError(
             f"{folder} has no {_POWER_FILES}", remedy="put one file per GPU type next to the runs"
         )
-    known = _PUBLISHED | _read_specs(folder, specs)
+    known = _PUBLISHED | _read_specs(folder)
     workloads: list[TracedWorkload] = []
     remarks: list[str] = []
     for gpu in map(_read_gpu, paths):
@@ -295,14 +294,15 @@ def _read_targets(path: Path) -> dict[_Model, dict[float, _Runs]]:
     return runs
 
 
-def _read_specs(folder: Path, specs: Path | None) -> dict[str, _Spec]:
-    paths = [specs] if specs else [*folder.glob("workloads.csv"), *folder.glob("workloads.parquet")]
+def _read_specs(folder: Path) -> dict[str, _Spec]:
+    path = folder / "workloads.csv"
+    if not path.exists():
+        return {}
     columns = ("dataset", "target_metric", "default_batch_size", "max_epochs")
     return {
         row.text("dataset"): _Spec(
             row.finite("target_metric"), row.whole("max_epochs"), row.whole("default_batch_size")
         )
-        for path in paths[:1]
         for row in read_rows(path, columns)
     }
 
