@@ -228,7 +228,7 @@ _RECURRING = (
         "WHAT",
     ),
     option("--beta", "zeus: stop at B times the least cost so far (2)", "B", float),
-    option("--window", "zeus: only the latest N costs of a size count", "N", whole(0, 10_000)),
+    option("--window", "zeus: only the latest N costs of a size count", "N", whole(0, 1000)),
     option(
         "--overlap --concurrency",
         "recurrences of a job under way at once (1)",

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import copy
 import math
-from collections import OrderedDict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -217,7 +216,7 @@ class PosteriorCache:
 
     def __init__(self, capacity: int) -> None:
         self._capacity = capacity
-        self._jobs: OrderedDict[int, JobState] = OrderedDict()
+        self._jobs: dict[int, JobState] = {}  # least recently used first
 
     def __len__(self) -> int:
         return len(self._jobs)
@@ -230,13 +229,10 @@ class PosteriorCache:
         """A job with the events that ``record`` counts; all of them where it is locked."""
         job = record.id
         transaction.on_rollback(lambda: self.drop(job))
-        state = self._jobs.get(job)
-        if state is None:
-            state = self._jobs[job] = JobState.start(record, transaction.snapshot(job))
-            while len(self._jobs) > self._capacity:
-                self._jobs.popitem(last=False)
-        else:
-            self._jobs.move_to_end(job)
+        state = self._jobs.pop(job, None) or JobState.start(record, transaction.snapshot(job))
+        self._jobs[job] = state
+        if len(self._jobs) > self._capacity:
+            del self._jobs[next(iter(self._jobs))]
         if state.sequence < record.events:
             state.fold_all(transaction.events(job, state.sequence))
         return state

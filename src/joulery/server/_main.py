@@ -25,7 +25,6 @@ from joulery.errors import (
     ConflictError,
     FileError,
     InvalidValueError,
-    JouleryError,
     MissingRightsError,
 )
 from joulery.server._app import create_app

@@ -59,12 +59,25 @@ def test_a_policy_is_made_with_its_parameters():
 
 @pytest.mark.parametrize(
     ("policy", "parameters"),
-    [("zeus", {"betta": 3.0}), ("joulery", {"beta": 2.0}), ("default", {"window": 5})],
+    [
+        ("zeus", {"betta": 3.0}),
+        ("joulery", {"beta": 2.0}),
+        ("joulery", {"objective": 1.0}),
+        ("joulery", {"warm_starts": 1.0}),
+        ("default", {"window": 5}),
+    ],
 )
 def test_unknown_parameters_are_refused(policy, parameters):
     """A misspelt parameter would be ignored, and the policy run with its default."""
     with pytest.raises(InvalidValueError, match=f"{policy} takes no parameter"):
         policy_from(JobRecord("team", "job", JOB.to_document(), policy, parameters, 1), JOB)
+
+
+@pytest.mark.parametrize("window", [1.5, -1, 10**15])
+def test_a_window_that_cannot_be_kept_is_refused(window):
+    """One job would take all of the memory."""
+    with pytest.raises(InvalidValueError, match="window"):
+        policy_from(JobRecord("team", "job", JOB.to_document(), "zeus", {"window": window}, 1), JOB)
 
 
 def test_inheritance_comes_back_the_same():

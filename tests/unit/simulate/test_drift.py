@@ -1,6 +1,5 @@
 """Jobs that change."""
 
-
 import numpy as np
 import pytest
 

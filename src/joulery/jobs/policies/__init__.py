@@ -10,7 +10,6 @@ if TYPE_CHECKING:
     from joulery.jobs.policies._base import (
         ActionKind,
         Actions,
-        ChoosesLimits,
         EstimatesCosts,
         Outcomes,
         Policy,
@@ -32,7 +31,6 @@ __all__ = [
     "Actions",
     "BayesianBeliefs",
     "BayesianPolicy",
-    "ChoosesLimits",
     "CounterRng",
     "CurvePrior",
     "DefaultPolicy",

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from joulery.jobs.policies._job_batch import at_arm
-from joulery.objectives import Totals
+from joulery.jobs.policies.bayesian._forecast import fastest_run
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -176,10 +176,8 @@ def _values(
     log_seconds, log_watts, known = epoch
     seconds = np.exp(size[:, :, None] + log_seconds)
     joules = seconds * np.exp(log_watts)
-    flat = np.where(known & eligible[:, :, None], seconds, np.inf).reshape(len(size), -1)
-    at = at_arm(flat.argmin(axis=1))
-    fastest = (each.reshape(flat.shape)[at][:, None, None] for each in (seconds, joules))
-    value = objective.value(seconds, joules, Totals(*fastest))
+    fastest = fastest_run(seconds, joules, known & eligible[:, :, None])
+    value = objective.value(seconds, joules, fastest)
     logs = np.log(np.maximum(value, np.finfo(float).tiny)) - size[:, :, None]
     return np.where(known, logs, np.inf)
 

@@ -24,9 +24,9 @@ from joulery.jobs.policies.bayesian._planning import DEFAULT_EXPLORATION, plan
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from joulery.jobs.policies._base import LimitChoice
     from joulery.jobs.policies._counter_rng import CounterRng, Floats
     from joulery.jobs.policies._job_batch import JobBatch
+    from joulery.jobs.policies.bayesian._limits import LimitChoice
     from joulery.jobs.policies.bayesian._warm_start import WarmStart
     from joulery.objectives import Objective
 
@@ -120,7 +120,10 @@ class BayesianPolicy:
     def limit_of(
         self, beliefs: BayesianBeliefs, rows: NDArray[np.int64], arm: NDArray[np.int64]
     ) -> LimitChoice:
-        """The limits that a training of ``arm`` would hold and measure, had it been chosen."""
+        """The limits that a training of ``arm`` would hold and measure, had it been chosen.
+
+        Changes nothing, and draws no random numbers.
+        """
         view = forecast(beliefs, rows, self.objective)
         return self._limits(beliefs, rows, view, arm, view.expected_cost(view.best))[0]
 
@@ -148,7 +151,7 @@ class BayesianPolicy:
         if view.bounded is not None:
             limits = choose_limit(*view.bounded.limits(arm, variance), share, horizon)
             return also_measure(limits, view.bounded.uncertain_reference(arm, variance)), slice_cost
-        if view.scores is None or view.elasticity is None:
+        if view.scores is None:
             log_cost = log_seconds + np.log(rate)
         else:
             scores = view.scores[at_arm(arm)]
@@ -175,7 +178,8 @@ class BayesianPolicy:
         wanted = value.argmax(axis=1)
         arm = np.clip(wanted, *beliefs.reach(rows, limits.reach))
         arm = np.where(barred[at_arm(arm)], best, arm)
-        reason, cap, stop = np.full(len(rows), _BEST), _PATIENCE * best_cost, None
+        reason, cap = np.full(len(rows), _BEST), _PATIENCE * best_cost
+        stop = np.full(len(rows), np.inf)
         unproven = view.unproven
         if np.count_nonzero(unproven):
             arm_before, reason_before = self._before_success(beliefs, rows, rng, worth.expected)
@@ -191,7 +195,7 @@ class BayesianPolicy:
         if np.count_nonzero(tries):
             reason = np.where(tries, _TRY, reason)
             cap = np.where(tries, limits.max_cost_ratio * best_cost, cap)
-            stop = np.where(tries, worth.stop[at_arm(arm)], np.inf)
+            stop = np.where(tries, worth.stop[at_arm(arm)], stop)
         return _Choice(arm, probe, best_cost, cap, view.ceiling(arm, stop, cap), reason)
 
     def _before_success(
