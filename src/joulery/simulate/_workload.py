@@ -41,7 +41,7 @@ class TracedWorkload:
         target: Validation metric to reach, NaN where the trace states epochs only.
         max_epochs: Number of epochs after which a run gives up.
         max_watts: Highest power limit of the GPU, which weighs time in the cost.
-        filled: Number of settings that were not measured but interpolated between limits.
+        remarks: Notes on what was left out or assumed.
         changes: Recurrences, ascending, from which other epochs hold, and these, laid out likewise.
     """
 
@@ -59,16 +59,11 @@ class TracedWorkload:
     target: float
     max_epochs: int
     max_watts: float
-    filled: int = 0
+    remarks: tuple[str, ...] = ()
     changes: tuple[tuple[int, Floats], ...] = ()
 
     def __str__(self) -> str:
         return f"{self.dataset} on {self.gpu}"
-
-    @property
-    def model(self) -> str:
-        """Dataset, network and optimizer, as far as the trace names them."""
-        return "/".join(filter(None, (self.dataset, self.network, self.optimizer)))
 
     @property
     def default_arm(self) -> int:
