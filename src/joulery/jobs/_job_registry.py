@@ -34,7 +34,7 @@ def policy_from(stored: JobRecord, job: Job) -> Policy[Any]:
     options, received = own_parameters(stored), stored.parameters.get("inherited")
     known = {
         "objective": job.objective,
-        "warm_starts": None if received is None else (_warm_start_from(received),),
+        "warm_start": None if received is None else _warm_start_from(received),
     }
     policy: Any = make_policy(stored.policy, **options | known)
     taken = {each.name for each in dataclasses.fields(policy) if each.type in ("int", "float")}
@@ -91,7 +91,7 @@ def _shown(
     beliefs = cache.current(transaction, source).beliefs
     if not isinstance(beliefs, BayesianBeliefs):
         return None
-    shown = WarmStart.of(beliefs, 0)
+    shown = WarmStart.of(beliefs)
     received = source.parameters.get("inherited")
     if received is not None:
         shown = shown.extended(_warm_start_from(received))

@@ -445,7 +445,6 @@ class _Gpu:
             epoch_seconds=figures[:, :, 0],
             watts=figures[:, :, 1],
             default=default,
-            target=spec.target,
             max_epochs=spec.max_epochs,
             max_watts=self._max_watts,
             remarks=tuple(remarks),

@@ -38,7 +38,6 @@ class TracedWorkload:
         epoch_seconds: (arms, limits), time of an epoch, NaN where not known.
         watts: (arms, limits), mean power, likewise.
         default: Batch size that the owner would run.
-        target: Validation metric to reach, NaN where the trace states epochs only.
         max_epochs: Number of epochs after which a run gives up.
         max_watts: Highest power limit of the GPU, which weighs time in the cost.
         remarks: Notes on what was left out or assumed.
@@ -56,7 +55,6 @@ class TracedWorkload:
     epoch_seconds: Floats
     watts: Floats
     default: int
-    target: float
     max_epochs: int
     max_watts: float
     remarks: tuple[str, ...] = ()

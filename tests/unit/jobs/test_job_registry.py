@@ -63,7 +63,7 @@ def test_a_policy_is_made_with_its_parameters():
         ("zeus", {"betta": 3.0}),
         ("joulery", {"beta": 2.0}),
         ("joulery", {"objective": 1.0}),
-        ("joulery", {"warm_starts": 1.0}),
+        ("joulery", {"warm_start": 1.0}),
         ("default", {"window": 5}),
     ],
 )
@@ -85,4 +85,4 @@ def test_inheritance_comes_back_the_same():
     document = json.loads(json.dumps(dataclasses.asdict(INHERITANCE)))
     assert _warm_start_from(document) == INHERITANCE
     stored = JobRecord("team", "job", JOB.to_document(), "joulery", {"inherited": document}, 1)
-    assert policy_from(stored, JOB).warm_starts == (INHERITANCE,)
+    assert policy_from(stored, JOB).warm_start == INHERITANCE

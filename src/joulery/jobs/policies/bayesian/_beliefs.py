@@ -19,8 +19,6 @@ from joulery.jobs.policies.bayesian._limits import EpochProfiles
 from joulery.jobs.policies.bayesian._warm_start import warm_started_curve
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from numpy.typing import NDArray
 
     from joulery.jobs.policies._base import Actions, Outcomes
@@ -236,12 +234,11 @@ class BayesianBeliefs:
     stopped: NDArray[np.bool_]
 
     @classmethod
-    def start(cls, jobs: JobBatch, warm_starts: Sequence[WarmStart | None] = ()) -> BayesianBeliefs:
-        """Beliefs before any event; ``warm_starts`` has one entry per job, or none at all."""
+    def start(cls, jobs: JobBatch, warm_start: WarmStart | None = None) -> BayesianBeliefs:
+        """Beliefs before any event."""
         shape = (len(jobs), jobs.valid.shape[1])
-        each = warm_starts or [None] * len(jobs)
         limits = jobs.limits_watts.shape[1]
-        epochs = warm_started_curve(EPOCHS_PRIOR, jobs, each)
+        epochs = warm_started_curve(EPOCHS_PRIOR, jobs, warm_start)
         cost = EPOCH_COST_PRIOR.curve(jobs.octaves)
         return cls(
             jobs=jobs,
@@ -257,7 +254,7 @@ class BayesianBeliefs:
             under_way=np.zeros(shape),
             granted=np.full(shape, np.inf),
             changed=np.zeros(len(jobs), dtype=bool),
-            warm_started=np.array([one is not None for one in each], dtype=bool),
+            warm_started=np.full(len(jobs), warm_start is not None),
             running=np.zeros(shape),
             lost=np.zeros(shape),
             stopped=np.zeros(len(jobs), dtype=bool),

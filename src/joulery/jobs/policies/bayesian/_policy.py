@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from joulery.errors import InvalidValueError
 from joulery.jobs.policies._base import ActionKind, Actions
 from joulery.jobs.policies._job_batch import at_arm
 from joulery.jobs.policies.bayesian._beliefs import BayesianBeliefs
@@ -69,12 +68,11 @@ class BayesianPolicy:
 
     Attributes:
         objective: Objective to minimise over whole runs; None for each job's cost.
-        warm_starts: Results of other jobs to start from: none, one for every job, or one (or None)
-            per job.
+        warm_start: Results of another job to start from; None for none.
     """
 
     objective: Objective | None = None
-    warm_starts: tuple[WarmStart | None, ...] = ()
+    warm_start: WarmStart | None = None
 
     begin = staticmethod(BayesianBeliefs.begin)
     learn = staticmethod(BayesianBeliefs.learn)
@@ -91,14 +89,7 @@ class BayesianPolicy:
 
     def start(self, jobs: JobBatch) -> BayesianBeliefs:
         """The beliefs before anything happened."""
-        one_for_all = len(self.warm_starts) == 1
-        each = self.warm_starts * len(jobs) if one_for_all else self.warm_starts
-        if each and len(each) != len(jobs):
-            raise InvalidValueError(
-                f"{len(each)} warm starts for {len(jobs)} jobs",
-                remedy="give one for all, or one (or None) per job",
-            )
-        return BayesianBeliefs.start(jobs, each)
+        return BayesianBeliefs.start(jobs, self.warm_start)
 
     def decide(self, beliefs: BayesianBeliefs, rows: NDArray[np.int64], rng: CounterRng) -> Actions:
         """The next action of each row."""
