@@ -385,10 +385,9 @@ def _choose(
     """The policy's choice, as far as the client can run it; and the reason in words."""
     rng = CounterRng.of(state.batch.seeds, np.array([state.sequence + 1]))
     chosen = state.policy.decide(state.beliefs, ROW, rng)
-    if before is None:
-        return client_action(state, chosen, request, None, doubted=False)
-    doubted = before.sequence in state.reports.quarantined()
-    return client_action(state, chosen, request, before.action, doubted=doubted)
+    doubted = before is not None and before.sequence in state.reports.quarantined()
+    earlier = None if before is None else before.action
+    return client_action(state, chosen, request, earlier, doubted=doubted)
 
 
 def _elapsed(decision: DecisionRecord, now: float) -> float:

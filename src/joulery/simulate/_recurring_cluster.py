@@ -168,7 +168,7 @@ class _Replay:
 
     def __init__(
         self,
-        runner: PolicyRunner[Any],
+        runner: PolicyRunner,
         groups: JobGroups,
         chosen: Indices,
         ratio: Floats,

@@ -6,7 +6,7 @@ and groups of overlapping jobs in a cluster (:mod:`joulery.simulate._recurring_c
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from joulery.simulate._environment import Environment, Probing
 
     Indices = NDArray[np.int64]
-
-Beliefs = TypeVar("Beliefs")
 
 # Policies that make no probes of their own are charged as Zeus's simulator charges.
 _WHOLE_EPOCH = ("zeus", "grid", "default", "oracle")
@@ -38,7 +36,7 @@ def default_probing(policy_name: str) -> Probing:
     return EpochAtMean() if policy_name in _WHOLE_EPOCH else Slices()
 
 
-class PolicyRunner(Generic[Beliefs]):
+class PolicyRunner:
     """A policy that runs a batch of jobs, each with several recurrences in flight.
 
     Args:
@@ -53,7 +51,7 @@ class PolicyRunner(Generic[Beliefs]):
 
     def __init__(
         self,
-        policy: Policy[Beliefs],
+        policy: Policy[Any],
         jobs: JobBatch,
         environment: Environment,
         width: int,

@@ -1,6 +1,5 @@
 """What a workload expects of its settings."""
 
-
 import numpy as np
 import pytest
 

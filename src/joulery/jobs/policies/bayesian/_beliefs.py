@@ -204,8 +204,6 @@ class BayesianBeliefs:
         cost_precision: (jobs, arms), one over its variance; 0 where not measured.
         profiles: Time and power of epochs.
         deviations: (jobs, 2, 3), what :func:`detect_changes` has seen so far.
-        under_way: (jobs, arms), trainings handed out and not yet ended, beyond those that take the
-            place of lost ones.
         granted: (jobs, arms), ceiling of the latest training, in joules.
         changed: (jobs,), whether a change was ever noticed.
         warm_started: (jobs,), whether epochs of another job were given, so that the default need
@@ -225,7 +223,6 @@ class BayesianBeliefs:
     cost_precision: Floats
     profiles: EpochProfiles
     deviations: Floats
-    under_way: Floats
     granted: Floats
     changed: NDArray[np.bool_]
     warm_started: NDArray[np.bool_]
@@ -251,7 +248,6 @@ class BayesianBeliefs:
             cost_precision=np.zeros(shape),
             profiles=EpochProfiles(jobs, np.zeros((*shape, 2, limits)), np.zeros((*shape, limits))),
             deviations=np.zeros((len(jobs), 2, 3)),
-            under_way=np.zeros(shape),
             granted=np.full(shape, np.inf),
             changed=np.zeros(len(jobs), dtype=bool),
             warm_started=np.full(len(jobs), warm_start is not None),
@@ -260,12 +256,16 @@ class BayesianBeliefs:
             stopped=np.zeros(len(jobs), dtype=bool),
         )
 
+    @property
+    def under_way(self) -> Floats:
+        """(jobs, arms), trainings not yet ended, beyond as many as were lost of late."""
+        return np.maximum(self.running - self.lost, 0.0)
+
     def begin(self, rows: Indices, actions: Actions) -> None:
         """Note that trainings are under way."""
         training = actions.kind == _TRAIN
         row, arm = rows[training], actions.arm[training]
         self.running[row, arm] += 1.0
-        self._count_under_way(row, arm)
         self.granted[row, arm] = actions.ceiling[training]
 
     def learn(self, outcomes: Outcomes) -> None:
@@ -276,7 +276,6 @@ class BayesianBeliefs:
         lost = np.minimum(self.lost[job, arm] + 1.0, _MOST_LOST)
         self.lost[job, arm] = np.where(end == _ABANDONED, lost, 0.0)
         self.stopped[job] = np.where(end == _ABANDONED, self.stopped[job], end == _STOPPED)
-        self._count_under_way(job, arm)
         self._learn_costs(outcomes)
         counts = training & (outcomes.end != _ABANDONED) & (outcomes.epochs > 0)
         if np.count_nonzero(counts):
@@ -302,11 +301,6 @@ class BayesianBeliefs:
         lowest = np.minimum(near.argmax(axis=1), np.maximum(low - 1, 0))
         highest = np.maximum(last - (far & valid).sum(axis=1), np.minimum(high + 1, last))
         return lowest, highest
-
-    def _count_under_way(self, row: Indices, arm: Indices) -> None:
-        """Update ``under_way``: as many more may run as were lost of late."""
-        running, lost = self.running[row, arm], self.lost[row, arm]
-        self.under_way[row, arm] = np.maximum(running - lost, 0.0)
 
     def _learn_costs(self, outcomes: Outcomes) -> None:
         self.profiles.learn(outcomes)
