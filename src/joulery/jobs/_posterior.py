@@ -208,11 +208,7 @@ def job_beliefs(transaction: Transaction, record: JobRecord) -> JobBeliefs:
 
 
 class PosteriorCache:
-    """The jobs that this process has worked on lately.
-
-    Args:
-        capacity: Number of jobs that are kept.
-    """
+    """The jobs that this process has worked on lately, at most ``capacity``."""
 
     def __init__(self, capacity: int) -> None:
         self._capacity = capacity

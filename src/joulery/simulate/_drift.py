@@ -25,12 +25,9 @@ if TYPE_CHECKING:
 def changed(
     load: TracedWorkload, changes: Sequence[tuple[int, Floats]], allowance: float = 1.0
 ) -> TracedWorkload:
-    """The workload with other epochs from some recurrences on.
+    """The workload with other epochs from some recurrences on, which ascend.
 
-    Args:
-        load: Workload without changes.
-        changes: Recurrences, ascending, and the epochs from each of them on.
-        allowance: Factor of the epochs that the owner allows.
+    The owner allows ``allowance`` times the epochs.
 
     Raises:
         InvalidValueError: No batch size reaches the target after a change.

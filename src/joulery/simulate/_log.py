@@ -131,14 +131,7 @@ class SimulationLog:
 
 
 class LogBuilder:
-    """Adds up what the actions of a simulation take, per job and recurrence.
-
-    Args:
-        workloads: Workloads that are simulated.
-        workload_of: (jobs,), index of each job's workload.
-        recurrences: (jobs,), number of recurrences of each job.
-        options: Options of the simulation.
-    """
+    """Adds up what the actions of a simulation take, per job and recurrence."""
 
     def __init__(
         self,

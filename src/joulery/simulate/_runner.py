@@ -39,22 +39,14 @@ def default_probing(policy_name: str) -> Probing:
 class PolicyRunner:
     """A policy that runs a batch of jobs, each with several recurrences in flight.
 
-    Args:
-        policy: Policy that decides.
-        jobs: The jobs.
-        environment: Environment that replays their actions.
-        width: Number of recurrences of a job in flight to make room for at first.
+    There is room for ``width`` recurrences of a job at first.
 
     Attributes:
         finish: (jobs, slots), time at which the action in flight ends; infinite for a free slot.
     """
 
     def __init__(
-        self,
-        policy: Policy[Any],
-        jobs: JobBatch,
-        environment: Environment,
-        width: int,
+        self, policy: Policy[Any], jobs: JobBatch, environment: Environment, width: int
     ) -> None:
         self._policy = policy
         self._jobs = jobs

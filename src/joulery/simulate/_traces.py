@@ -370,15 +370,7 @@ def _table(folder: Path, name: str) -> Path:
 
 
 class _Gpu:
-    """The power measurements of one GPU type, which runs of models make workloads.
-
-    Args:
-        name: Name of the GPU type.
-        path: Path of the file.
-
-    Attributes:
-        power: Measurements by model.
-    """
+    """The power measurements of one GPU type by model, which runs of models make workloads."""
 
     def __init__(self, name: str, path: Path) -> None:
         self.name, self._path = name, path
@@ -397,12 +389,7 @@ class _Gpu:
     def workload(
         self, model: _Model, runs: Mapping[int, list[float]], spec: _Spec
     ) -> TracedWorkload:
-        """Combine one workload from its parts.
-
-        Raises:
-            FileError: No batch size has both runs and power measurements, the default is none of
-                those that have, or the target is out of reach.
-        """
+        """Combine one workload from its parts, which have to fit each other."""
         power = self.power[model]
         sizes = tuple(sorted(set(runs) & set(power)))
         if not sizes:

@@ -123,14 +123,8 @@ class Evidence:
     ) -> None:
         """Add trainings that ended before the target: it is more than those epochs away.
 
-        The likelihood is a truncated normal; the normal with the same two moments stands for it
-        (one pass of expectation propagation; Minka 2001).
-
-        Args:
-            believed: Beliefs of all jobs before.
-            rows: Job of each training.
-            arms: Batch size of each training.
-            log_epochs: Epochs that were trained.
+        The likelihood is a truncated normal; given what was ``believed`` before, the normal with
+        the same two moments stands for it (one pass of expectation propagation; Minka 2001).
         """
         mean, variance = believed.mean[rows, arms], believed.variance[rows, arms]
         # Runs have tails: a single long one must not rule out all batch sizes on its side.
