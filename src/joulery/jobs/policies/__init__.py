@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from joulery.jobs.policies._registry import make_policy, policy_names
     from joulery.jobs.policies._zeus import Exploration, ZeusBeliefs, ZeusPolicy
     from joulery.jobs.policies.bayesian._beliefs import BayesianBeliefs
-    from joulery.jobs.policies.bayesian._gaussian import CurvePrior, GaussianCurve
     from joulery.jobs.policies.bayesian._policy import BayesianPolicy
     from joulery.jobs.policies.bayesian._warm_start import WarmStart
 
@@ -32,12 +31,10 @@ __all__ = [
     "BayesianBeliefs",
     "BayesianPolicy",
     "CounterRng",
-    "CurvePrior",
     "DefaultPolicy",
     "EstimatesCosts",
     "Exploration",
     "Floats",
-    "GaussianCurve",
     "GridSearchPolicy",
     "JobBatch",
     "OraclePolicy",

@@ -183,7 +183,7 @@ def detect_changes(
     return changed, state[own, side, 1] / state[own, side, 2]
 
 
-@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class BayesianBeliefs:
     """Beliefs of every job; arrays change in place.
 
