@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import reprlib
 from typing import TYPE_CHECKING, Any
 
 from joulery.errors import InvalidValueError
@@ -41,7 +42,7 @@ def policy_from(stored: JobRecord, job: Job) -> Policy[Any]:
     unknown = sorted(options.keys() - taken)
     if unknown:
         raise InvalidValueError(
-            f"the policy {stored.policy} takes no parameter {', '.join(unknown)}",
+            f"the policy {stored.policy} takes no parameter {reprlib.repr(unknown)[1:-1]}",
             remedy=f"give {', '.join(sorted(taken))} or none" if taken else "leave it out",
         )
     return policy  # type: ignore[no-any-return]

@@ -61,6 +61,8 @@ def test_a_policy_is_made_with_its_parameters():
     ("policy", "parameters"),
     [
         ("zeus", {"betta": 3.0}),
+        ("zeus", {"name": 3.0}),
+        ("zeus", {"\ud800" * 50: 3.0}),
         ("joulery", {"beta": 2.0}),
         ("joulery", {"objective": 1.0}),
         ("joulery", {"warm_start": 1.0}),

@@ -26,7 +26,7 @@ def policy_names() -> tuple[str, ...]:
     return tuple(_POLICIES)
 
 
-def make_policy(name: str, **options: Any) -> Policy[Any]:
+def make_policy(name: str, /, **options: Any) -> Policy[Any]:
     """Make the policy of a name.
 
     Args:
@@ -43,5 +43,5 @@ def make_policy(name: str, **options: Any) -> Policy[Any]:
     module, class_name = _POLICIES[name]
     kind = getattr(import_module(f"joulery.jobs.policies.{module}"), class_name)
     taken = {field.name: options.get(field.name) for field in fields(kind)}
-    policy: Policy[Any] = kind(**{name: one for name, one in taken.items() if one is not None})
+    policy: Policy[Any] = kind(**{field: one for field, one in taken.items() if one is not None})
     return policy
