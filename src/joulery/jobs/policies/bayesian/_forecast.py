@@ -98,8 +98,10 @@ def forecast(
     # How often a run is repeated: one over its chance of success.
     most = np.log(beliefs.jobs.max_epochs[rows] + 0.5)[:, None]
     repeats = log_repeats((most - epochs.mean) / np.sqrt(epochs.variance + noise))
-    eligible, unproven = _eligible(beliefs, rows)
-    valid = beliefs.jobs.valid[rows]
+    valid, proven = beliefs.jobs.valid[rows], beliefs.evidence.runs[rows] > 0
+    unproven = np.asarray(~proven.any(axis=1))
+    # The proven batch sizes, or all where none is.
+    eligible = (proven | unproven[:, None]) & valid
     bounded = scores = None
     elasticity = np.ones(valid.shape)
     if objective is None:
@@ -118,8 +120,7 @@ def forecast(
         covariance = elasticity[:, :, None] * elasticity[:, None, :] * covariance
         noise = elasticity**2 * noise
     mean = mean + repeats
-    if np.count_nonzero(valid) < valid.size:
-        mean = np.where(valid, mean, mean.max(axis=1)[:, None] + _PADDING)
+    mean = np.where(valid, mean, mean.max(axis=1)[:, None] + _PADDING)
     covariance = _foreseen(mean, covariance, beliefs.under_way[rows], noise)
     variance = covariance.diagonal(axis1=1, axis2=2) + noise
     best = np.where(eligible, mean + 0.5 * variance, np.inf).argmin(axis=1)
@@ -138,17 +139,6 @@ def forecast(
         bounded=bounded,
         scores=scores,
     )
-
-
-def _eligible(
-    beliefs: BayesianBeliefs, rows: NDArray[np.int64]
-) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """(rows, arms), the proven batch sizes, or all where none is; and (rows,) where none is."""
-    proven = beliefs.evidence.runs[rows] > 0
-    unproven = np.asarray(~proven.any(axis=1))
-    if not np.count_nonzero(unproven):
-        return proven, unproven
-    return np.asarray((proven | unproven[:, None]) & beliefs.jobs.valid[rows]), unproven
 
 
 def _foreseen(mean: Floats, covariance: Floats, under_way: Floats, noise: Floats) -> Floats:

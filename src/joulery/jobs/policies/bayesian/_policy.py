@@ -97,16 +97,16 @@ class BayesianPolicy:
         choice = self._choose(beliefs, rows, rng, view)
         limits, slice_cost = self._limits(beliefs, rows, view, choice.arm, choice.best_cost)
         ceiling = np.minimum(choice.ceiling + limits.extra * slice_cost, choice.cap)
-        trainings = Actions(
-            kind=np.full(len(rows), int(ActionKind.TRAIN)),
+        # A probe measures the limit that a training would hold.
+        probe, held = choice.probe, np.arange(limits.measure.shape[1]) == limits.hold[:, None]
+        return Actions(
+            kind=np.where(probe, int(ActionKind.PROBE), int(ActionKind.TRAIN)),
             arm=choice.arm,
-            limit=limits.hold,
-            ceiling=ceiling,
-            reason=choice.reason,
-            probe_limits=limits.measure,
+            limit=np.where(probe, -1, limits.hold),
+            ceiling=np.where(probe, np.inf, ceiling),
+            reason=np.where(probe, _PROBE, choice.reason),
+            probe_limits=np.where(probe[:, None], held, limits.measure),
         )
-        probing = np.count_nonzero(choice.probe)
-        return _probing(trainings, limits.measure, choice.probe) if probing else trainings
 
     def limit_of(
         self, beliefs: BayesianBeliefs, rows: NDArray[np.int64], arm: NDArray[np.int64]
@@ -230,16 +230,3 @@ class BayesianPolicy:
     def _slice_cost(self, rate: Floats) -> Floats:
         """(rows,), joules of cost to measure the most expensive limit known; 0 where none is."""
         return np.asarray(_SLICE_SECONDS * np.fmax(np.fmax.reduce(rate, axis=1), 0.0))
-
-
-def _probing(trainings: Actions, measure: NDArray[np.bool_], probe: NDArray[np.bool_]) -> Actions:
-    """Replace trainings by probes where ``probe`` is true: measure the limit they would hold."""
-    held = np.arange(measure.shape[1])[None, :] == trainings.limit[:, None]
-    return Actions(
-        kind=np.where(probe, int(ActionKind.PROBE), trainings.kind),
-        arm=trainings.arm,
-        limit=np.where(probe, -1, trainings.limit),
-        ceiling=np.where(probe, np.inf, trainings.ceiling),
-        reason=np.where(probe, _PROBE, trainings.reason),
-        probe_limits=np.where(probe[:, None], held, measure),
-    )
