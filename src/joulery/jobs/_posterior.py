@@ -153,7 +153,7 @@ class JobState:
     def to_snapshot(self, job: int) -> Snapshot | None:
         """Snapshot of the beliefs; None if they cannot be serialized."""
         document = {
-            "reports": self.reports.to_document(),
+            "reports": self.reports.to_list(),
             "open": [[number, *each] for number, each in self.open.items()],
         }
         content = serialize((self.settled, self.beliefs), document)
@@ -165,7 +165,7 @@ class JobState:
         """Continue from a snapshot; stay at the start if it is damaged."""
         document = deserialize((self.settled, self.beliefs), snapshot.content)
         if document is not None:
-            self.reports = ReportFilter.from_document(self.job, document["reports"])
+            self.reports = ReportFilter.from_list(self.job, document["reports"])
             self.open = {
                 number: (action, recurrence, issued)
                 for number, action, recurrence, issued in document["open"]
