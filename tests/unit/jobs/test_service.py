@@ -428,7 +428,7 @@ def test_a_cold_desk_starts_from_a_snapshot(service, store, clock, monkeypatch):
         assert (folded.kept, folded.sequence) == (32, 40)
         assert_identical(folded.beliefs, service.rebuild(job))
         running = service._cache._jobs[job].reports
-        assert folded.reports.to_document() == running.to_document()
+        assert folded.reports.to_list() == running.to_list()
 
 
 def test_a_snapshot_of_other_code_is_not_used(service, store, clock, monkeypatch, job):
