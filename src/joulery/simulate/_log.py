@@ -33,7 +33,7 @@ CSV_COLUMNS = (
     *("recurrence_cost_over_optimal", "why"),
 )
 _PER_RECURRENCE = (
-    *("arm", "limit", "attempts", "reached"),
+    *("arm", "limit", "reason", "attempts", "reached"),
     *("seconds", "joules", "cost", "expected", "within", "optimal"),
 )
 
@@ -47,11 +47,12 @@ class SimulationLog:
         workload_of: (jobs,), index of each job's workload.
         seeds: (jobs,), seed of each job.
         policy: Name of the policy.
-        reasons: Meaning of the indices in ``actions.reason``.
+        reasons: Meaning of the indices in ``reason``.
         eta: Weight of energy in the cost.
         recurrences: (jobs,), number of recurrences of each job.
         arm: (jobs, recurrences), batch size of the last training.
         limit: (jobs, recurrences), power limit that it held.
+        reason: (jobs, recurrences), reason for the last training.
         attempts: (jobs, recurrences), number of trainings.
         reached: (jobs, recurrences), whether the target was reached in the end.
         seconds: (jobs, recurrences), time of all actions together; where the target was not
@@ -77,6 +78,7 @@ class SimulationLog:
     recurrences: NDArray[np.int64]
     arm: NDArray[np.int64]
     limit: NDArray[np.int64]
+    reason: NDArray[np.int64]
     attempts: NDArray[np.int64]
     reached: NDArray[np.bool_]
     seconds: Floats
@@ -153,7 +155,7 @@ class LogBuilder:
         beyond = np.arange(shape[1])[None, :] >= recurrences[:, None]
         # (3, jobs, recurrences): seconds, joules and cost.
         self._spent = np.where(beyond, np.nan, np.zeros((3, *shape)))
-        self._last = {name: np.full(shape, -1) for name in ("arm", "limit")}
+        self._last = {name: np.full(shape, -1) for name in ("arm", "limit", "reason")}
         self._attempts = np.zeros(shape, dtype=np.int64)
         self._reached = np.zeros(shape, dtype=bool)
         self._actions: list[Results] = []
