@@ -326,7 +326,6 @@ def test_only_silent_holders_are_overdue(store):
     with store.reading() as transaction:
         assert [one.sequence for one in transaction.overdue(job, 100.0)] == [3]
         assert transaction.jobs_with_overdue(100.0) == [job]
-        assert transaction.jobs_with_overdue(100.0, after=job) == []
         assert transaction.jobs_with_overdue(50.0) == []
         prolonged = transaction.find(DecisionRecord, job, sequence=2)
     assert prolonged.progress == {"seconds": 1.5}

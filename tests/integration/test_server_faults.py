@@ -186,20 +186,3 @@ def test_the_log_is_json(tmp_path):
         names = {event["operation"] for event in events if event["event"] == "request"}
         assert {"defineJob", "decide"} <= names
         assert events[-1]["event"] == "stopped"
-
-
-def test_an_upgrade_is_made_up_for_at_the_start(tmp_path):
-    """The first decisions after an upgrade would wait until long histories are read again."""
-    path = tmp_path / "store.sqlite"
-    with ServerProcess(path) as server:
-        job = server.define()
-        with Clients(server, job) as clients:
-            until(lambda: len(clients.acknowledged) > 150)
-        server.stop()
-        with sqlite3.connect(path) as database:
-            changed = database.execute("UPDATE snapshots SET code = 'older'").rowcount
-        database.close()
-        assert changed == 1
-        server.start()
-        until(lambda: '"event":"refreshed","jobs":1' in server.log)
-        assert server.decide(job, "next")["id"]

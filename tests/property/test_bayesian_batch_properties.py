@@ -125,7 +125,7 @@ def test_a_job_alone_is_decided_as_among_others(seed, objective, count, arms, li
     """A server decides for one job what a simulation of thousands decided, or its figures lie."""
     chance = np.random.default_rng(seed)
     all_jobs = random_jobs(chance, count, arms, limits)
-    policy = BayesianPolicy(objective, warm_starts=(KNOWN,) if warm else ())
+    policy = BayesianPolicy(objective, warm_start=KNOWN if warm else None)
     together = JobBatch.of(all_jobs, range(count))
     beliefs = policy.start(together)
     each = [policy.start(JobBatch.of([job], [seed])) for seed, job in enumerate(all_jobs)]

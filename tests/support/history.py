@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from joulery.jobs import Outcome, Receipt, Request, parse_decision_id
 from joulery.jobs._job_registry import job_from
@@ -324,5 +324,5 @@ def check_beliefs(store: Store, job: int, findings: Findings) -> None:
 
 def bits(folded: JobState) -> bytes | None:
     """All that a process believes of a job; None where it cannot be told."""
-    beside: dict[str, Any] = folded.reports.to_document() | {"sequence": folded.sequence}
+    beside = {"latest": folded.reports.to_list(), "sequence": folded.sequence}
     return serialize((folded.settled, folded.beliefs), beside)

@@ -30,7 +30,6 @@ def small_workload(
         epoch_seconds=scale * seconds,
         watts=watts,
         default=32,
-        target=0.6,
         max_epochs=40,
         max_watts=250.0,
     )

@@ -29,7 +29,7 @@ def _recurring(arguments: argparse.Namespace) -> Output:
         overlap=arguments.overlap,
         keep_actions=bool(arguments.log),
     )
-    traces = simulate.read_traces(arguments.traces, arguments.workloads)
+    traces = simulate.read_traces(arguments.traces)
     traces = traces.select(arguments.gpu, arguments.dataset)
     logs = _simulated(traces, arguments, options)
     if arguments.log:
@@ -187,7 +187,6 @@ _RECURRING = (
     *_common(
         "joulery,zeus,default", f"{', '.join((*policy_names(), _ORACLE))} (default: %(default)s)"
     ),
-    file("--workloads", "table of target_metric, default_batch_size and max_epochs per dataset"),
     option("--gpu", "only these GPU types", "NAME,NAME", names, default=()),
     option("--dataset", "only these datasets", "NAME,NAME", names, default=()),
     option(
@@ -205,7 +204,7 @@ _RECURRING = (
         "WHAT",
     ),
     option("--beta", "zeus: stop at B times the least cost so far (2)", "B", float),
-    option("--window", "zeus: only the latest N costs of a size count", "N", whole(0, 10_000)),
+    option("--window", "zeus: only the latest N costs of a size count", "N", whole(0, 1000)),
     option(
         "--overlap --concurrency",
         "recurrences of a job under way at once (1)",
@@ -217,7 +216,7 @@ _RECURRING = (
         "--drift",
         "what changes: scale=F@N (from recurrence N on all batch sizes need F times the epochs), "
         "slide=F@N-M (the same, growing), optimum@N (another batch size becomes best), discarded@N "
-        "(one that cost twice as much becomes best), traces=DIR@N (epochs of other traces)",
+        "(one that cost twice as much becomes best)",
         "WHAT@N",
     ),
     file("--log", "write every single action as CSV"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import reprlib
 from typing import TYPE_CHECKING, Any
 
 from joulery.errors import InvalidValueError
@@ -31,20 +32,20 @@ def policy_from(stored: JobRecord, job: Job) -> Policy[Any]:
     Raises:
         InvalidValueError: There is no such policy, or it takes no such parameter.
     """
-    options = dict(stored.parameters)
-    received = options.pop("inherited", None)
-    policy: Any = make_policy(stored.policy, objective=job.objective, **options)
+    options, received = own_parameters(stored), stored.parameters.get("inherited")
+    known = {
+        "objective": job.objective,
+        "warm_start": None if received is None else _warm_start_from(received),
+    }
+    policy: Any = make_policy(stored.policy, **options | known)
     taken = {each.name for each in dataclasses.fields(policy) if each.type in ("int", "float")}
     unknown = sorted(options.keys() - taken)
     if unknown:
         raise InvalidValueError(
-            f"the policy {stored.policy} takes no parameter {', '.join(unknown)}",
+            f"the policy {stored.policy} takes no parameter {reprlib.repr(unknown)[1:-1]}",
             remedy=f"give {', '.join(sorted(taken))} or none" if taken else "leave it out",
         )
-    if received is not None:
-        policy = dataclasses.replace(policy, warm_starts=(_warm_start_from(received),))
-    found: Policy[Any] = policy
-    return found
+    return policy  # type: ignore[no-any-return]
 
 
 def _warm_start_from(document: Document) -> WarmStart:
@@ -67,21 +68,18 @@ def define_job(cache: PosteriorCache, wanted: JobRecord, transaction: Transactio
     newest = transaction.newest(wanted.team, wanted.name, wanted.device)
     if newest is not None and _same(newest, wanted):
         return newest
-    started = wanted
-    if newest is None:
-        for sibling in transaction.siblings(wanted.team, wanted.name, _MOST_SIBLINGS):
-            shown = _shown(cache, transaction, sibling, wanted)
-            if shown is not None:
-                started = _warm_started(wanted, sibling, shown)
-                break
+    if newest is not None:
+        sources = [newest]
+        wanted = dataclasses.replace(wanted, inherits=newest.id)
     else:
-        shown = _shown(cache, transaction, newest, wanted)
-        if shown is None:
-            started = dataclasses.replace(wanted, inherits=newest.id)
-        else:
-            doubted = dataclasses.replace(shown, shift_sd=_SHIFT_SD, shape_sd=_SHAPE_SD)
-            started = _warm_started(wanted, newest, doubted)
-    return transaction.add_job(started)
+        sources = transaction.siblings(wanted.team, wanted.name, _MOST_SIBLINGS)
+    for source in sources:
+        shown = _shown(cache, transaction, source, wanted)
+        if shown is not None:
+            if newest is not None:
+                shown = dataclasses.replace(shown, shift_sd=_SHIFT_SD, shape_sd=_SHAPE_SD)
+            return transaction.add_job(_warm_started(wanted, source, shown))
+    return transaction.add_job(wanted)
 
 
 def _shown(
@@ -94,7 +92,7 @@ def _shown(
     beliefs = cache.current(transaction, source).beliefs
     if not isinstance(beliefs, BayesianBeliefs):
         return None
-    shown = WarmStart.of(beliefs, 0)
+    shown = WarmStart.of(beliefs)
     received = source.parameters.get("inherited")
     if received is not None:
         shown = shown.extended(_warm_start_from(received))
@@ -102,10 +100,10 @@ def _shown(
 
 
 def _warm_started(wanted: JobRecord, source: JobRecord, start: WarmStart) -> JobRecord:
-    document: Document = dataclasses.asdict(start)
-    lists = {name: list(one) for name, one in document.items() if isinstance(one, tuple)}
-    source_document = {"version": source.version, "device": source.device}
-    parameters = wanted.parameters | {"inherited": document | lists | {"source": source_document}}
+    known: Document = {"source": {"version": source.version, "device": source.device}}
+    for name, one in dataclasses.asdict(start).items():
+        known[name] = list(one) if isinstance(one, tuple) else one
+    parameters = wanted.parameters | {"inherited": known}
     return dataclasses.replace(wanted, inherits=source.id, parameters=parameters)
 
 
@@ -114,19 +112,18 @@ def warm_start_text(record: JobRecord) -> str:
     document = record.parameters.get("inherited")
     if document is None:
         return ""
-    sizes, source = document["batch_sizes"], document.get("source", {})
+    sizes, source = document["batch_sizes"], document["source"]
     if len(sizes) == 1:
         what = f"epochs of batch size {sizes[0]}"
     else:
         what = f"epochs of {len(sizes)} batch sizes ({min(sizes)} to {max(sizes)})"
     shift = document["shift_sd"]
     if shift > 0:
-        version = source.get("version", record.version - 1)
         return (
-            f"the job has changed: {what} carry over from version {version}, within {shift:.0%} "
-            "until runs show more"
+            f"the job has changed: {what} carry over from version {source['version']}, "
+            f"within {shift:.0%} until runs show more"
         )
-    device = source.get("device") or "runs on no particular device"
+    device = source["device"] or "runs on no particular device"
     return f"{what} carry over from {device}; what an epoch costs here is measured anew"
 
 

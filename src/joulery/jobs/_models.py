@@ -37,11 +37,7 @@ MOST_LIVE_DEVICES = 64
 LONGEST_BEFORE_SECONDS = 7 * 24 * 3600.0
 MOST_PER_PAGE = 1000
 _LONGEST_EPOCH_SECONDS = 1e10  # three hundred years
-_MOST_PARAMETERS = 16
-# Parameters that memory is allocated for, and the most of each.
-_WHOLE_PARAMETERS = {"window": 1000}
-# Parameters that the service sets itself.
-_RESERVED = frozenset({"inherited", "objective"})
+_RESERVED = "inherited"  # among a job's stored parameters, for what a warm start gave it
 # How the reason of a decision begins whose batch size the policy would not have chosen.
 ASKED_FOR = "this batch size was asked for"
 
@@ -159,21 +155,10 @@ class Definition(JsonModel):
     parameters: dict[str, int | float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if len(self.parameters) > _MOST_PARAMETERS:
+        if _RESERVED in self.parameters:
             raise InvalidValueError(
-                f"{len(self.parameters)} parameters", remedy=f"give at most {_MOST_PARAMETERS}"
+                f"no policy takes a parameter {_RESERVED}", remedy="leave it out"
             )
-        for name, value in self.parameters.items():
-            if not name.isidentifier() or len(name) > 40 or name in _RESERVED:
-                raise InvalidValueError(
-                    f"no policy takes a parameter {shown(name)}", remedy="leave it out"
-                )
-            most = _WHOLE_PARAMETERS.get(name)
-            if most is not None and not (isinstance(value, int) and 0 <= value <= most):
-                raise InvalidValueError(
-                    f"parameter {name} is out of range: {shown(value)}",
-                    remedy=f"give a whole number up to {most}",
-                )
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import copy
 import math
-from collections import OrderedDict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -154,7 +153,7 @@ class JobState:
     def to_snapshot(self, job: int) -> Snapshot | None:
         """Snapshot of the beliefs; None if they cannot be serialized."""
         document = {
-            "reports": self.reports.to_document(),
+            "reports": self.reports.to_list(),
             "open": [[number, *each] for number, each in self.open.items()],
         }
         content = serialize((self.settled, self.beliefs), document)
@@ -166,7 +165,7 @@ class JobState:
         """Continue from a snapshot; stay at the start if it is damaged."""
         document = deserialize((self.settled, self.beliefs), snapshot.content)
         if document is not None:
-            self.reports = ReportFilter.from_document(self.job, document["reports"])
+            self.reports = ReportFilter.from_list(self.job, document["reports"])
             self.open = {
                 number: (action, recurrence, issued)
                 for number, action, recurrence, issued in document["open"]
@@ -209,15 +208,11 @@ def job_beliefs(transaction: Transaction, record: JobRecord) -> JobBeliefs:
 
 
 class PosteriorCache:
-    """The jobs that this process has worked on lately.
-
-    Args:
-        capacity: Number of jobs that are kept.
-    """
+    """The jobs that this process has worked on lately, at most ``capacity``."""
 
     def __init__(self, capacity: int) -> None:
         self._capacity = capacity
-        self._jobs: OrderedDict[int, JobState] = OrderedDict()
+        self._jobs: dict[int, JobState] = {}  # least recently used first
 
     def __len__(self) -> int:
         return len(self._jobs)
@@ -230,13 +225,10 @@ class PosteriorCache:
         """A job with the events that ``record`` counts; all of them where it is locked."""
         job = record.id
         transaction.on_rollback(lambda: self.drop(job))
-        state = self._jobs.get(job)
-        if state is None:
-            state = self._jobs[job] = JobState.start(record, transaction.snapshot(job))
-            while len(self._jobs) > self._capacity:
-                self._jobs.popitem(last=False)
-        else:
-            self._jobs.move_to_end(job)
+        state = self._jobs.pop(job, None) or JobState.start(record, transaction.snapshot(job))
+        self._jobs[job] = state
+        if len(self._jobs) > self._capacity:
+            del self._jobs[next(iter(self._jobs))]
         if state.sequence < record.events:
             state.fold_all(transaction.events(job, state.sequence))
         return state

@@ -40,7 +40,7 @@ import math
 import statistics
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -252,19 +252,15 @@ class ReportFilter:
     def _successes(self) -> list[RunReport]:
         return [one for one in self.latest if one.end == RunEnd.REACHED and not one.quarantined]
 
-    def to_document(self) -> Document:
-        """The filter as JSON."""
-        return {
-            "latest": [
-                [one.decision, one.body, one.open_seconds, one.quarantined] for one in self.latest
-            ]
-        }
+    def to_list(self) -> list[list[Any]]:
+        """The latest reports as JSON."""
+        return [[one.decision, one.body, one.open_seconds, one.quarantined] for one in self.latest]
 
     @classmethod
-    def from_document(cls, job: Job, document: Document) -> ReportFilter:
-        """The filter that :meth:`to_document` described."""
+    def from_list(cls, job: Job, latest: list[list[Any]]) -> ReportFilter:
+        """The filter whose :meth:`to_list` gave this list."""
         reports = cls(job)
-        for decision, body, open_seconds, quarantined in document["latest"]:
+        for decision, body, open_seconds, quarantined in latest:
             new = RunReport.of(job, decision, body)
             new.open_seconds, new.quarantined = open_seconds, quarantined
             reports.latest.append(new)

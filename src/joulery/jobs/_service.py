@@ -33,7 +33,6 @@ from joulery.jobs._models import (
 )
 from joulery.jobs._posterior import PosteriorCache, rebuilt
 from joulery.jobs._replay import ROW, outcome_document
-from joulery.jobs._snapshot import code_fingerprint
 from joulery.jobs._validation import check_outcome, is_longer_than
 from joulery.jobs.policies import ActionKind, CounterRng, RunEnd
 from joulery.storage import (
@@ -52,11 +51,10 @@ if TYPE_CHECKING:
     from joulery.clock import Clock
     from joulery.jobs._models import Definition, Request
     from joulery.jobs._posterior import JobState
-    from joulery.storage import Document, Snapshot, Store, Transaction
+    from joulery.storage import Document, Store, Transaction
 
 _SWEEP_SECONDS = 10.0
-_STEP_JOBS = 64  # jobs whose ended leases are released at once, so that others need not wait
-_STEP = 256  # decisions of a job that are released at once, likewise
+_STEP = 256  # decisions of a job that are released at once, so that others need not wait
 
 
 class JobService:
@@ -196,21 +194,14 @@ class JobService:
         Deciding does so for its own job; a server also calls this from time to time.
         """
         now = self._clock.wall() if now_wall_seconds is None else now_wall_seconds
-        released = last = 0
+        released = 0
         while True:
             with self._store.reading() as transaction:
-                jobs = transaction.jobs_with_overdue(now, after=last, limit=_STEP_JOBS)
+                jobs = transaction.jobs_with_overdue(now)
             if not jobs:
                 return released
-            steps = [
-                self._store.submit(lambda one, job=job: self._release(one, job, now), job)  # type: ignore[misc]
-                for job in jobs
-            ]
-            counts = [step.result() for step in steps]
-            released += sum(counts)
-            # A job that has more to release comes first in the next round.
-            unfinished = [job for job, many in zip(jobs, counts, strict=True) if many == _STEP]
-            last = min(unfinished, default=jobs[-1] + 1) - 1
+            for job in jobs:
+                released += self._store.write(partial(self._release, job=job, now=now), job)
 
     def pause(self, job: int, *, paused: bool = True) -> None:
         """Refuse decisions, or make them again; reports are always accepted."""
@@ -222,24 +213,6 @@ class JobService:
         """Delete a job with all its history."""
         self._store.write(lambda transaction: transaction.delete(job), job)
         self._store.write(lambda _: self._cache.drop(job), job)
-
-    def refresh(self) -> int:
-        """Rebuild posteriors whose snapshots other code made, after an upgrade, and count them.
-
-        A decision would do so for its own job, and keep all others waiting meanwhile. This may run
-        in a thread of its own.
-        """
-        count = last = 0
-        while True:
-            with self._store.reading() as transaction:
-                stale = transaction.stale_snapshots(code_fingerprint(), last, limit=1)
-                if not stale:
-                    return count
-                last = stale[0]
-                fresh = rebuilt(transaction, transaction.job(last)).to_snapshot(last)
-            if fresh is not None:
-                self._store.write(partial(_put_if_newer, fresh), last)
-                count += 1
 
     def rebuild(self, job: int) -> Any:
         """The policy's beliefs, folded from the first event on."""
@@ -412,10 +385,9 @@ def _choose(
     """The policy's choice, as far as the client can run it; and the reason in words."""
     rng = CounterRng.of(state.batch.seeds, np.array([state.sequence + 1]))
     chosen = state.policy.decide(state.beliefs, ROW, rng)
-    if before is None:
-        return client_action(state, chosen, request, None, doubted=False)
-    doubted = before.sequence in state.reports.quarantined()
-    return client_action(state, chosen, request, before.action, doubted=doubted)
+    doubted = before is not None and before.sequence in state.reports.quarantined()
+    earlier = None if before is None else before.action
+    return client_action(state, chosen, request, earlier, doubted=doubted)
 
 
 def _elapsed(decision: DecisionRecord, now: float) -> float:
@@ -448,9 +420,3 @@ def _before(transaction: Transaction, job: int, after: str) -> DecisionRecord:
             f"decision {after} is of another job", remedy="go on after a decision of this job"
         )
     return _found(transaction, place)
-
-
-def _put_if_newer(fresh: Snapshot, transaction: Transaction) -> None:
-    kept = transaction.snapshot(fresh.job)
-    if kept is None or kept.code != fresh.code or kept.sequence < fresh.sequence:
-        transaction.put_snapshot(fresh)

@@ -12,7 +12,7 @@ from joulery.frontier import ASSUMED, Origin, Provenance
 from joulery.jobs.policies import ActionKind, RunEnd
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping
 
     from joulery.jobs._models import (
         DecisionEntry,
@@ -206,19 +206,18 @@ class JobSummary:
     @cached_property
     def recurrences(self) -> tuple[RecurrenceSummary, ...]:
         """Recurrences in order."""
-        found: dict[int, list[Outcome]] = {}
+        attempts: dict[int, list[Outcome]] = defaultdict(list)
         for entry in self.decisions:
-            attempts = found.setdefault(entry.decision.recurrence, [])
+            made = attempts[entry.decision.recurrence]
             if entry.outcome is not None:
-                attempts.append(entry.outcome)
-        return tuple(self._recurrence(number, found[number]) for number in sorted(found))
-
-    def _recurrence(self, number: int, attempts: Sequence[Outcome]) -> RecurrenceSummary:
-        reached = any(one.end == RunEnd.REACHED for one in attempts)
-        seconds, joules = sum(one.seconds for one in attempts), sum(one.joules for one in attempts)
-        return RecurrenceSummary(
-            number, reached, self.job.cost.of(seconds, joules), seconds, joules
-        )
+                made.append(entry.outcome)
+        found = []
+        for number, made in sorted(attempts.items()):
+            reached = any(one.end == RunEnd.REACHED for one in made)
+            seconds, joules = sum(one.seconds for one in made), sum(one.joules for one in made)
+            cost = self.job.cost.of(seconds, joules)
+            found.append(RecurrenceSummary(number, reached, cost, seconds, joules))
+        return tuple(found)
 
     @cached_property
     def saved(self) -> Savings | None:

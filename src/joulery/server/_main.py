@@ -25,7 +25,6 @@ from joulery.errors import (
     ConflictError,
     FileError,
     InvalidValueError,
-    JouleryError,
     MissingRightsError,
 )
 from joulery.server._app import create_app
@@ -169,16 +168,12 @@ async def _serve(
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, _drain, config, context, server)
-    tasks = [
-        loop.create_task(_release_expired(config.expire_seconds, context)),
-        loop.create_task(_refresh(context)),
-    ]
+    releasing = loop.create_task(_release_expired(config.expire_seconds, context))
     try:
         await server.serve([listener])
     finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        releasing.cancel()
+        await asyncio.gather(releasing, return_exceptions=True)
         _log.info("stopped")
 
 
@@ -191,17 +186,6 @@ def _drain(config: ServerConfig, context: ServerContext, server: _Server) -> Non
     _log.info("draining", extra={"fields": {"seconds": config.drain_seconds}})
     loop = asyncio.get_running_loop()
     loop.call_later(config.drain_seconds, setattr, server, "should_exit", True)  # noqa: FBT003
-
-
-async def _refresh(context: ServerContext) -> None:
-    """After an upgrade, rebuild snapshots before a request has to wait for that."""
-    try:
-        count = await asyncio.to_thread(context.jobs.refresh)
-    except JouleryError as error:  # the server is being stopped, or decisions will do it
-        _log.warning("refresh", extra={"fields": {"message": str(error)}})
-        return
-    if count:
-        _log.info("refreshed", extra={"fields": {"jobs": count}})
 
 
 async def _release_expired(interval_seconds: float, context: ServerContext) -> None:

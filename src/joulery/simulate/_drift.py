@@ -3,20 +3,17 @@
 On the command line a drift is text. ``scale=2@40``: from recurrence 40 on every batch size needs
 twice the epochs. ``slide=2@20-60``: the same, growing from recurrence 20 to 60. ``optimum@40``:
 another batch size becomes best. ``discarded@40``: one that cost twice as much becomes best.
-``traces=DIR@40``: the epochs of other traces.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from joulery.errors import InvalidValueError
-from joulery.simulate._traces import read_traces
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -28,12 +25,9 @@ if TYPE_CHECKING:
 def changed(
     load: TracedWorkload, changes: Sequence[tuple[int, Floats]], allowance: float = 1.0
 ) -> TracedWorkload:
-    """The workload with other epochs from some recurrences on.
+    """The workload with other epochs from some recurrences on, which ascend.
 
-    Args:
-        load: Workload without changes.
-        changes: Recurrences, ascending, and the epochs from each of them on.
-        allowance: Factor of the epochs that the owner allows.
+    The owner allows ``allowance`` times the epochs.
 
     Raises:
         InvalidValueError: No batch size reaches the target after a change.
@@ -47,22 +41,6 @@ def changed(
                 remedy="choose a milder drift, or allow more epochs in workloads.csv",
             )
     return found
-
-
-def with_epochs_of(load: TracedWorkload, at: int, other: TracedWorkload) -> TracedWorkload:
-    """The workload with the epochs of another trace of the same batch sizes from ``at`` on.
-
-    Raises:
-        InvalidValueError: The other trace has other batch sizes.
-    """
-    if other.batch_sizes != load.batch_sizes:
-        raise InvalidValueError(
-            f"{other} has other batch sizes than {load}",
-            remedy="leave out of both traces what is not in the other",
-        )
-    # Each batch size's runs are repeated to fill the columns of this trace.
-    columns = np.arange(load.epochs.shape[1])[None, :] % other.runs[:, None].astype(int)
-    return changed(load, [(at, np.take_along_axis(other.epochs, columns, axis=1))])
 
 
 def scale_epochs(
@@ -158,11 +136,9 @@ def parse_drift(text: str, eta: float) -> Callable[[TracedWorkload], TracedWorkl
             return lambda load: optimum_moves(load, first, eta)
         if what == "discarded":
             return lambda load: discarded_becomes_best(load, first, eta)
-        if name == "traces" and value:
-            return _other_traces(Path(value), first)
     raise InvalidValueError(
         f"cannot read the drift {text!r}",
-        remedy="write scale=2@40, slide=2@20-60, optimum@40, discarded@40 or traces=DIR@40",
+        remedy="write scale=2@40, slide=2@20-60, optimum@40 or discarded@40",
     )
 
 
@@ -173,17 +149,3 @@ def _factor(text: str) -> float:
     except ValueError:
         return 0.0
     return factor if 0 < factor < math.inf else 0.0
-
-
-def _other_traces(folder: Path, first: int) -> Callable[[TracedWorkload], TracedWorkload]:
-    others = {(load.gpu, load.model): load for load in read_traces(folder).workloads}
-
-    def change(load: TracedWorkload) -> TracedWorkload:
-        other = others.get((load.gpu, load.model))
-        if other is None:
-            raise InvalidValueError(
-                f"{folder} has no {load}", remedy="choose with --gpu and --dataset what both have"
-            )
-        return with_epochs_of(load, first, other)
-
-    return change

@@ -184,14 +184,18 @@ class Moment:
     progress: Floats
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Results(Outcomes):
-    """The ends of actions.
+    """The ends of actions, with what was decided.
 
     Attributes:
+        reason: (rows,), index of the reason for the action.
+        ceiling: (rows,), cost in joules that the training may not pass.
         progress: (rows,), epochs that probes trained; 0 for trainings.
     """
 
+    reason: NDArray[np.int64]
+    ceiling: Floats
     progress: Floats
 
 
@@ -281,6 +285,8 @@ class Environment:
             limit=np.where(training, limit, -1),
             end=self._ends(moment, training, needed, most),
             epochs=epochs,
+            reason=actions.reason,
+            ceiling=actions.ceiling,
             progress=np.where(training, 0.0, begun),
             seconds=seconds,
             joules=joules,

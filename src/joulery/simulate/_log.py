@@ -11,8 +11,9 @@ import numpy as np
 
 from joulery.errors import FileError
 from joulery.files import replacing
-from joulery.jobs.policies import ActionKind, Outcomes, RunEnd
+from joulery.jobs.policies import ActionKind, RunEnd
 from joulery.objectives import Totals
+from joulery.simulate._environment import Results
 from joulery.simulate._workload import score_settings
 
 if TYPE_CHECKING:
@@ -32,22 +33,9 @@ CSV_COLUMNS = (
     *("recurrence_cost_over_optimal", "why"),
 )
 _PER_RECURRENCE = (
-    *("arm", "limit", "reason", "attempts", "probes", "reached"),
+    *("arm", "limit", "reason", "attempts", "reached"),
     *("seconds", "joules", "cost", "expected", "within", "optimal"),
 )
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class ActionLog(Outcomes):
-    """Every action in the order in which its end became known, one entry per action.
-
-    Attributes:
-        reason: Reason for the action.
-        ceiling: Cost in joules that a training may not pass.
-    """
-
-    reason: NDArray[np.int64]
-    ceiling: Floats
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -66,7 +54,6 @@ class SimulationLog:
         limit: (jobs, recurrences), power limit that it held.
         reason: (jobs, recurrences), reason for the last training.
         attempts: (jobs, recurrences), number of trainings.
-        probes: (jobs, recurrences), number of probes.
         reached: (jobs, recurrences), whether the target was reached in the end.
         seconds: (jobs, recurrences), time of all actions together; where the target was not
             reached, that of training the default is added, which the owner has to run then.
@@ -79,7 +66,7 @@ class SimulationLog:
             bounds, within 1 %.
         optimal: (jobs, recurrences), expected cost of the best fixed setting at that time.
         default: (3, jobs, recurrences), expected seconds, joules and cost without optimisation.
-        actions: Every single action, where asked for.
+        actions: Every single action in the order in which its end became known, where asked for.
     """
 
     workloads: tuple[TracedWorkload, ...]
@@ -93,7 +80,6 @@ class SimulationLog:
     limit: NDArray[np.int64]
     reason: NDArray[np.int64]
     attempts: NDArray[np.int64]
-    probes: NDArray[np.int64]
     reached: NDArray[np.bool_]
     seconds: Floats
     joules: Floats
@@ -102,7 +88,7 @@ class SimulationLog:
     within: NDArray[np.bool_]
     optimal: Floats
     default: Floats
-    actions: ActionLog | None = None
+    actions: Results | None = None
 
     def regret(self) -> Floats:
         """(jobs, recurrences), cumulative, in units of the optimal cost (Eq. 9 of NSDI'23)."""
@@ -147,14 +133,7 @@ class SimulationLog:
 
 
 class LogBuilder:
-    """Adds up what the actions of a simulation take, per job and recurrence.
-
-    Args:
-        workloads: Workloads that are simulated.
-        workload_of: (jobs,), index of each job's workload.
-        recurrences: (jobs,), number of recurrences of each job.
-        options: Options of the simulation.
-    """
+    """Adds up what the actions of a simulation take, per job and recurrence."""
 
     def __init__(
         self,
@@ -178,31 +157,28 @@ class LogBuilder:
         self._spent = np.where(beyond, np.nan, np.zeros((3, *shape)))
         self._last = {name: np.full(shape, -1) for name in ("arm", "limit", "reason")}
         self._attempts = np.zeros(shape, dtype=np.int64)
-        self._probes = np.zeros(shape, dtype=np.int64)
         self._reached = np.zeros(shape, dtype=bool)
-        self._actions: list[dict[str, NDArray[Any]]] = []
+        self._actions: list[Results] = []
         self._done = 0
 
-    def add(self, outcomes: Outcomes, reason: NDArray[np.int64], ceiling: Floats) -> None:
+    def add(self, results: Results) -> None:
         """Add actions that ended; each job at most once per call."""
-        cell = (outcomes.job, outcomes.recurrence)
+        cell = (results.job, results.recurrence)
         for spent, more in zip(
-            self._spent, (outcomes.seconds, outcomes.joules, outcomes.cost), strict=True
+            self._spent, (results.seconds, results.joules, results.cost), strict=True
         ):
             spent[cell] += more
-        trained = outcomes.kind == ActionKind.TRAIN
+        trained = results.kind == ActionKind.TRAIN
         self._attempts[cell] += trained
-        self._probes[cell] += ~trained
-        reached = outcomes.end == RunEnd.REACHED
+        reached = results.end == RunEnd.REACHED
         self._reached[cell] |= reached
         self._done += int(reached.sum())
-        last = (outcomes.job[trained], outcomes.recurrence[trained])
-        figures = {"arm": outcomes.arm, "limit": outcomes.limit, "reason": reason}
-        for name, figure in figures.items():
-            self._last[name][last] = figure[trained]
+        for name, last in self._last.items():
+            last[results.job[trained], results.recurrence[trained]] = getattr(results, name)[
+                trained
+            ]
         if self._options.keep_actions:
-            columns = {name: getattr(outcomes, name) for name in Outcomes.__dataclass_fields__}
-            self._actions.append({**columns, "reason": reason, "ceiling": ceiling})
+            self._actions.append(results)
 
     @property
     def share_done(self) -> float:
@@ -240,7 +216,6 @@ class LogBuilder:
             eta=self._options.eta,
             recurrences=self._recurrences,
             attempts=self._attempts,
-            probes=self._probes,
             reached=self._reached,
             seconds=seconds,
             joules=joules,
@@ -254,9 +229,11 @@ class LogBuilder:
         )
 
 
-def _joined(parts: list[dict[str, NDArray[Any]]]) -> ActionLog:
-    names = ActionLog.__dataclass_fields__
-    return ActionLog(**{name: np.concatenate([part[name] for part in parts]) for name in names})
+def _joined(parts: list[Results]) -> Results:
+    names = Results.__dataclass_fields__
+    return Results(
+        **{name: np.concatenate([getattr(part, name) for part in parts]) for name in names}
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -358,7 +335,7 @@ def write_actions(path: Path, logs: Sequence[SimulationLog]) -> None:
         ) from None
 
 
-def _rows(log: SimulationLog, actions: ActionLog) -> Iterator[tuple[object, ...]]:
+def _rows(log: SimulationLog, actions: Results) -> Iterator[tuple[object, ...]]:
     ratio = log.cost / log.optimal
     for i, job in enumerate(actions.job.tolist()):
         load = log.workloads[int(log.workload_of[job])]

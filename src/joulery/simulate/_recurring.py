@@ -8,7 +8,7 @@ shows is known to the others when it ends.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from joulery.simulate._environment import Probing
     from joulery.simulate._log import SimulationLog
     from joulery.simulate._workload import TracedWorkload
-
-Beliefs = TypeVar("Beliefs")
 
 _STEPS_BETWEEN_REPORTS = 16
 
@@ -83,7 +81,7 @@ def make_oracle(
 
 def simulate(
     workloads: Sequence[TracedWorkload],
-    policy: Policy[Beliefs],
+    policy: Policy[Any],
     recurrences: int | None,
     seeds: Sequence[int],
     options: SimulationOptions = DEFAULT_OPTIONS,
@@ -116,7 +114,7 @@ def simulate(
 
 
 def _run(
-    runner: PolicyRunner[Beliefs],
+    runner: PolicyRunner,
     log: LogBuilder,
     recurrences: NDArray[np.int64],
     options: SimulationOptions,
@@ -136,11 +134,10 @@ def _run(
         if not job.size:
             return
         slot, now = slot[job], now[job]
-        outcomes = runner.end(job, slot)
-        runner.learn(outcomes)
-        reason, ceiling = (runner.slot_values(name, job, slot) for name in ("reason", "ceiling"))
-        log.add(outcomes, reason, ceiling)
-        done = runner.is_done(outcomes, slot)
+        results = runner.end(job, slot)
+        runner.learn(results)
+        log.add(results)
+        done = runner.is_done(results, slot)
         starts = done & (begun[job] < recurrences[job])
         slot[starts] = runner.submit(job[starts], begun[job[starts]])
         begun[job[starts]] += 1

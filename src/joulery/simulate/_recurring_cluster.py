@@ -43,7 +43,6 @@ class ReplayLog:
     """The result of every job.
 
     Attributes:
-        policy: Name of the policy.
         workload: (jobs,), index of the job's workload.
         seconds: (jobs,), time of all attempts, scaled to the job's size.
         joules: (jobs,), energy, likewise.
@@ -55,7 +54,6 @@ class ReplayLog:
             first decided.
     """
 
-    policy: str
     workload: Indices
     seconds: Floats
     joules: Floats
@@ -89,7 +87,6 @@ def replay(
     optimal = np.array([load.optimum(eta)[2] for load in workloads])
     of_job = workload[groups.group_of_job]
     log = ReplayLog(
-        policy=policy.name,
         workload=of_job,
         seconds=np.zeros(groups.jobs),
         joules=np.zeros(groups.jobs),
@@ -171,7 +168,7 @@ class _Replay:
 
     def __init__(
         self,
-        runner: PolicyRunner[Any],
+        runner: PolicyRunner,
         groups: JobGroups,
         chosen: Indices,
         ratio: Floats,
@@ -237,7 +234,7 @@ class _Replay:
 
     def _act(self, group: Indices, slot: Indices, now: Floats) -> None:
         actions = self._runner.decide(group)
-        job = self._first[group] + self._runner.slot_values("recurrence", group, slot)
+        job = self._first[group] + self._runner.recurrence(group, slot)
         seconds = self._runner.act(group, slot, actions)
         self._runner.finish[group, slot] = now + seconds * self._stretch[job]
 

@@ -6,34 +6,29 @@ and groups of overlapping jobs in a cluster (:mod:`joulery.simulate._recurring_c
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from joulery.jobs.policies import ActionKind, CounterRng, Outcomes, RunEnd
-from joulery.simulate._environment import EpochAtMean, Moment, Slices
+from joulery.jobs.policies import ActionKind, CounterRng, RunEnd
+from joulery.simulate._environment import EpochAtMean, Moment, Results, Slices
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from joulery.jobs.policies import Actions, Floats, JobBatch, Policy
+    from joulery.jobs.policies import Actions, Floats, JobBatch, Outcomes, Policy
     from joulery.simulate._environment import Environment, Probing
 
     Indices = NDArray[np.int64]
-
-Beliefs = TypeVar("Beliefs")
 
 # Policies that make no probes of their own are charged as Zeus's simulator charges.
 _WHOLE_EPOCH = ("zeus", "grid", "default", "oracle")
 # Trainings after which a recurrence counts as failed; a policy that probes without end is cut off.
 _MOST_TRAININGS, _MOST_ACTIONS = 20, 200
-_COUNTS = ("recurrence", "trainings", "actions", "progress_arm")
-_FROM_ACTIONS = ("kind", "arm", "reason")
-_INTEGERS = (*_COUNTS, *_FROM_ACTIONS, "limit", "end")
-_NUMBERS = ("ceiling", "progress", "epochs", "seconds", "joules", "cost")
+_COUNTS = ("trainings", "actions", "progress_arm")
+_RESULTS = tuple(name for name in Results.__dataclass_fields__ if name != "job")
+_INTEGERS = (*_COUNTS, "recurrence", "kind", "arm", "limit", "end", "reason")
 _PER_LIMIT = ("epoch_seconds", "epoch_joules", "relative_error")
-_FROM_RESULTS = ("limit", "end", *_NUMBERS[1:], *_PER_LIMIT)
-_OUTCOME_FIELDS = tuple(name for name in Outcomes.__dataclass_fields__ if name != "job")
 
 
 def default_probing(policy_name: str) -> Probing:
@@ -41,25 +36,17 @@ def default_probing(policy_name: str) -> Probing:
     return EpochAtMean() if policy_name in _WHOLE_EPOCH else Slices()
 
 
-class PolicyRunner(Generic[Beliefs]):
+class PolicyRunner:
     """A policy that runs a batch of jobs, each with several recurrences in flight.
 
-    Args:
-        policy: Policy that decides.
-        jobs: The jobs.
-        environment: Environment that replays their actions.
-        width: Number of recurrences of a job in flight to make room for at first.
+    There is room for ``width`` recurrences of a job at first.
 
     Attributes:
         finish: (jobs, slots), time at which the action in flight ends; infinite for a free slot.
     """
 
     def __init__(
-        self,
-        policy: Policy[Beliefs],
-        jobs: JobBatch,
-        environment: Environment,
-        width: int,
+        self, policy: Policy[Any], jobs: JobBatch, environment: Environment, width: int
     ) -> None:
         self._policy = policy
         self._jobs = jobs
@@ -68,10 +55,13 @@ class PolicyRunner(Generic[Beliefs]):
         self._decisions = np.zeros(len(jobs), dtype=np.int64)
         shape = (len(jobs), width)
         self.finish = np.full(shape, np.inf)
+        per_limit = (*shape, jobs.limits_watts.shape[1])
         self._slots: dict[str, NDArray[Any]] = {
-            **{name: np.zeros(shape, dtype=np.int64) for name in _INTEGERS},
-            **{name: np.zeros(shape) for name in _NUMBERS},
-            **{name: np.zeros((*shape, jobs.limits_watts.shape[1])) for name in _PER_LIMIT},
+            name: np.zeros(
+                per_limit if name in _PER_LIMIT else shape,
+                dtype=np.int64 if name in _INTEGERS else np.float64,
+            )
+            for name in (*_COUNTS, *_RESULTS)
         }
 
     def next_end(self, job: Indices) -> tuple[Indices, Floats]:
@@ -121,21 +111,19 @@ class PolicyRunner(Generic[Beliefs]):
             progress=np.where(same, slots["progress"][at], 0.0),
         )
         results = self._environment.act(actions, moment)
-        for name in (*_FROM_ACTIONS, "ceiling"):
-            slots[name][at] = getattr(actions, name)
-        for name in _FROM_RESULTS:
+        for name in _RESULTS:
             slots[name][at] = getattr(results, name)
         slots["progress_arm"][at] = np.where(actions.kind == ActionKind.PROBE, actions.arm, -1)
         return results.seconds
 
-    def end(self, job: Indices, slot: Indices) -> Outcomes:
+    def end(self, job: Indices, slot: Indices) -> Results:
         """Take actions that have ended out of their slots; how they ended."""
         at = (job, slot)
         self.finish[at] = np.inf
-        outcomes = Outcomes(job=job, **{name: self._slots[name][at] for name in _OUTCOME_FIELDS})
-        self._slots["trainings"][at] += outcomes.kind == ActionKind.TRAIN
+        results = Results(job=job, **{name: self._slots[name][at] for name in _RESULTS})
+        self._slots["trainings"][at] += results.kind == ActionKind.TRAIN
         self._slots["actions"][at] += 1
-        return outcomes
+        return results
 
     def is_done(self, outcomes: Outcomes, slot: Indices) -> NDArray[np.bool_]:
         """(rows,), whether a recurrence has reached its target, or has failed for good."""
@@ -148,6 +136,6 @@ class PolicyRunner(Generic[Beliefs]):
         """Pass outcomes on to the policy."""
         self._policy.learn(self._beliefs, outcomes)
 
-    def slot_values(self, name: str, job: Indices, slot: Indices) -> NDArray[Any]:
-        """(rows,), one figure of what is or was last in the slots."""
-        return np.asarray(self._slots[name][job, slot])
+    def recurrence(self, job: Indices, slot: Indices) -> Indices:
+        """(rows,), number of the recurrence in each slot."""
+        return np.asarray(self._slots["recurrence"][job, slot])

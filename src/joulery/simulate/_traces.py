@@ -2,7 +2,7 @@
 
 Either as published with Zeus (You et al., NSDI'23): ``summary_train.csv`` has the epoch in which
 each run reached each value of the validation metric, ``summary_power_GPU.csv`` the seconds and
-watts of an epoch at each batch size and power limit. An optional table ``workloads`` states
+watts of an epoch at each batch size and power limit. An optional ``workloads.csv`` states
 ``dataset, target_metric, default_batch_size, max_epochs`` of workloads other than the published
 six, or other values for those.
 
@@ -43,11 +43,14 @@ class Traces:
 
     Attributes:
         workloads: One workload per GPU type and model, in order of GPU and dataset.
-        remarks: Notes on what was left out or assumed.
     """
 
     workloads: tuple[TracedWorkload, ...]
-    remarks: tuple[str, ...] = ()
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """Notes on what was left out or assumed."""
+        return tuple(dict.fromkeys(one for load in self.workloads for one in load.remarks))
 
     def select(self, gpus: Sequence[str] = (), datasets: Sequence[str] = ()) -> Traces:
         """Keep only those GPUs and datasets; an empty choice takes all.
@@ -67,8 +70,7 @@ class Traces:
                 f"no trace has {', '.join(datasets)} on {', '.join(gpus)}",
                 remedy="leave one of the two choices out",
             )
-        gone = [f"{load.model} on {load.gpu}:" for load in self.workloads if load not in kept]
-        return Traces(kept, tuple(one for one in self.remarks if not one.startswith(tuple(gone))))
+        return Traces(kept)
 
 
 def _check_known(kind: str, wanted: Sequence[str], known: Sequence[str]) -> None:
@@ -80,13 +82,12 @@ def _check_known(kind: str, wanted: Sequence[str], known: Sequence[str]) -> None
             )
 
 
-def read_traces(folder: Path, specs: Path | None = None) -> Traces:
+def read_traces(folder: Path) -> Traces:
     """Read every workload of ``folder``.
 
     Args:
         folder: Folder with ``summary_train.csv`` and ``summary_power_GPU.csv`` (or a folder
             ``zeus`` that has them), or with the tables ``runs``, ``power`` and ``jobs``.
-        specs: Table of targets and defaults for the first layout.
 
     Raises:
         FileError: Something is missing or wrong, named by file, row and column.
@@ -98,18 +99,10 @@ def read_traces(folder: Path, specs: Path | None = None) -> Traces:
         )
     if not (folder / _TRAIN_FILE).exists() and (folder / "zeus" / _TRAIN_FILE).exists():
         folder = folder / "zeus"
-    if (folder / _TRAIN_FILE).exists():
-        workloads, remarks = _read_published(folder, specs)
-    else:
-        workloads, remarks = _read_own(folder), []
+    published = (folder / _TRAIN_FILE).exists()
+    workloads = _read_published(folder) if published else _read_own(folder)
     workloads.sort(key=lambda load: (load.gpu, load.dataset, load.network, load.optimizer))
-    remarks += [
-        f"{load.model} on {load.gpu}: {load.filled} settings without power data are interpolated "
-        "between limits"
-        for load in workloads
-        if load.filled
-    ]
-    return Traces(tuple(workloads), tuple(remarks))
+    return Traces(tuple(workloads))
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,12 +209,14 @@ class _Spec:
         default: Batch size to run without optimisation; None for the largest that always reaches
             the target.
         strict: Whether a default without data is an error, instead of taking that largest.
+        remark: Note on what was assumed.
     """
 
     target: float
     max_epochs: int
     default: int | None = None
     strict: bool = True
+    remark: str = ""
 
 
 # Default batch size and target of each workload: You et al., NSDI'23, Table 1. Largest number of
@@ -236,26 +231,19 @@ _PUBLISHED = {
 }
 
 
-def _read_published(folder: Path, specs: Path | None) -> tuple[list[TracedWorkload], list[str]]:
-    """Workloads of traces laid out as Zeus's, and remarks about what was left out or assumed."""
+def _read_published(folder: Path) -> list[TracedWorkload]:
+    """Workloads of traces laid out as Zeus's."""
     runs = _read_targets(folder / _TRAIN_FILE)
     paths = sorted(folder.glob(_POWER_FILES))
     if not paths:
         raise FileError(
             f"{folder} has no {_POWER_FILES}", remedy="put one file per GPU type next to the runs"
         )
-    known = _PUBLISHED | _read_specs(folder, specs)
-    workloads: list[TracedWorkload] = []
-    remarks: list[str] = []
+    known = _PUBLISHED | _read_specs(folder)
+    workloads = []
     for gpu in map(_read_gpu, paths):
         for model in sorted(set(gpu.power) & set(runs)):
-            spec = known.get(model.dataset)
-            if spec is None:
-                spec = _guessed(runs[model])
-                remarks.append(
-                    f"{model}: not in workloads.csv; assumed target_metric {spec.target:g}, "
-                    f"max_epochs {spec.max_epochs}"
-                )
+            spec = known.get(model.dataset) or _guessed(model, runs[model])
             if spec.target not in runs[model]:
                 raise FileError(
                     f"{folder / _TRAIN_FILE}: column target_metric has no {spec.target:g} "
@@ -263,18 +251,12 @@ def _read_published(folder: Path, specs: Path | None) -> tuple[list[TracedWorklo
                     remedy=f"its targets are {', '.join(f'{m:g}' for m in sorted(runs[model]))}",
                 )
             workloads.append(gpu.workload(model, runs[model][spec.target], spec))
-            left_out = sorted(set(runs[model][spec.target]) - set(gpu.power[model]))
-            if left_out:
-                sizes = ", ".join(map(str, left_out))
-                remarks.append(
-                    f"{model} on {gpu.name}: no power data for batch sizes {sizes}; left out"
-                )
     if not workloads:
         raise FileError(
             f"{folder}: no dataset, network and optimizer is in both kinds of files",
             remedy="see that the names in summary_train and summary_power agree",
         )
-    return workloads, list(dict.fromkeys(remarks))
+    return workloads
 
 
 def _read_gpu(path: Path) -> _Gpu:
@@ -295,19 +277,20 @@ def _read_targets(path: Path) -> dict[_Model, dict[float, _Runs]]:
     return runs
 
 
-def _read_specs(folder: Path, specs: Path | None) -> dict[str, _Spec]:
-    paths = [specs] if specs else [*folder.glob("workloads.csv"), *folder.glob("workloads.parquet")]
+def _read_specs(folder: Path) -> dict[str, _Spec]:
+    path = folder / "workloads.csv"
+    if not path.exists():
+        return {}
     columns = ("dataset", "target_metric", "default_batch_size", "max_epochs")
     return {
         row.text("dataset"): _Spec(
             row.finite("target_metric"), row.whole("max_epochs"), row.whole("default_batch_size")
         )
-        for path in paths[:1]
         for row in read_rows(path, columns)
     }
 
 
-def _guessed(targets: Mapping[float, _Runs]) -> _Spec:
+def _guessed(model: _Model, targets: Mapping[float, _Runs]) -> _Spec:
     """The hardest target that half of the batch sizes always reach, or else the easiest."""
     reached = {
         target: [e for epochs in sizes.values() for e in epochs if not math.isnan(e)]
@@ -323,7 +306,9 @@ def _guessed(targets: Mapping[float, _Runs]) -> _Spec:
 
     fair = [target for target, sizes in targets.items() if is_fair(sizes)]
     target = max(fair, key=hardness) if fair else min(targets, key=hardness)
-    return _Spec(target, math.ceil(max(reached[target], default=1.0)))
+    epochs = math.ceil(max(reached[target], default=1.0))
+    assumed = f"assumed target_metric {target:g}, max_epochs {epochs}"
+    return _Spec(target, epochs, remark=f"{model}: not in workloads.csv; {assumed}")
 
 
 def _read_own(folder: Path) -> list[TracedWorkload]:
@@ -385,15 +370,7 @@ def _table(folder: Path, name: str) -> Path:
 
 
 class _Gpu:
-    """The power measurements of one GPU type, which runs of models make workloads.
-
-    Args:
-        name: Name of the GPU type.
-        path: Path of the file.
-
-    Attributes:
-        power: Measurements by model.
-    """
+    """The power measurements of one GPU type by model, which runs of models make workloads."""
 
     def __init__(self, name: str, path: Path) -> None:
         self.name, self._path = name, path
@@ -412,12 +389,7 @@ class _Gpu:
     def workload(
         self, model: _Model, runs: Mapping[int, list[float]], spec: _Spec
     ) -> TracedWorkload:
-        """Combine one workload from its parts.
-
-        Raises:
-            FileError: No batch size has both runs and power measurements, the default is none of
-                those that have, or the target is out of reach.
-        """
+        """Combine one workload from its parts, which have to fit each other."""
         power = self.power[model]
         sizes = tuple(sorted(set(runs) & set(power)))
         if not sizes:
@@ -439,6 +411,17 @@ class _Gpu:
                 "the target",
                 remedy="choose another default, target or max_epochs in workloads.csv",
             )
+        what = f"{model} on {self.name}"
+        left_out = sorted(set(runs) - set(power))
+        filled = sum(len(limits) - len(power[size]) for size in sizes)
+        remarks = [spec.remark] if spec.remark else []
+        if left_out:
+            missing = ", ".join(map(str, left_out))
+            remarks.append(f"{what}: no power data for batch sizes {missing}; left out")
+        if filled:
+            remarks.append(
+                f"{what}: {filled} settings without power data are interpolated between limits"
+            )
         return TracedWorkload(
             gpu=self.name,
             **model._asdict(),
@@ -449,10 +432,9 @@ class _Gpu:
             epoch_seconds=figures[:, :, 0],
             watts=figures[:, :, 1],
             default=default,
-            target=spec.target,
             max_epochs=spec.max_epochs,
             max_watts=self._max_watts,
-            filled=sum(len(limits) - len(power[size]) for size in sizes),
+            remarks=tuple(remarks),
         )
 
 

@@ -38,10 +38,9 @@ class TracedWorkload:
         epoch_seconds: (arms, limits), time of an epoch, NaN where not known.
         watts: (arms, limits), mean power, likewise.
         default: Batch size that the owner would run.
-        target: Validation metric to reach, NaN where the trace states epochs only.
         max_epochs: Number of epochs after which a run gives up.
         max_watts: Highest power limit of the GPU, which weighs time in the cost.
-        filled: Number of settings that were not measured but interpolated between limits.
+        remarks: Notes on what was left out or assumed.
         changes: Recurrences, ascending, from which other epochs hold, and these, laid out likewise.
     """
 
@@ -56,19 +55,13 @@ class TracedWorkload:
     epoch_seconds: Floats
     watts: Floats
     default: int
-    target: float
     max_epochs: int
     max_watts: float
-    filled: int = 0
+    remarks: tuple[str, ...] = ()
     changes: tuple[tuple[int, Floats], ...] = ()
 
     def __str__(self) -> str:
         return f"{self.dataset} on {self.gpu}"
-
-    @property
-    def model(self) -> str:
-        """Dataset, network and optimizer, as far as the trace names them."""
-        return "/".join(filter(None, (self.dataset, self.network, self.optimizer)))
 
     @property
     def default_arm(self) -> int:

@@ -394,11 +394,6 @@ class Transaction:
         row = self.query(select(snapshots).where(snapshots.c.job == job)).one_or_none()
         return None if row is None else Snapshot(*row)
 
-    def stale_snapshots(self, code: str, after: int = 0, limit: int = 1000) -> list[int]:
-        """Jobs whose snapshots other code has made, by number, those after ``after``."""
-        wanted = select(snapshots.c.job).where(snapshots.c.code != code, snapshots.c.job > after)
-        return list(self.query(wanted.order_by(snapshots.c.job).limit(limit)).scalars())
-
     def put_snapshot(self, snapshot: Snapshot) -> None:
         """Replace the snapshot of a job."""
         self._operation.rows[_DROP_SNAPSHOT, snapshot.job] = {"of_job": snapshot.job}
@@ -420,11 +415,11 @@ class Transaction:
         rows = self.query(wanted.order_by(decisions.c.sequence).limit(limit))
         return [DecisionRecord(*row) for row in rows]
 
-    def jobs_with_overdue(self, now: float, after: int = 0, limit: int = 1000) -> list[int]:
-        """Jobs that have such decisions, by number, those after ``after``."""
+    def jobs_with_overdue(self, now: float, limit: int = 1000) -> list[int]:
+        """Jobs that have such decisions, by number."""
         wanted = (
             select(decisions.c.job)
-            .where(_IS_OPEN, decisions.c.job > after, decisions.c.deadline_wall_seconds < now)
+            .where(_IS_OPEN, decisions.c.deadline_wall_seconds < now)
             .distinct()
             .order_by(decisions.c.job)
             .limit(limit)

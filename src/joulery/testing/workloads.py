@@ -53,7 +53,6 @@ def made_up_workload(
         epoch_seconds=_seconds(sizes, np.array(limits_watts)),
         watts=np.minimum(0.9 * np.array(limits_watts), 190.0)[None, :] * np.ones((len(sizes), 1)),
         default=default,
-        target=0.5,
         max_epochs=100,
         max_watts=max(limits_watts),
     )

@@ -127,7 +127,7 @@ def test_log_has_every_action(simulate, tmp_path):
         ("--window", "1"),
         ("--overlap", "0"),
         ("--drift", "sometimes"),
-        ("--workloads", "/nowhere.csv", "--drift", "x@1"),
+        ("--drift", "x@1"),
     ],
 )
 def test_wrong_use(simulate, options):

@@ -59,7 +59,15 @@ def test_a_policy_is_made_with_its_parameters():
 
 @pytest.mark.parametrize(
     ("policy", "parameters"),
-    [("zeus", {"betta": 3.0}), ("joulery", {"beta": 2.0}), ("default", {"window": 5})],
+    [
+        ("zeus", {"betta": 3.0}),
+        ("zeus", {"name": 3.0}),
+        ("zeus", {"\ud800" * 50: 3.0}),
+        ("joulery", {"beta": 2.0}),
+        ("joulery", {"objective": 1.0}),
+        ("joulery", {"warm_start": 1.0}),
+        ("default", {"window": 5}),
+    ],
 )
 def test_unknown_parameters_are_refused(policy, parameters):
     """A misspelt parameter would be ignored, and the policy run with its default."""
@@ -67,9 +75,16 @@ def test_unknown_parameters_are_refused(policy, parameters):
         policy_from(JobRecord("team", "job", JOB.to_document(), policy, parameters, 1), JOB)
 
 
+@pytest.mark.parametrize("window", [1.5, -1, 10**15])
+def test_a_window_that_cannot_be_kept_is_refused(window):
+    """One job would take all of the memory."""
+    with pytest.raises(InvalidValueError, match="window"):
+        policy_from(JobRecord("team", "job", JOB.to_document(), "zeus", {"window": window}, 1), JOB)
+
+
 def test_inheritance_comes_back_the_same():
     """An heir would start from other beliefs after each restart."""
     document = json.loads(json.dumps(dataclasses.asdict(INHERITANCE)))
     assert _warm_start_from(document) == INHERITANCE
     stored = JobRecord("team", "job", JOB.to_document(), "joulery", {"inherited": document}, 1)
-    assert policy_from(stored, JOB).warm_starts == (INHERITANCE,)
+    assert policy_from(stored, JOB).warm_start == INHERITANCE

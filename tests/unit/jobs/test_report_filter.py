@@ -196,8 +196,8 @@ def test_a_restart_changes_no_verdict(place):
     reporter, again = Reporter(), Reporter()
     for number, report in enumerate(REPORTS):
         if number == place:
-            document = json.loads(json.dumps(reporter.filter.to_document()))
-            again.filter = ReportFilter.from_document(JOB, document)
+            document = json.loads(json.dumps(reporter.filter.to_list()))
+            again.filter = ReportFilter.from_list(JOB, document)
         assert reporter.report(**report) == again.report(recurrence=number + 1, **report)
         assert reporter.changed == again.changed
     again.number = reporter.number
@@ -355,6 +355,6 @@ def test_memory_is_bounded_and_comes_back_the_same(reporter):
         reporter.report(arm=turn % 4, epochs=1.0 if turn % 9 == 0 else 20.0)
     latest = reporter.filter
     assert len(latest.latest) == 4 * LATEST
-    back = ReportFilter.from_document(JOB, json.loads(json.dumps(latest.to_document())))
-    assert back.to_document() == latest.to_document()
+    back = ReportFilter.from_list(JOB, json.loads(json.dumps(latest.to_list())))
+    assert back.to_list() == latest.to_list()
     assert back.quarantined() == latest.quarantined() != []

@@ -428,7 +428,7 @@ def test_a_cold_desk_starts_from_a_snapshot(service, store, clock, monkeypatch):
         assert (folded.kept, folded.sequence) == (32, 40)
         assert_identical(folded.beliefs, service.rebuild(job))
         running = service._cache._jobs[job].reports
-        assert folded.reports.to_document() == running.to_document()
+        assert folded.reports.to_list() == running.to_list()
 
 
 def test_a_snapshot_of_other_code_is_not_used(service, store, clock, monkeypatch, job):
@@ -439,26 +439,6 @@ def test_a_snapshot_of_other_code_is_not_used(service, store, clock, monkeypatch
     cold = JobService(store, clock)
     folded = store.write(lambda one: cold._cache.current(one, one.lock(job)), job)
     assert (folded.kept, folded.sequence) == (0, 1)
-
-
-def test_an_upgrade_folds_histories_beside_the_work(service, store, clock, monkeypatch):
-    """The first decision of every old job would keep all others waiting."""
-    monkeypatch.setattr("joulery.jobs._posterior._SNAPSHOT_EVENTS", 4)
-    jobs = [
-        service.define("team", Definition(dataclasses.replace(JOB, name=f"{n}"), policy="zeus")).id
-        for n in range(3)
-    ]
-    for job in jobs:
-        trained(service, clock, job, times=3)
-    assert service.refresh() == 0
-    for place in ("_service", "_posterior"):
-        monkeypatch.setattr(f"joulery.jobs.{place}.code_fingerprint", lambda: "newer")
-    newer = JobService(store, clock)
-    assert newer.refresh() == 3
-    assert newer.refresh() == 0
-    folded = store.write(lambda one: newer._cache.current(one, one.lock(jobs[1])), jobs[1])
-    assert folded.kept == 6
-    assert_identical(folded.beliefs, service.rebuild(jobs[1]))
 
 
 def test_memory_is_bounded(store, clock):
@@ -627,7 +607,6 @@ def test_holders_that_only_send_heartbeats_do_not_stop_the_learning(service, clo
 def test_any_number_of_silent_holders_is_released(service, store, clock, monkeypatch):
     """A server that was down over night would release some and forget the rest."""
     monkeypatch.setattr("joulery.jobs._service._STEP", 4)
-    monkeypatch.setattr("joulery.jobs._service._STEP_JOBS", 2)
     jobs = [
         service.define("team", Definition(dataclasses.replace(JOB, name=f"{n}"), policy="zeus")).id
         for n in range(5)

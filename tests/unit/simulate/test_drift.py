@@ -1,7 +1,5 @@
 """Jobs that change."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
@@ -12,7 +10,7 @@ from joulery.simulate import (
     parse_drift,
     scale_epochs,
 )
-from joulery.simulate._drift import changed, with_epochs_of
+from joulery.simulate._drift import changed
 from joulery.testing.workloads import made_up_workload
 
 
@@ -93,27 +91,6 @@ def test_nothing_was_worth_discarding():
     assert len(discarded_becomes_best(load, 5).stages) <= 2
 
 
-def test_epochs_of_other_traces(load):
-    """A job's next version may be another trace of the same batch sizes."""
-    other = made_up_workload(best=256, runs=7)
-    change = with_epochs_of(load, 30, other)
-    assert best(change) == 256
-    assert last(change).epochs.shape == load.epochs.shape
-
-
-def test_epochs_of_the_same_traces_change_nothing(load):
-    """Batch sizes with fewer runs than others would seem to need fewer epochs."""
-    load.epochs[0, 2:], load.runs[0] = np.nan, 2
-    change = with_epochs_of(load, 30, load)
-    assert (last(change).mean_epochs() == load.mean_epochs()).all()
-
-
-def test_other_traces_must_fit(load):
-    """Epochs of other batch sizes mean nothing here."""
-    with pytest.raises(InvalidValueError, match="other batch sizes"):
-        with_epochs_of(load, 30, made_up_workload((32, 64), default=64))
-
-
 def test_out_of_reach_is_refused(load):
     """A drift after which no batch size gets there is no simulation."""
     with pytest.raises(InvalidValueError, match="from recurrence 5 on"):
@@ -148,25 +125,10 @@ def test_text_is_understood(load, text, expected):
         "slide=2@9-3",
         "slide=2@9",
         "else@4",
-        "traces=@3",
+        "traces=DIR@3",
     ],
 )
 def test_text_that_says_nothing(text):
     """A misspelt drift must not be simulated without one."""
     with pytest.raises(InvalidValueError, match="cannot read the drift"):
         parse_drift(text, 0.5)
-
-
-def test_other_traces_by_text(load, tmp_path):
-    """Epochs of a second folder, matched by GPU and job."""
-    (tmp_path / "runs.csv").write_text("job,batch_size,epochs\nset,64,3\nset,256,9\n")
-    (tmp_path / "jobs.csv").write_text("job,default_batch_size,max_epochs\nset,64,20\n")
-    (tmp_path / "power.csv").write_text(
-        "gpu,job,batch_size,limit_watts,epoch_seconds,watts\n"
-        "made-up,set,64,100,9,90\nmade-up,set,256,100,9,90\n"
-    )
-    make = parse_drift(f"traces={tmp_path}@4", 0.5)
-    mine = replace(made_up_workload((64, 256)), network="", optimizer="")
-    assert last(make(mine)).epochs[:, 0].tolist() == [3, 9]
-    with pytest.raises(InvalidValueError, match="has no"):
-        make(load)

@@ -10,7 +10,6 @@ if TYPE_CHECKING:
     from joulery.jobs.policies._base import (
         ActionKind,
         Actions,
-        ChoosesLimits,
         EstimatesCosts,
         Outcomes,
         Policy,
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
     from joulery.jobs.policies._registry import make_policy, policy_names
     from joulery.jobs.policies._zeus import Exploration, ZeusBeliefs, ZeusPolicy
     from joulery.jobs.policies.bayesian._beliefs import BayesianBeliefs
-    from joulery.jobs.policies.bayesian._gaussian import CurvePrior, GaussianCurve
     from joulery.jobs.policies.bayesian._policy import BayesianPolicy
     from joulery.jobs.policies.bayesian._warm_start import WarmStart
 
@@ -32,14 +30,11 @@ __all__ = [
     "Actions",
     "BayesianBeliefs",
     "BayesianPolicy",
-    "ChoosesLimits",
     "CounterRng",
-    "CurvePrior",
     "DefaultPolicy",
     "EstimatesCosts",
     "Exploration",
     "Floats",
-    "GaussianCurve",
     "GridSearchPolicy",
     "JobBatch",
     "OraclePolicy",

@@ -146,36 +146,6 @@ class Policy(Protocol[Beliefs]):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class LimitChoice:
-    """The power limits that a training holds and measures.
-
-    Attributes:
-        hold: (rows,), power limit to hold; -1 leaves it to just-in-time profiling.
-        measure: (rows, limits), limits to measure for seconds.
-        extra: (rows,), cost that measuring adds to the run, in units of one slice's cost.
-    """
-
-    hold: NDArray[np.int64]
-    measure: NDArray[np.bool_]
-    extra: Floats
-
-
-@runtime_checkable
-class ChoosesLimits(Protocol):
-    """A policy that chooses power limits itself, for any batch size."""
-
-    def limit_of(
-        self, beliefs: Any, rows: NDArray[np.int64], arm: NDArray[np.int64]
-    ) -> LimitChoice:
-        """The limits that a training of ``arm`` would hold and measure, had it been chosen.
-
-        Changes nothing, and draws no random numbers: the same as ``decide`` chooses for that batch
-        size under the same beliefs.
-        """
-        ...
-
-
 @runtime_checkable
 class EstimatesCosts(Protocol):
     """A policy that estimates the cost of a run of each batch size."""

@@ -31,10 +31,18 @@ class FixedSetting:
     limit: NDArray[np.int64]
 
 
-class FixedPolicy:
-    """Common methods of policies that train at one setting, without a ceiling."""
+@dataclass(frozen=True, slots=True)
+class DefaultPolicy:
+    """No change: the default batch size at the highest power limit, without a ceiling."""
 
-    __slots__ = ()
+    name = "default"
+    reasons = ("the default",)
+
+    def start(self, jobs: JobBatch) -> FixedSetting:
+        """The default setting of each job."""
+        limits = np.isfinite(jobs.limits_watts).sum(axis=1)
+        # Where limits are left alone, the only limit is an unknown one, at index 0.
+        return FixedSetting(jobs.default, np.maximum(limits - 1, 0))
 
     def decide(
         self,
@@ -58,23 +66,9 @@ class FixedPolicy:
         """Learn nothing."""
 
 
-@dataclass(frozen=True, slots=True)
-class DefaultPolicy(FixedPolicy):
-    """No change: the default batch size at the highest power limit."""
-
-    name = "default"
-    reasons = ("the default",)
-
-    def start(self, jobs: JobBatch) -> FixedSetting:
-        """The default setting of each job."""
-        limits = np.isfinite(jobs.limits_watts).sum(axis=1)
-        # Where limits are left alone, the only limit is an unknown one, at index 0.
-        return FixedSetting(jobs.default, np.maximum(limits - 1, 0))
-
-
 @dataclass(frozen=True, slots=True, eq=False)
-class OraclePolicy(FixedPolicy):
-    """The best fixed setting of each job, found beforehand from its traces.
+class OraclePolicy(DefaultPolicy):
+    """The best fixed setting of each job instead, found beforehand from its traces.
 
     Attributes:
         arm: (jobs,), the best batch size of each job.

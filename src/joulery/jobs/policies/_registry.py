@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -9,15 +10,14 @@ from joulery.errors import InvalidValueError
 
 if TYPE_CHECKING:
     from joulery.jobs.policies._base import Policy
-    from joulery.objectives import Objective
 
 
-# Module and class of each policy, imported when it is first asked for, and its options.
-_POLICIES: dict[str, tuple[str, str, tuple[str, ...]]] = {
-    "joulery": ("bayesian._policy", "BayesianPolicy", ("objective",)),
-    "zeus": ("_zeus", "ZeusPolicy", ("beta", "window")),
-    "grid": ("_grid", "GridSearchPolicy", ()),
-    "default": ("_default", "DefaultPolicy", ()),
+# Module and class of each policy, imported when it is first asked for.
+_POLICIES = {
+    "joulery": ("bayesian._policy", "BayesianPolicy"),
+    "zeus": ("_zeus", "ZeusPolicy"),
+    "grid": ("_grid", "GridSearchPolicy"),
+    "default": ("_default", "DefaultPolicy"),
 }
 
 
@@ -26,13 +26,12 @@ def policy_names() -> tuple[str, ...]:
     return tuple(_POLICIES)
 
 
-def make_policy(name: str, **options: float | Objective | None) -> Policy[Any]:
+def make_policy(name: str, /, **options: Any) -> Policy[Any]:
     """Make the policy of a name.
 
     Args:
         name: Name of the policy; see :func:`policy_names`.
-        options: Options of its constructor; those that are None or that it does not take are left
-            out.
+        options: Fields of its class; those that are None or that it does not have are left out.
 
     Raises:
         InvalidValueError: There is no policy of that name, or an option is out of range.
@@ -41,8 +40,8 @@ def make_policy(name: str, **options: float | Objective | None) -> Policy[Any]:
         raise InvalidValueError(
             f"no policy {name!r}", remedy=f"choose from {', '.join(policy_names())}"
         )
-    module, class_name, taken = _POLICIES[name]
-    given = {option: options[option] for option in taken if options.get(option) is not None}
+    module, class_name = _POLICIES[name]
     kind = getattr(import_module(f"joulery.jobs.policies.{module}"), class_name)
-    policy: Policy[Any] = kind(**given)
+    taken = {field.name: options.get(field.name) for field in fields(kind)}
+    policy: Policy[Any] = kind(**{field: one for field, one in taken.items() if one is not None})
     return policy

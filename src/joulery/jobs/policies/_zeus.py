@@ -30,7 +30,7 @@ _SAMPLES = 0  # the stream of random numbers
 _UNAFFORDABLE = 100.0
 # Recurrences of one job whose costs are added up at the same time.
 _OPEN_RECURRENCES = 256
-_LONGEST_WINDOW = 10_000  # all of it is kept for every batch size
+_LONGEST_WINDOW = 1000  # all of it is kept for every batch size
 
 
 @dataclass(slots=True, eq=False)
@@ -90,7 +90,6 @@ class Exploration:
     NSDI'23, Algorithm 3, lines 1 to 9.
 
     Attributes:
-        rounds: Number of rounds.
         round: (jobs,), rounds that are over.
         kept: (jobs, arms), batch sizes that this round may try; what is left, in the end.
         good: (jobs, arms), batch sizes that reached the target in this round.
@@ -102,7 +101,6 @@ class Exploration:
         pending: (jobs,), whether ``arm`` is being tried.
     """
 
-    rounds: int
     round: NDArray[np.int64]
     kept: NDArray[np.bool_]
     good: NDArray[np.bool_]
@@ -114,13 +112,10 @@ class Exploration:
     pending: NDArray[np.bool_]
 
     @classmethod
-    def of(
-        cls, valid: NDArray[np.bool_], default: NDArray[np.int64], rounds: int = _ROUNDS
-    ) -> Exploration:
+    def of(cls, valid: NDArray[np.bool_], default: NDArray[np.int64]) -> Exploration:
         """The state before the first round."""
         jobs = len(default)
         return cls(
-            rounds=rounds,
             round=np.zeros(jobs, dtype=np.int64),
             kept=valid.copy(),
             good=np.zeros_like(valid),
@@ -135,7 +130,7 @@ class Exploration:
     @property
     def over(self) -> NDArray[np.bool_]:
         """(jobs,), whether all rounds are over."""
-        return self.round >= self.rounds
+        return self.round >= _ROUNDS
 
     def abandon(self, job: NDArray[np.int64], arm: NDArray[np.int64]) -> None:
         """Note that a try was lost; it is to be made again."""

@@ -8,12 +8,12 @@ from joulery.jobs.policies import Exploration
 ONE = np.zeros(1, dtype=np.int64)
 
 
-def explore(outcomes, *, arms=5, default=3, rounds=2):
+def explore(outcomes, *, arms=5, default=3):
     """The order in which one job tries batch sizes; ``outcomes`` maps (round, arm) to a cost.
 
     What is not in it fails.
     """
-    state = Exploration.of(np.ones((1, arms), dtype=bool), np.array([default]), rounds)
+    state = Exploration.of(np.ones((1, arms), dtype=bool), np.array([default]))
     order = []
     while not state.over[0]:
         arm, number = int(state.arm[0]), int(state.round[0])
@@ -71,7 +71,7 @@ def test_ties_keep_the_first():
 
 def test_only_what_is_awaited_moves_it():
     """Results of concurrent runs of other batch sizes do not disturb the order."""
-    state = Exploration.of(np.ones((1, 5), dtype=bool), np.array([3]), 2)
+    state = Exploration.of(np.ones((1, 5), dtype=bool), np.array([3]))
     state.pending[0] = True
     state.advance(ONE, np.array([1]), np.array([5.0]), np.array([True]))
     assert state.arm[0] == 3
@@ -83,7 +83,7 @@ def test_only_what_is_awaited_moves_it():
 
 def test_abandoned_try_is_made_again():
     """A worker that died says nothing about its batch size."""
-    state = Exploration.of(np.ones((1, 5), dtype=bool), np.array([3]), 2)
+    state = Exploration.of(np.ones((1, 5), dtype=bool), np.array([3]))
     state.pending[0] = True
     state.abandon(ONE, np.array([2]))
     assert state.pending[0]
@@ -96,7 +96,7 @@ def test_abandoned_try_is_made_again():
 def test_padding_is_never_tried(default):
     """Jobs with fewer batch sizes than others stay within their own."""
     valid = np.array([[True, True, True, False, False]])
-    state = Exploration.of(valid, np.array([default]), 2)
+    state = Exploration.of(valid, np.array([default]))
     while not state.over[0]:
         assert valid[0, state.arm[0]]
         state.pending[0] = True

@@ -19,8 +19,6 @@ from joulery.jobs.policies.bayesian._limits import EpochProfiles
 from joulery.jobs.policies.bayesian._warm_start import warm_started_curve
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from numpy.typing import NDArray
 
     from joulery.jobs.policies._base import Actions, Outcomes
@@ -125,14 +123,8 @@ class Evidence:
     ) -> None:
         """Add trainings that ended before the target: it is more than those epochs away.
 
-        The likelihood is a truncated normal; the normal with the same two moments stands for it
-        (one pass of expectation propagation; Minka 2001).
-
-        Args:
-            believed: Beliefs of all jobs before.
-            rows: Job of each training.
-            arms: Batch size of each training.
-            log_epochs: Epochs that were trained.
+        The likelihood is a truncated normal; given what was ``believed`` before, the normal with
+        the same two moments stands for it (one pass of expectation propagation; Minka 2001).
         """
         mean, variance = believed.mean[rows, arms], believed.variance[rows, arms]
         # Runs have tails: a single long one must not rule out all batch sizes on its side.
@@ -191,7 +183,7 @@ def detect_changes(
     return changed, state[own, side, 1] / state[own, side, 2]
 
 
-@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class BayesianBeliefs:
     """Beliefs of every job; arrays change in place.
 
@@ -206,8 +198,6 @@ class BayesianBeliefs:
         cost_precision: (jobs, arms), one over its variance; 0 where not measured.
         profiles: Time and power of epochs.
         deviations: (jobs, 2, 3), what :func:`detect_changes` has seen so far.
-        under_way: (jobs, arms), trainings handed out and not yet ended, beyond those that take the
-            place of lost ones.
         granted: (jobs, arms), ceiling of the latest training, in joules.
         changed: (jobs,), whether a change was ever noticed.
         warm_started: (jobs,), whether epochs of another job were given, so that the default need
@@ -227,7 +217,6 @@ class BayesianBeliefs:
     cost_precision: Floats
     profiles: EpochProfiles
     deviations: Floats
-    under_way: Floats
     granted: Floats
     changed: NDArray[np.bool_]
     warm_started: NDArray[np.bool_]
@@ -236,12 +225,11 @@ class BayesianBeliefs:
     stopped: NDArray[np.bool_]
 
     @classmethod
-    def start(cls, jobs: JobBatch, warm_starts: Sequence[WarmStart | None] = ()) -> BayesianBeliefs:
-        """Beliefs before any event; ``warm_starts`` has one entry per job, or none at all."""
+    def start(cls, jobs: JobBatch, warm_start: WarmStart | None = None) -> BayesianBeliefs:
+        """Beliefs before any event."""
         shape = (len(jobs), jobs.valid.shape[1])
-        each = warm_starts or [None] * len(jobs)
         limits = jobs.limits_watts.shape[1]
-        epochs = warm_started_curve(EPOCHS_PRIOR, jobs, each)
+        epochs = warm_started_curve(EPOCHS_PRIOR, jobs, warm_start)
         cost = EPOCH_COST_PRIOR.curve(jobs.octaves)
         return cls(
             jobs=jobs,
@@ -254,21 +242,24 @@ class BayesianBeliefs:
             cost_precision=np.zeros(shape),
             profiles=EpochProfiles(jobs, np.zeros((*shape, 2, limits)), np.zeros((*shape, limits))),
             deviations=np.zeros((len(jobs), 2, 3)),
-            under_way=np.zeros(shape),
             granted=np.full(shape, np.inf),
             changed=np.zeros(len(jobs), dtype=bool),
-            warm_started=np.array([one is not None for one in each], dtype=bool),
+            warm_started=np.full(len(jobs), warm_start is not None),
             running=np.zeros(shape),
             lost=np.zeros(shape),
             stopped=np.zeros(len(jobs), dtype=bool),
         )
+
+    @property
+    def under_way(self) -> Floats:
+        """(jobs, arms), trainings not yet ended, beyond as many as were lost of late."""
+        return np.maximum(self.running - self.lost, 0.0)
 
     def begin(self, rows: Indices, actions: Actions) -> None:
         """Note that trainings are under way."""
         training = actions.kind == _TRAIN
         row, arm = rows[training], actions.arm[training]
         self.running[row, arm] += 1.0
-        self._count_under_way(row, arm)
         self.granted[row, arm] = actions.ceiling[training]
 
     def learn(self, outcomes: Outcomes) -> None:
@@ -279,7 +270,6 @@ class BayesianBeliefs:
         lost = np.minimum(self.lost[job, arm] + 1.0, _MOST_LOST)
         self.lost[job, arm] = np.where(end == _ABANDONED, lost, 0.0)
         self.stopped[job] = np.where(end == _ABANDONED, self.stopped[job], end == _STOPPED)
-        self._count_under_way(job, arm)
         self._learn_costs(outcomes)
         counts = training & (outcomes.end != _ABANDONED) & (outcomes.epochs > 0)
         if np.count_nonzero(counts):
@@ -305,11 +295,6 @@ class BayesianBeliefs:
         lowest = np.minimum(near.argmax(axis=1), np.maximum(low - 1, 0))
         highest = np.maximum(last - (far & valid).sum(axis=1), np.minimum(high + 1, last))
         return lowest, highest
-
-    def _count_under_way(self, row: Indices, arm: Indices) -> None:
-        """Update ``under_way``: as many more may run as were lost of late."""
-        running, lost = self.running[row, arm], self.lost[row, arm]
-        self.under_way[row, arm] = np.maximum(running - lost, 0.0)
 
     def _learn_costs(self, outcomes: Outcomes) -> None:
         self.profiles.learn(outcomes)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from joulery.jobs.policies._job_batch import at_arm
-from joulery.objectives import Totals
+from joulery.jobs.policies.bayesian._forecast import fastest_run
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -43,34 +43,25 @@ class BoundedRuns:
 
     Attributes:
         size: (rows, arms), expected epochs of a run.
-        value: (rows, arms, limits), value to minimise, per epoch; infinite where unknown.
         seconds: (rows, arms, limits), time of an epoch; 0 where unknown.
-        excess_joules: (rows, arms, limits), energy of an epoch over the largest energy of a run;
-            None where energy is not bounded.
+        excess: (rows, arms, limits), excess of the expected run over the bounds.
         fastest: (rows, arms), time of an epoch at the fastest limit.
         eligible: (rows, arms), batch sizes that may be chosen, the fastest setting among them.
-        deadline: Longest time of a run.
         slowdown: Longest time over the fastest setting's.
-        longest: (rows,), the smaller of both bounds.
-        scores: (rows, arms, limits), score of the expected run.
+        scores: (rows, arms, limits), score of the expected run; infinite where unknown.
         best: Batch size and limit to hold, (rows,) each.
         charges: (rows, arms), score that a plan charges for running each batch size.
-        known: (rows,), whether anything can be scored.
     """
 
     size: Floats
-    value: Floats
     seconds: Floats
-    excess_joules: Floats | None
+    excess: Floats
     fastest: Floats
     eligible: NDArray[np.bool_]
-    deadline: float
     slowdown: float
-    longest: Floats
     scores: Floats
     best: tuple[NDArray[np.int64], NDArray[np.int64]]
     charges: Floats
-    known: NDArray[np.bool_]
 
     @classmethod
     def of(
@@ -80,80 +71,63 @@ class BoundedRuns:
         eligible: NDArray[np.bool_],
         epoch: tuple[Floats, Floats],
     ) -> BoundedRuns:
-        """Score all runs.
-
-        Args:
-            objective: Objective with bounds.
-            size: (rows, arms), log of the expected epochs.
-            eligible: (rows, arms), batch sizes that may be chosen.
-            epoch: (rows, arms, limits) each: log seconds and log watts of an epoch, NaN where
-                unknown.
-        """
+        """Score all runs; ``epoch`` has log seconds and log watts of epochs, NaN where unknown."""
         log_seconds, log_watts = epoch
         bounds = objective.bounds
         known = np.isfinite(log_seconds)
         seconds, watts = np.where(known, log_seconds, 0.0), np.where(known, log_watts, 0.0)
         fastest = np.where(known, log_seconds, np.inf).min(axis=2)
-        deadline = _log_bound(bounds.deadline_seconds)
         slowdown = math.inf if bounds.max_slowdown is None else math.log1p(bounds.max_slowdown)
         shortest = np.where(eligible, size + fastest, np.inf).min(axis=1)
-        longest = np.minimum(deadline, slowdown + shortest)
-        excess_joules = None
+        longest = np.minimum(_log_bound(bounds.deadline_seconds), slowdown + shortest)
+        excess = seconds - longest[:, None, None]
         if bounds.max_joules is not None:
-            excess_joules = seconds + watts - _log_bound(bounds.max_joules)
+            excess = np.maximum(excess, seconds + watts - _log_bound(bounds.max_joules))
+        excess = size[:, :, None] + excess
         value = _values(objective, size, (seconds, watts, known), eligible)
-        beyond = size[:, :, None] + _excess(seconds, longest[:, None, None], excess_joules)
-        beyond = np.maximum(0.0, beyond)
+        beyond = np.maximum(0.0, excess)
         plain = size[:, :, None] + value
         scores = plain + STEEPNESS * beyond
         best = _best_setting(scores, eligible)
         return cls(
             size=size,
-            value=value,
             seconds=seconds,
-            excess_joules=excess_joules,
+            excess=excess,
             fastest=fastest,
             eligible=eligible,
-            deadline=deadline,
             slowdown=slowdown,
-            longest=longest,
             scores=scores,
             best=best,
             charges=_charges(scores, plain + _TRIAL_STEEPNESS * beyond, best[0]),
-            known=np.asarray(np.isfinite(value).any(axis=(1, 2))),
         )
+
+    @property
+    def known(self) -> NDArray[np.bool_]:
+        """(rows,), whether anything can be scored."""
+        return np.asarray(np.isfinite(self.scores).any(axis=(1, 2)))
 
     def limits(self, arm: NDArray[np.int64], variance: Floats) -> tuple[Floats, Floats]:
         """(rows, limits): score of one batch size's limits, NaN where unknown; its variance.
 
-        Near its bound a score depends steeply on the time of an epoch, so limits near it are worth
-        measuring again.
-
-        Args:
-            arm: (rows,), batch size.
-            variance: (rows, limits), variance of log seconds.
+        Near its bound a score depends steeply on the time of an epoch, whose log has ``variance``
+        (rows, limits), so limits near it are worth measuring again.
         """
-        at = at_arm(arm)
-        scores = self.scores[at]
+        scores, excess = self.scores[at_arm(arm)], self.excess[at_arm(arm)]
         sd = np.sqrt(np.minimum(variance, 1.0))
-        energy = None if self.excess_joules is None else self.excess_joules[at]
-        beyond = self.size[at][:, None] + _excess(self.seconds[at], self.longest[:, None], energy)
-        steep = STEEPNESS * (np.maximum(0.0, beyond + sd) - np.maximum(0.0, beyond - sd)) / 2.0
+        steep = STEEPNESS * (np.maximum(0.0, excess + sd) - np.maximum(0.0, excess - sd)) / 2.0
         return np.where(np.isfinite(scores), scores, np.nan), variance + steep**2
 
     def uncertain_reference(self, arm: NDArray[np.int64], variance: Floats) -> NDArray[np.bool_]:
         """(rows, limits), limits whose time is not known well enough for a bound that refers to it.
 
-        Args:
-            arm: (rows,), batch size.
-            variance: (rows, limits), variance of log seconds.
+        ``variance`` (rows, limits) is that of the log seconds.
         """
         if math.isinf(self.slowdown):
             return np.zeros(variance.shape, dtype=bool)
         at = at_arm(arm)
         fastest = np.where(self.eligible, self.size + self.fastest, np.inf).argmin(axis=1)
         sd = np.sqrt(variance)
-        known = np.isfinite(self.value[at]) & np.isfinite(sd)
+        known = np.isfinite(self.scores[at]) & np.isfinite(sd)
         least = np.where(known.any(axis=1), self.fastest[at], 0.0)[:, None]
         gap = np.where(known, self.seconds[at], 0.0) - least
         near = known & (gap <= _EQUALLY_FAST * np.where(known, sd, 0.0))
@@ -176,18 +150,10 @@ def _values(
     log_seconds, log_watts, known = epoch
     seconds = np.exp(size[:, :, None] + log_seconds)
     joules = seconds * np.exp(log_watts)
-    flat = np.where(known & eligible[:, :, None], seconds, np.inf).reshape(len(size), -1)
-    at = at_arm(flat.argmin(axis=1))
-    fastest = (each.reshape(flat.shape)[at][:, None, None] for each in (seconds, joules))
-    value = objective.value(seconds, joules, Totals(*fastest))
+    fastest = fastest_run(seconds, joules, known & eligible[:, :, None])
+    value = objective.value(seconds, joules, fastest)
     logs = np.log(np.maximum(value, np.finfo(float).tiny)) - size[:, :, None]
     return np.where(known, logs, np.inf)
-
-
-def _excess(seconds: Floats, longest: Floats, excess_joules: Floats | None) -> Floats:
-    """Log excess of an epoch over its share of the bounds, the size of the run aside."""
-    late = seconds - longest
-    return late if excess_joules is None else np.maximum(late, excess_joules)
 
 
 def _best_setting(

@@ -39,7 +39,7 @@ class Forecast:
         covariance: (rows, arms, arms), covariance of those means, once what is under way has ended.
         noise: (rows, arms), or (rows, 1) where all are the same, variance of one run's logarithm.
         variance: (rows, arms), both together: variance of one run whose mean is uncertain.
-        elasticity: (rows, arms), per cent of score per per cent of epochs; None for costs: 1.
+        elasticity: (rows, arms), per cent of score per per cent of epochs; 1 for costs.
         epochs: Log epochs to the target.
         epoch_cost: Log cost of one epoch, in joules.
         unproven: (rows,), whether no batch size has reached the target yet.
@@ -53,7 +53,7 @@ class Forecast:
     covariance: Floats
     noise: Floats
     variance: Floats
-    elasticity: Floats | None
+    elasticity: Floats
     epochs: GaussianCurve
     epoch_cost: GaussianCurve
     unproven: NDArray[np.bool_]
@@ -64,8 +64,7 @@ class Forecast:
     def _spread(self, arm: NDArray[np.int64]) -> Floats:
         """(rows,), standard deviation of the logarithm of a run's cost."""
         at = at_arm(arm)
-        spread = np.sqrt(self.variance[at])
-        return spread if self.elasticity is None else np.asarray(spread / self.elasticity[at])
+        return np.asarray(np.sqrt(self.variance[at]) / self.elasticity[at])
 
     def expected_cost(self, arm: NDArray[np.int64]) -> Floats:
         """(rows,), cost of a whole run in joules, whatever the objective."""
@@ -73,20 +72,18 @@ class Forecast:
         mean = self.epochs.mean[at] + self.epoch_cost.mean[at]
         return np.exp(mean + 0.5 * self._spread(arm) ** 2)
 
-    def ceiling(self, arm: NDArray[np.int64], stop: Floats | None, most: Floats) -> Floats:
+    def ceiling(self, arm: NDArray[np.int64], stop: Floats, most: Floats) -> Floats:
         """(rows,), cost in joules at which a run is to be stopped: whole epochs and a margin.
 
         Args:
             arm: (rows,), batch size.
-            stop: (rows,), standard deviations above the mean, infinite for no stop; None where all
-                are infinite.
+            stop: (rows,), standard deviations above the mean; infinite for no stop.
             most: (rows,), largest cost of the run.
         """
         at = at_arm(arm)
         epoch = np.exp(self.epoch_cost.mean[at])
-        if stop is not None:
-            far = stop * self._spread(arm)
-            most = np.minimum(np.exp(self.epochs.mean[at] + far) * epoch, most)
+        far = stop * self._spread(arm)
+        most = np.minimum(np.exp(self.epochs.mean[at] + far) * epoch, most)
         spare = np.exp(SPARE_ERRORS * np.sqrt(self.epoch_cost.variance[at]))
         return np.asarray((np.ceil(most / epoch) + SPARE_EPOCH) * epoch * spare)
 
@@ -101,9 +98,12 @@ def forecast(
     # How often a run is repeated: one over its chance of success.
     most = np.log(beliefs.jobs.max_epochs[rows] + 0.5)[:, None]
     repeats = log_repeats((most - epochs.mean) / np.sqrt(epochs.variance + noise))
-    eligible, unproven = _eligible(beliefs, rows)
-    valid = beliefs.jobs.valid[rows]
-    elasticity = bounded = scores = None
+    valid, proven = beliefs.jobs.valid[rows], beliefs.evidence.runs[rows] > 0
+    unproven = np.asarray(~proven.any(axis=1))
+    # The proven batch sizes, or all where none is.
+    eligible = (proven | unproven[:, None]) & valid
+    bounded = scores = None
+    elasticity = np.ones(valid.shape)
     if objective is None:
         mean = epochs.mean + cost.mean
     elif objective.bounds != UNBOUNDED:
@@ -116,12 +116,11 @@ def forecast(
         charges = bounded.charges - half - repeats
         mean = np.where(np.isfinite(charges), charges, epochs.mean + cost.mean)
     else:
-        scores, mean, elasticity = _scores(beliefs, rows, objective, (eligible, noise))
+        scores, mean, elasticity = _scores(beliefs, rows, objective, eligible, noise)
         covariance = elasticity[:, :, None] * elasticity[:, None, :] * covariance
         noise = elasticity**2 * noise
     mean = mean + repeats
-    if np.count_nonzero(valid) < valid.size:
-        mean = np.where(valid, mean, mean.max(axis=1)[:, None] + _PADDING)
+    mean = np.where(valid, mean, mean.max(axis=1)[:, None] + _PADDING)
     covariance = _foreseen(mean, covariance, beliefs.under_way[rows], noise)
     variance = covariance.diagonal(axis1=1, axis2=2) + noise
     best = np.where(eligible, mean + 0.5 * variance, np.inf).argmin(axis=1)
@@ -140,17 +139,6 @@ def forecast(
         bounded=bounded,
         scores=scores,
     )
-
-
-def _eligible(
-    beliefs: BayesianBeliefs, rows: NDArray[np.int64]
-) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """(rows, arms), the proven batch sizes, or all where none is; and (rows,) where none is."""
-    proven = beliefs.evidence.runs[rows] > 0
-    unproven = np.asarray(~proven.any(axis=1))
-    if not np.count_nonzero(unproven):
-        return proven, unproven
-    return np.asarray((proven | unproven[:, None]) & beliefs.jobs.valid[rows]), unproven
 
 
 def _foreseen(mean: Floats, covariance: Floats, under_way: Floats, noise: Floats) -> Floats:
@@ -172,21 +160,19 @@ def _scores(
     beliefs: BayesianBeliefs,
     rows: NDArray[np.int64],
     objective: Objective,
-    known: tuple[NDArray[np.bool_], Floats],
+    eligible: NDArray[np.bool_],
+    noise: Floats,
 ) -> tuple[Floats, Floats, Floats]:
     """Log score of the median run under every limit, under the best, and its slope by log epochs.
 
-    Args:
-        beliefs: Beliefs of all jobs.
-        rows: Jobs to score.
-        objective: Objective to minimise.
-        known: (rows, arms), batch sizes that ratios may refer to, and the noise of runs.
+    Ratios refer to ``eligible`` (rows, arms); runs scatter by ``noise``.
     """
-    eligible, noise = known
     epochs = beliefs.epochs.of(rows)
     spread = np.sqrt(epochs.variance + noise)
     log_seconds, log_watts = _believed_epochs(beliefs, rows)
-    reference = _fastest(log_seconds + epochs.mean[:, :, None], log_watts, eligible)
+    run_seconds = np.exp(log_seconds + epochs.mean[:, :, None])
+    known = eligible[:, :, None] & np.isfinite(run_seconds)
+    reference = fastest_run(run_seconds, run_seconds * np.exp(log_watts), known)
 
     def log_score(log_epochs: Floats) -> Floats:
         """(rows, arms, limits), of a run of that many epochs; infinite where unknown."""
@@ -205,14 +191,11 @@ def _scores(
     return middle, np.where(there, best, epochs.mean + beliefs.cost.mean[rows]), slope
 
 
-def _fastest(log_seconds: Floats, log_watts: Floats, eligible: NDArray[np.bool_]) -> Totals:
+def fastest_run(seconds: Floats, joules: Floats, eligible: NDArray[np.bool_]) -> Totals:
     """Totals of each row's fastest eligible run, which ratios refer to; (rows, 1, 1) each."""
-    seconds = np.exp(log_seconds)
-    known = eligible[:, :, None] & np.isfinite(seconds)
-    flat = np.where(known, seconds, np.inf).reshape(len(seconds), -1)
+    flat = np.where(eligible, seconds, np.inf).reshape(len(seconds), -1)
     at = at_arm(flat.argmin(axis=1))
-    shortest = flat[at][:, None, None]
-    return Totals(shortest, shortest * np.exp(log_watts.reshape(flat.shape)[at])[:, None, None])
+    return Totals(*(each.reshape(flat.shape)[at][:, None, None] for each in (seconds, joules)))
 
 
 def _believed_epochs(beliefs: BayesianBeliefs, rows: NDArray[np.int64]) -> tuple[Floats, Floats]:

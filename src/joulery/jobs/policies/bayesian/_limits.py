@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from joulery.jobs.policies._base import LimitChoice
 from joulery.jobs.policies._job_batch import at_arm
 from joulery.jobs.policies.bayesian._gaussian import mean_excess
 
@@ -28,6 +27,21 @@ _LEAST_ERROR = 1e-3
 _SETTLED_SD = 0.003
 # Changing the limit for a slice disturbs a run by at least this share of the slice.
 _LEAST_DISTURBANCE = 0.005
+
+
+@dataclass(frozen=True, slots=True)
+class LimitChoice:
+    """The power limits that a training holds and measures.
+
+    Attributes:
+        hold: (rows,), power limit to hold; -1 leaves it to just-in-time profiling.
+        measure: (rows, limits), limits to measure for seconds.
+        extra: (rows,), cost that measuring adds to the run, in units of one slice's cost.
+    """
+
+    hold: NDArray[np.int64]
+    measure: NDArray[np.bool_]
+    extra: Floats
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,16 +177,11 @@ def choose_limit(
         horizon: Number of recurrences to come that profit.
     """
     known = np.isfinite(log_cost)
-    all_known = np.count_nonzero(known) == known.size
-    cost = log_cost if all_known else np.where(known, log_cost, np.inf)
-    hold = cost.argmin(axis=1)
+    hold = np.where(known, log_cost, np.inf).argmin(axis=1)
     at = at_arm(hold)
     some = known[at]
-    if all_known:
-        excess, unsure = cost - cost[at][:, None], variance
-    else:
-        held = np.where(some, cost[at], 0.0)[:, None]
-        excess, unsure = np.where(known, log_cost - held, 0.0), np.where(known, variance, 1.0)
+    excess = np.where(known, log_cost - log_cost[at][:, None], 0.0)
+    unsure = np.where(known, variance, 1.0)
     spread = np.sqrt(unsure + unsure[at][:, None])
     gain = horizon * spread * mean_excess(excess / spread)
     slice_excess = np.maximum(np.expm1(np.minimum(excess, 1.0)), _LEAST_DISTURBANCE)
@@ -180,8 +189,6 @@ def choose_limit(
     measure[at] = False
     measure &= known
     extra = np.where(measure, slice_excess, 0.0).sum(axis=1)
-    if all_known:
-        return LimitChoice(hold, measure, extra)
     return LimitChoice(np.where(some, hold, -1), measure | ~some[:, None], extra)
 
 

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from joulery.errors import InvalidValueError
 from joulery.jobs.policies._base import ActionKind, Actions
 from joulery.jobs.policies._job_batch import at_arm
 from joulery.jobs.policies.bayesian._beliefs import BayesianBeliefs
@@ -24,9 +23,9 @@ from joulery.jobs.policies.bayesian._planning import DEFAULT_EXPLORATION, plan
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from joulery.jobs.policies._base import LimitChoice
     from joulery.jobs.policies._counter_rng import CounterRng, Floats
     from joulery.jobs.policies._job_batch import JobBatch
+    from joulery.jobs.policies.bayesian._limits import LimitChoice
     from joulery.jobs.policies.bayesian._warm_start import WarmStart
     from joulery.objectives import Objective
 
@@ -69,12 +68,11 @@ class BayesianPolicy:
 
     Attributes:
         objective: Objective to minimise over whole runs; None for each job's cost.
-        warm_starts: Results of other jobs to start from: none, one for every job, or one (or None)
-            per job.
+        warm_start: Results of another job to start from; None for none.
     """
 
     objective: Objective | None = None
-    warm_starts: tuple[WarmStart | None, ...] = ()
+    warm_start: WarmStart | None = None
 
     begin = staticmethod(BayesianBeliefs.begin)
     learn = staticmethod(BayesianBeliefs.learn)
@@ -91,14 +89,7 @@ class BayesianPolicy:
 
     def start(self, jobs: JobBatch) -> BayesianBeliefs:
         """The beliefs before anything happened."""
-        one_for_all = len(self.warm_starts) == 1
-        each = self.warm_starts * len(jobs) if one_for_all else self.warm_starts
-        if each and len(each) != len(jobs):
-            raise InvalidValueError(
-                f"{len(each)} warm starts for {len(jobs)} jobs",
-                remedy="give one for all, or one (or None) per job",
-            )
-        return BayesianBeliefs.start(jobs, each)
+        return BayesianBeliefs.start(jobs, self.warm_start)
 
     def decide(self, beliefs: BayesianBeliefs, rows: NDArray[np.int64], rng: CounterRng) -> Actions:
         """The next action of each row."""
@@ -106,21 +97,24 @@ class BayesianPolicy:
         choice = self._choose(beliefs, rows, rng, view)
         limits, slice_cost = self._limits(beliefs, rows, view, choice.arm, choice.best_cost)
         ceiling = np.minimum(choice.ceiling + limits.extra * slice_cost, choice.cap)
-        trainings = Actions(
-            kind=np.full(len(rows), int(ActionKind.TRAIN)),
+        # A probe measures the limit that a training would hold.
+        probe, held = choice.probe, np.arange(limits.measure.shape[1]) == limits.hold[:, None]
+        return Actions(
+            kind=np.where(probe, int(ActionKind.PROBE), int(ActionKind.TRAIN)),
             arm=choice.arm,
-            limit=limits.hold,
-            ceiling=ceiling,
-            reason=choice.reason,
-            probe_limits=limits.measure,
+            limit=np.where(probe, -1, limits.hold),
+            ceiling=np.where(probe, np.inf, ceiling),
+            reason=np.where(probe, _PROBE, choice.reason),
+            probe_limits=np.where(probe[:, None], held, limits.measure),
         )
-        probing = np.count_nonzero(choice.probe)
-        return _probing(trainings, limits.measure, choice.probe) if probing else trainings
 
     def limit_of(
         self, beliefs: BayesianBeliefs, rows: NDArray[np.int64], arm: NDArray[np.int64]
     ) -> LimitChoice:
-        """The limits that a training of ``arm`` would hold and measure, had it been chosen."""
+        """The limits that a training of ``arm`` would hold and measure, had it been chosen.
+
+        Changes nothing, and draws no random numbers.
+        """
         view = forecast(beliefs, rows, self.objective)
         return self._limits(beliefs, rows, view, arm, view.expected_cost(view.best))[0]
 
@@ -148,7 +142,7 @@ class BayesianPolicy:
         if view.bounded is not None:
             limits = choose_limit(*view.bounded.limits(arm, variance), share, horizon)
             return also_measure(limits, view.bounded.uncertain_reference(arm, variance)), slice_cost
-        if view.scores is None or view.elasticity is None:
+        if view.scores is None:
             log_cost = log_seconds + np.log(rate)
         else:
             scores = view.scores[at_arm(arm)]
@@ -175,7 +169,8 @@ class BayesianPolicy:
         wanted = value.argmax(axis=1)
         arm = np.clip(wanted, *beliefs.reach(rows, limits.reach))
         arm = np.where(barred[at_arm(arm)], best, arm)
-        reason, cap, stop = np.full(len(rows), _BEST), _PATIENCE * best_cost, None
+        reason, cap = np.full(len(rows), _BEST), _PATIENCE * best_cost
+        stop = np.full(len(rows), np.inf)
         unproven = view.unproven
         if np.count_nonzero(unproven):
             arm_before, reason_before = self._before_success(beliefs, rows, rng, worth.expected)
@@ -191,7 +186,7 @@ class BayesianPolicy:
         if np.count_nonzero(tries):
             reason = np.where(tries, _TRY, reason)
             cap = np.where(tries, limits.max_cost_ratio * best_cost, cap)
-            stop = np.where(tries, worth.stop[at_arm(arm)], np.inf)
+            stop = np.where(tries, worth.stop[at_arm(arm)], stop)
         return _Choice(arm, probe, best_cost, cap, view.ceiling(arm, stop, cap), reason)
 
     def _before_success(
@@ -235,16 +230,3 @@ class BayesianPolicy:
     def _slice_cost(self, rate: Floats) -> Floats:
         """(rows,), joules of cost to measure the most expensive limit known; 0 where none is."""
         return np.asarray(_SLICE_SECONDS * np.fmax(np.fmax.reduce(rate, axis=1), 0.0))
-
-
-def _probing(trainings: Actions, measure: NDArray[np.bool_], probe: NDArray[np.bool_]) -> Actions:
-    """Replace trainings by probes where ``probe`` is true: measure the limit they would hold."""
-    held = np.arange(measure.shape[1])[None, :] == trainings.limit[:, None]
-    return Actions(
-        kind=np.where(probe, int(ActionKind.PROBE), trainings.kind),
-        arm=trainings.arm,
-        limit=np.where(probe, -1, trainings.limit),
-        ceiling=np.where(probe, np.inf, trainings.ceiling),
-        reason=np.where(probe, _PROBE, trainings.reason),
-        probe_limits=np.where(probe[:, None], held, measure),
-    )

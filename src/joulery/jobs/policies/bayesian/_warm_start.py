@@ -17,8 +17,6 @@ from joulery.errors import InvalidValueError
 from joulery.units import finite
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from joulery.jobs.policies._counter_rng import Floats
     from joulery.jobs.policies._job_batch import JobBatch
     from joulery.jobs.policies.bayesian._beliefs import BayesianBeliefs
@@ -57,12 +55,12 @@ class WarmStart:
             finite(value, "standard deviation of a warm start's log epochs", minimum=0.0)
 
     @classmethod
-    def of(cls, beliefs: BayesianBeliefs, job: int) -> WarmStart:
-        """The epochs that the trainings of one job have shown."""
-        value, precision = beliefs.evidence.observations(np.array([job]))
-        seen = np.flatnonzero((precision[0] > 0) & beliefs.jobs.valid[job])
+    def of(cls, beliefs: BayesianBeliefs) -> WarmStart:
+        """The epochs that the trainings of the first job have shown."""
+        value, precision = beliefs.evidence.observations(np.zeros(1, dtype=np.int64))
+        seen = np.flatnonzero((precision[0] > 0) & beliefs.jobs.valid[0])
         return cls(
-            batch_sizes=tuple(int(size) for size in beliefs.jobs.batch_sizes[job, seen]),
+            batch_sizes=tuple(int(size) for size in beliefs.jobs.batch_sizes[0, seen]),
             log_epochs=tuple(value[0, seen].tolist()),
             log_sds=tuple((1.0 / np.sqrt(precision[0, seen])).tolist()),
         )
@@ -79,16 +77,14 @@ class WarmStart:
         )
 
 
-def warm_started_curve(
-    prior: CurvePrior, jobs: JobBatch, warm_starts: Sequence[WarmStart | None]
-) -> GaussianCurve:
-    """Log epochs that are believed before the first training; one warm start or None per job."""
+def warm_started_curve(prior: CurvePrior, jobs: JobBatch, start: WarmStart | None) -> GaussianCurve:
+    """Log epochs that are believed before the first training."""
     octaves = jobs.octaves
     curve = prior.curve(octaves)
-    for job, start in enumerate(warm_starts):
-        if start is not None and start.batch_sizes:
-            default = float(jobs.batch_sizes[job, jobs.default[job]])
-            mean, covariance = _conditioned(prior, octaves[job], default, start)
+    if start is not None and start.batch_sizes:
+        for job, default in enumerate(jobs.default):
+            size = float(jobs.batch_sizes[job, default])
+            mean, covariance = _conditioned(prior, octaves[job], size, start)
             curve.mean[job], curve.covariance[job] = mean, covariance
     return curve
 

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from joulery.jobs.policies import GaussianCurve
 from joulery.jobs.policies.bayesian._beliefs import NOISE_SD, Evidence
+from joulery.jobs.policies.bayesian._gaussian import GaussianCurve
 
 ROW = np.zeros(1, dtype=np.int64)
 FIRST, SECOND = np.array([0]), np.array([1])

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from joulery.jobs.policies import JobBatch
-from joulery.jobs.policies.bayesian._bounds import BoundedRuns
+from joulery.jobs.policies.bayesian._bounds import STEEPNESS, BoundedRuns
 from joulery.jobs.policies.bayesian._forecast import forecast
 from joulery.jobs.policies.bayesian._policy import BayesianPolicy
 from joulery.objectives import (
@@ -121,5 +121,5 @@ def test_an_objective_of_ones_own_may_bound_time_and_energy(seconds, joules, bes
     """Otherwise a new objective would need a change of the policy."""
     own = runs(WithinBoth(seconds, joules))
     assert (own.best[0][0], own.best[1][0]) == best
-    known = own.size[0, 0] + own.value[0, 0, 1]
-    assert np.exp(known) == pytest.approx(1.0)  # the fastest run is the reference
+    value = own.scores[0, 0, 1] - STEEPNESS * max(0.0, own.excess[0, 0, 1])
+    assert np.exp(value) == pytest.approx(1.0)  # the fastest run is the reference

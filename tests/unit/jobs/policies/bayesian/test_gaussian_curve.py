@@ -5,7 +5,8 @@ from copy import deepcopy
 import numpy as np
 import pytest
 
-from joulery.jobs.policies import CurvePrior, JobBatch
+from joulery.jobs.policies import JobBatch
+from joulery.jobs.policies.bayesian._gaussian import CurvePrior
 from joulery.testing.workloads import made_up_workload
 
 PRIOR = CurvePrior(

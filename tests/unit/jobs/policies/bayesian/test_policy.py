@@ -5,7 +5,6 @@ import dataclasses
 import numpy as np
 import pytest
 
-from joulery.errors import InvalidValueError
 from joulery.jobs.policies import ActionKind, CounterRng, JobBatch, Outcomes, RunEnd, WarmStart
 from joulery.jobs.policies.bayesian._policy import DEFAULT_EXPLORATION, BayesianPolicy
 from joulery.objectives import UNBOUNDED, Bounds, EnergyDelayProduct, LeastEnergy
@@ -338,16 +337,9 @@ def test_inherited_epochs_choose_the_first_batch_size():
     sizes = load.batch_sizes
     epochs = tuple(np.log(load.mean_epochs()).tolist())
     known = WarmStart(sizes, epochs, (0.05,) * len(sizes))
-    assert One(warm_starts=(known,)).decide().reason[0] == WARM
+    assert One(warm_start=known).decide().reason[0] == WARM
     fresh, warm = (
         simulate([load], policy, 40, SEEDS).final_regret().mean()
-        for policy in (BayesianPolicy(), BayesianPolicy(warm_starts=(known,)))
+        for policy in (BayesianPolicy(), BayesianPolicy(warm_start=known))
     )
     assert warm < 0.5 * fresh
-
-
-def test_inheritances_must_fit_the_jobs():
-    """A history given to the wrong job would mislead it for weeks."""
-    known = WarmStart((64,), (2.0,), (0.1,))
-    with pytest.raises(InvalidValueError):
-        One(warm_starts=(known, known))
