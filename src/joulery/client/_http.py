@@ -174,7 +174,7 @@ class HttpBackend:
         self.ask("POST", f"/v1/jobs/{job:d}/energy", self._token, used.checked())
 
     def pause(self, job: int, *, paused: bool = True) -> None:
-        self.ask("POST", f"/v1/jobs/{job:d}/pause", self._token, PauseState(paused))
+        self.ask("PATCH", f"/v1/jobs/{job:d}", self._token, PauseState(paused))
 
     def delete(self, job: int) -> None:
         self.ask("DELETE", f"/v1/jobs/{job:d}", self._token)

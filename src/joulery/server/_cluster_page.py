@@ -86,7 +86,7 @@ def _watch(request: Request) -> ClusterWatch:
 
 def _may_announce(request: Request) -> bool:
     record: TokenRecord = request.state.caller
-    return record.token.right >= Permission.MANAGE
+    return record.right >= Permission.MANAGE
 
 
 @cluster_pages.get("/cluster", operation_id="clusterPage")

@@ -35,9 +35,9 @@ from joulery.server._connections import ConnectionGate, HttpConnection
 from joulery.server._logs import json_log
 from joulery.storage import (
     EVERY_TEAM,
-    NewToken,
     Permission,
     Store,
+    TokenRecord,
     add_token,
     decision_secret,
     default_path,
@@ -303,7 +303,8 @@ def prepare(
         usable = known is not None and _lasts(transaction, known, now)
     if usable:
         return FirstStart(address, admin, None)
-    wanted = NewToken(EVERY_TEAM, Permission.MANAGE, f"programs at {address}", now + _YEAR_SECONDS)
+    words, expires = f"programs at {address}", now + _YEAR_SECONDS
+    wanted = TokenRecord(EVERY_TEAM, Permission.MANAGE, words, expires)
     local, _ = store.write(lambda one: add_token(one, wanted, now))
     return FirstStart(address, admin, write_token(address, local, tokens))
 
@@ -316,9 +317,9 @@ def _secret(store: Store) -> bytes:
 
 
 def _first_token(transaction: Transaction, now: float) -> str | None:
-    if list_tokens(transaction, limit=1):
+    if list_tokens(transaction):
         return None
-    wanted = NewToken(EVERY_TEAM, Permission.ADMIN, "first start", now + _YEAR_SECONDS)
+    wanted = TokenRecord(EVERY_TEAM, Permission.MANAGE, "first start", now + _YEAR_SECONDS)
     return add_token(transaction, wanted, now)[0]
 
 

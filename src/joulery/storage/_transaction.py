@@ -384,7 +384,7 @@ class Transaction:
             wanted = select(events).where(events.c.job == job, events.c.sequence > after)
             rows = self.query(wanted.order_by(events.c.sequence).limit(_EVENTS)).all()
             for row in rows:
-                yield Event(*row[1:])
+                yield Event(*row[:-1])
             if len(rows) < _EVENTS:
                 return
             after = rows[-1].sequence
@@ -437,5 +437,4 @@ def _row(record: Any) -> Row:
 
 
 def _job_record(row: Any) -> JobRecord:
-    columns = dict(zip(jobs.c.keys(), row, strict=True))
-    return JobRecord(**columns | {"seed": row.seed + _SIGN})
+    return dataclasses.replace(JobRecord(*row), seed=row.seed + _SIGN)
