@@ -75,7 +75,7 @@ def _prepare(arguments: argparse.Namespace) -> None:
     _hide_password(arguments.store)
     arguments.store = arguments.store or os.environ.get("JOULERY_STORE") or None
     _check_store(arguments.store)
-    needed = ("sqlalchemy", "uvicorn", "fastapi", "prometheus_client")
+    needed = ("sqlalchemy", "uvicorn", "httptools", "fastapi", "prometheus_client")
     missing = [name for name in needed if find_spec(name) is None]
     if missing:
         raise MissingExtraError(

@@ -135,12 +135,6 @@ class ResilientClient:
 
         What was measured besides is in the outbox before this returns, and is delivered in the
         background, so that it is kept even if the process ends at once.
-
-        Args:
-            decision: Decision that was run.
-            outcome: Outcome of the run.
-            key: Idempotency key of the report.
-            found: Function that gives what else was measured.
         """
         entry = self._entry(decision, outcome, key, found)
         if entry is None:

@@ -184,9 +184,6 @@ class _Observer:
 class _Answer:
     """The answer to a request, as it is sent.
 
-    Args:
-        send: ASGI function that sends to the client.
-
     Attributes:
         status: HTTP status; 0 before the answer has begun.
     """

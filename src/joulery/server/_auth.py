@@ -120,9 +120,6 @@ class Signer:
 
     The time distinguishes decisions of the same id: a store that was restored from a backup gives
     out ids again.
-
-    Args:
-        secret: Secret of the store.
     """
 
     def __init__(self, secret: bytes) -> None:

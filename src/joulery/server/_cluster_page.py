@@ -32,11 +32,7 @@ _KEPT = 17_280  # a day of samples
 
 
 class ClusterWatch:
-    """Reads an agent's status from time to time, and remembers power and budget.
-
-    Args:
-        state: State folder of the agent.
-    """
+    """Reads an agent's status from time to time, and remembers power and budget."""
 
     def __init__(self, state: Path) -> None:
         self.state = state

@@ -85,11 +85,7 @@ _SORTS: dict[str, tuple[str, Callable[[JobTotals], Any]]] = {
 
 
 class FiguresCache:
-    """Figures of all jobs, of which only those are added up again that something happened to.
-
-    Args:
-        context: State of the server.
-    """
+    """Figures of all jobs, of which only those are added up again that something happened to."""
 
     def __init__(self, context: ServerContext) -> None:
         self._context = context
@@ -575,6 +571,6 @@ async def changes(
 
 
 @pages.get("/jobs/{rest:path}", operation_id="noPage")
-async def no_page() -> Response:
+async def no_page(rest: str) -> Response:  # noqa: ARG001 - any other address
     """Show that there is no such job, as a page."""
     raise not_found()

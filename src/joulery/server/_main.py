@@ -108,12 +108,7 @@ def serve(config: ServerConfig, started: Callable[[FirstStart], None]) -> None:
 
 
 class _Server(uvicorn.Server):
-    """Leaves signals to :func:`_serve`, and says when requests are answered.
-
-    Args:
-        config: Configuration of uvicorn.
-        started: Function that is called then.
-    """
+    """Leaves signals to :func:`_serve`, and says when requests are answered."""
 
     def __init__(self, config: uvicorn.Config, started: Callable[[], None]) -> None:
         super().__init__(config)
@@ -133,11 +128,10 @@ def _uvicorn_config(config: ServerConfig, app: FastAPI, gate: ConnectionGate) ->
     files = config.tls_certificate, config.tls_key
     certificate, key = (None if file is None else str(file) for file in files)
     limits = config.limits
-    protocol: Any = partial(HttpConnection, gate=gate, head_seconds=limits.head_seconds)
+    protocol: Any = partial(HttpConnection, gate=gate, limits=limits)
     return uvicorn.Config(
         app,
         http=protocol,
-        h11_max_incomplete_event_size=limits.head_bytes,
         ws="none",
         lifespan="off",
         log_config=None,
@@ -286,15 +280,7 @@ def prepare(
     tokens: Path | None = None,
     clock: Clock = REAL_CLOCK,
 ) -> FirstStart:
-    """Make the tokens that the owner of a store lacks.
-
-    Args:
-        store: Opened store.
-        config: Configuration of the server.
-        address: Address of the server.
-        tokens: File for tokens of this user's programs; the usual one unless given.
-        clock: Clock, for expiry.
-    """
+    """Make the tokens that the owner of a store lacks."""
     now = clock.wall()
     _close_to_others(config.store)
     admin = store.write(lambda one: _first_token(one, now))

@@ -135,11 +135,7 @@ class _Operation:
 
 
 class Transaction:
-    """Reads and writes within one transaction.
-
-    Args:
-        connection: Connection with its transaction begun.
-    """
+    """Reads and writes within one transaction."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -213,10 +209,6 @@ class Transaction:
         else:
             self.flush()
         return self._connection.execute(statement, given)
-
-    def plain(self, statement: str) -> CursorResult[*tuple[Any, ...]]:
-        """Execute a statement of the database's own, such as a pragma."""
-        return self._connection.exec_driver_sql(statement)
 
     def change(
         self, statement: Executable, given: Mapping[str, Any] | None = None

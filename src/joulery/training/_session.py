@@ -76,12 +76,6 @@ class _Resumed(NamedTuple):
 class DecisionSession:
     """Asks for the decisions of one recurrence, accounts for them, and reports how they ended.
 
-    Args:
-        config: Settings of the run, with batch sizes.
-        environment: Devices and processes of the run.
-        power: Power tuning of the run.
-        steps: Function that gives the number of steps so far.
-
     Attributes:
         decision: Decision that is or was run; None before the first, or where nothing was decided.
         stop_reason: Reason why the last attempt ended before its target; None while it goes on.
@@ -272,11 +266,7 @@ class DecisionSession:
         return f"{self._key}-{self._asked}"
 
     def state(self, epochs: int) -> dict[str, Any] | None:
-        """The decision under way and its cost so far, to keep in a checkpoint; None without one.
-
-        Args:
-            epochs: Whole epochs trained.
-        """
+        """The decision under way and its cost so far, to keep in a checkpoint; None without one."""
         account, decision, request = self.account, self.decision, self._request
         if account is None or decision is None or request is None or not account.here().known:
             return None
@@ -578,14 +568,7 @@ def _same(watts: float | None, limit: float) -> bool:
 def measurements_of(
     decision: Decision, outcome: Outcome, devices: Sequence[DeviceEnergy], definition: Definition
 ) -> RunMeasurements:
-    """Measurements of an attempt that are worth keeping besides its outcome.
-
-    Args:
-        decision: Decision that was run.
-        outcome: Outcome of it.
-        devices: Energy of each device.
-        definition: Definition of the job.
-    """
+    """Measurements of an attempt that are worth keeping besides its outcome."""
     origin = ASSUMED
     if devices:
         origin = Provenance.combined((one.provenance, one.joules) for one in devices)

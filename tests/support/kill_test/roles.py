@@ -41,7 +41,7 @@ _NEEDED = (
     "psycopg",
     "uvicorn.lifespan.off",
     "uvicorn.loops.uvloop",
-    "uvicorn.protocols.http.h11_impl",
+    "uvicorn.protocols.http.httptools_impl",
     "uvloop",
 )
 
