@@ -185,10 +185,10 @@ class ResilientClient:
     def close(self) -> None:
         """Deliver what waits and close the backend, each within the bound."""
         end = REAL_CLOCK.now() + self._seconds
-        for _ in range(2):  # what came during a delivery may have been too late for it
+        for again in (True, False):
             if self._delivering is not None:
                 self._delivering.join(max(0.0, end - REAL_CLOCK.now()))
-                if self._outbox.waiting:
+                if again and self._outbox.waiting:  # what came too late for that delivery
                     self._deliver_soon()
         backend, self._backend = self._backend, None
         if backend is not None:
