@@ -28,7 +28,7 @@ from peers import say, work, write_results
 from pipeline_noise import noisy
 from pipeline_problems import Case, cases, large_cases, published
 
-from joulery.pipeline import PipelinePlan, plan_problem
+from joulery.pipeline import PipelinePlan
 from joulery.reports import table_text as table
 
 sys.path.append(str(Path(__file__).parents[1] / "tests"))
@@ -53,7 +53,7 @@ def planned(problem: PipelineProblem, repeats: int) -> tuple[PipelinePlan, float
     spent = []
     for _ in range(repeats):
         begin = time.process_time()
-        frontier = plan_problem(problem)
+        frontier = PipelinePlan(problem)
         spent.append(time.process_time() - begin)
     return frontier, statistics.median(spent)
 
@@ -245,7 +245,7 @@ def against_published(data: Path, *, quick: bool) -> list[dict[str, Any]]:
         if quick and case.microbatches > 24:
             continue
         say(f"{case} as published")
-        frontier = plan_problem(case.problem())
+        frontier = PipelinePlan(case.problem())
         stretch = max(1.0, frontier.fastest_seconds / points[0][0])
         watts = float(case.problem().blocking_watts.sum())
         every = max(1, len(points) // 100) if quick else 1

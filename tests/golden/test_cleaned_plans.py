@@ -5,9 +5,9 @@ import pytest
 
 from joulery.pipeline import (
     PipelineConfig,
+    PipelinePlan,
     build_problem,
     make_schedule,
-    plan_problem,
     profiles_from_rows,
 )
 from support.pipelines import replay
@@ -53,13 +53,13 @@ def truth():
         {p.setting.clock_hertz: p for p in profiles.points(item.stage, item.kind, len(_STAGES))}
         for item in problem.instructions
     ]
-    return problem, plan_problem(problem), by_clock
+    return problem, PipelinePlan(problem), by_clock
 
 
 def _on_truth(truth, noise, seed, pace, *, smooth):
     """How far a plan on noisy profiles lies above the truth's bound for the time it takes."""
     problem, frontier, by_clock = truth
-    believed = plan_problem(
+    believed = PipelinePlan(
         build_problem(_order(), profiles_from_rows(_rows(noise, seed), smooth=smooth), _AROUND)
     )
     clocks = believed.at(believed.fastest_seconds * pace).clocks_hertz.tolist()

@@ -66,9 +66,9 @@ def start(node, tmp_path):
     }
 
     @contextmanager
-    def begin(body="time.sleep(60)", ttl=30.0, before=(), job=JOB, **variables):
+    def begin(body="time.sleep(60)", ttl=30.0, before=(), script=JOB, **variables):
         with subprocess.Popen(
-            [*before, sys.executable, "-c", job.format(body=body), str(ttl)],
+            [*before, sys.executable, "-c", script.format(body=body), str(ttl)],
             env={**environment, **variables},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -132,7 +132,7 @@ def test_clean_end_leaves_no_watchdog_or_journal(node, start, tmp_path):
 def test_exit_handlers_still_hold_their_lease(node, start):
     """A tuner at work when its training ends would fail, as its watchdog ended before it."""
     for _ in range(3):
-        with start(job=BUSY) as job:
+        with start(script=BUSY) as job:
             assert job.communicate(timeout=20) == (b"", b"")
         assert node.power_limit(0) == 400.0
 

@@ -482,7 +482,8 @@ def test_a_process_of_its_own_drives_a_load(start):
     )
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)
-    assert report["steps"] == pytest.approx(3, abs=1)
+    # More than three if the process was kept waiting, since the board goes on.
+    assert 2 <= report["steps"] <= report["seconds"] / 0.04
     assert BOARD.idle_watts * report["seconds"] < report["true_joules"] < node.true_joules(0)
     assert node.truth(0).steady.seconds == 0
 

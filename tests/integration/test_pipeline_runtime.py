@@ -90,13 +90,13 @@ def rows(stages):
 
 def planned(schedule):
     from joulery.integrations.torch_pipelining import schedule_of
-    from joulery.pipeline import HoldTime, PipelineConfig, PlanCache
+    from joulery.pipeline import PipelineConfig, PlanCache
     from joulery.pipeline import plan_pipeline, profiles_from_rows
 
     profiles = profiles_from_rows(rows(ranks), smooth=False)
     config = PipelineConfig(blocking_watts=60.0)
     plan = plan_pipeline(profiles, schedule=schedule_of(schedule), config=config)
-    return PlanCache(plan, HoldTime(0.002))
+    return PlanCache(plan, 0.006)
 """
 
 STEERED = (
@@ -309,7 +309,7 @@ def test_torch_runs_at_the_planned_clocks_with_equal_losses(with_torch, tmp_path
         assert sum(in_force) >= 0.8 * len(in_force)
         assert report["profiler"] is None
         assert report["locked_after_profiling"] is None
-    profiles = read_profiles(tmp_path / "profile.json", smooth=False)
+    profiles = read_profiles(tmp_path / "profile.json")
     assert profiles.stages == 3
     assert len(profiles.points(2, "backward", 3)) == 2
 

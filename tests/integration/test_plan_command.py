@@ -250,10 +250,6 @@ def test_long_iterations_are_drawn_in_part(profile, tmp_path):
         (["--microbatches", "4", "--optimizer"], "no profile for optimizer of stage 0"),
         (["--microbatches", "4", "--repeat", "0"], "cannot scale work by 0"),
         (["--microbatches", "4", "--schedule", "dualpipe-v"], "dualpipe-v on 3 ranks cannot work"),
-        (
-            ["--microbatches", "4", "--schedule", "auto", "--activations", "1"],
-            "no schedule gets by",
-        ),
         (["--microbatches", "4", "--html", "/nowhere/plan.html"], "cannot write /nowhere"),
         ([], "--microbatches"),
     ],
@@ -302,14 +298,12 @@ def test_savings_on_measured_profiles():
     ("options", "message"),
     [
         (["--layers", "4,4,4"], "--layers means nothing for the schedule 1f1b"),
-        (["--activations", "4"], "--activations means nothing"),
         (["--memory", "30GB"], "--memory means nothing"),
         (["--chunks", "3"], "--chunks means nothing"),
         (["--blocking-watts", "1000"], "cannot draw 1000 W while it waits"),
         (["--communication", "1,2,3,4"], "4 communication times for 3 ranks"),
         (["--reduction", "1,2"], "2 reduction times for 3 ranks"),
         (["--schedule", "auto", "--memory", "30GB"], "how much memory activations take"),
-        (["--schedule", "auto", "--memory", "1", "--activations", "1"], "both limit"),
     ],
 )
 def test_options_that_would_change_nothing_are_refused(profile, options, message):
@@ -325,7 +319,7 @@ def test_what_the_profiler_writes_is_used(profile, tmp_path):
     names = header.split(",")
     rows = [dict(zip(names, line.split(","), strict=True)) for line in lines]
     path = tmp_path / "profile.json"
-    path.write_text(json.dumps({"blocking_watts": 70.0, "rows": rows}), encoding="utf-8")
+    path.write_text(json.dumps([row | {"waiting_watts": 70.0} for row in rows]), encoding="utf-8")
     stated = _document("--profile", path, "--microbatches", 4)
     given = _document("--profile", profile, "--microbatches", 4, "--blocking-watts", 70)
     assert stated["full_clocks"] == given["full_clocks"]
@@ -335,14 +329,20 @@ def test_what_the_profiler_writes_is_used(profile, tmp_path):
     assert "'forwards' names no instruction" in done.stderr
 
 
-def test_links_reductions_and_memory(profile, tmp_path):
-    """Settings of real pipelines would be ignored, or break the report."""
-    sized = tmp_path / "sized.csv"
+@pytest.fixture
+def sized(profile, tmp_path):
+    """The same stages, with a gigabyte of activations each."""
+    path = tmp_path / "sized.csv"
     text = profile.read_text(encoding="utf-8").splitlines()
-    sized.write_text(
+    path.write_text(
         "\n".join([text[0] + ",activation_bytes", *(line + ",1e9" for line in text[1:])]),
         encoding="utf-8",
     )
+    return path
+
+
+def test_links_reductions_and_memory(sized, tmp_path):
+    """Settings of real pipelines would be ignored, or break the report."""
     options = ["--microbatches", 6, "--communication", "0.01,0.05", "--reduction", "0.3"]
     found = _document("--profile", sized, *options)
     kinds = [item["kind"] for item in found["plans"][0]["instructions"]]
@@ -356,12 +356,16 @@ def test_links_reductions_and_memory(profile, tmp_path):
     assert "reduce on stage 0" in page.read_text(encoding="utf-8")
 
 
-def test_a_schedule_slower_than_1f1b_can_be_the_best(profile):
+def test_a_schedule_slower_than_1f1b_can_be_the_best(sized):
     """A pipeline that must recompute would end in an error about 1F1B's time."""
-    options = ["--schedule", "auto", "--activations", "1", "--deadline", "30"]
-    done = _joulery("--profile", profile, "--microbatches", 20, *options)
+    options = ["--schedule", "auto", "--memory", "1GB"]
+    done = _joulery("--profile", sized, "--microbatches", 4, *options)
+    assert done.returncode == 2
+    assert "no schedule gets by with 1.00 GB" in done.stderr
+    options += ["--deadline", "30"]
+    done = _joulery("--profile", sized, "--microbatches", 20, *options)
     assert done.returncode == 0, done.stderr
     assert "none fits" in done.stdout
-    found = _document("--profile", profile, "--microbatches", 20, *options)
+    found = _document("--profile", sized, "--microbatches", 20, *options)
     assert found["schedule"] == "early-recompute"
     assert found["comparisons"][0]["best"] is None

@@ -129,13 +129,12 @@ def test_a_rank_with_a_wrong_token_gets_nothing(served):
     [
         (("--coordinate", "0.0.0.0:0"), "--anywhere"),
         (("--coordinate", "29600"), "HOST:PORT"),
-        (("--coordinate", "127.0.0.1:0"), "JOULERY_COORDINATOR_TOKEN"),
+        (("--coordinate", "127.0.0.1:0"), "--token-file"),
         (("--anywhere",), "--coordinate"),
     ],
 )
-def test_what_is_unsafe_or_unclear_is_refused(profile, capsys, monkeypatch, options, words):
+def test_what_is_unsafe_or_unclear_is_refused(profile, capsys, options, words):
     """If it fails a coordinator serves other machines, or a mistake goes unnoticed."""
-    monkeypatch.delenv("JOULERY_COORDINATOR_TOKEN", raising=False)
     assert main(_command(profile, *options)) != 0
     assert words in capsys.readouterr().err
 

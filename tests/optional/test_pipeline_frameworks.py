@@ -55,8 +55,6 @@ def test_deepspeed_runs_1f1b(deepspeed_schedule, ranks, microbatches):
     """If it fails plans are made for another order than DeepSpeed's."""
     made = deepspeed_hooks.schedule_of(deepspeed_schedule.TrainSchedule, ranks, microbatches)
     assert made.ranks == make_schedule("1f1b", ranks, microbatches).ranks
-    ending = deepspeed_hooks.schedule_of(deepspeed_schedule.TrainSchedule, ranks, 8, endings=True)
-    assert [item.kind for item in ending.ranks[0][-2:]] == ["reduce", "optimizer"]
 
 
 def test_deepspeed_own_engine_runs_through_the_hook(deepspeed_schedule):

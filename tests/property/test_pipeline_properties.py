@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from joulery.pipeline import plan_problem
+from joulery.pipeline import PipelinePlan
 from support.pipelines import random_problem
 
 problems = st.builds(
@@ -41,7 +41,7 @@ def simulate(problem, durations):
 @given(problems, shares)
 def test_never_later_than_the_deadline(problem, share):
     """If it fails a plan lengthens the iteration it promised not to."""
-    frontier = plan_problem(problem)
+    frontier = PipelinePlan(problem)
     deadline = deadline_at(frontier, share)
     found = frontier.at(deadline)
     assert found.seconds <= deadline
@@ -51,7 +51,7 @@ def test_never_later_than_the_deadline(problem, share):
 @given(problems, shares)
 def test_nothing_starts_before_what_it_waits_for(problem, share):
     """If it fails instructions overlap their dependencies, or others of their rank."""
-    found = plan_problem(problem).at(deadline_at(plan_problem(problem), share))
+    found = PipelinePlan(problem).at(deadline_at(PipelinePlan(problem), share))
     ends = found.starts + found.durations
     ready = ends[problem.edge_from] + problem.edge_seconds
     assert (found.starts[problem.edge_to] >= ready * (1 - 1e-12)).all()
@@ -60,7 +60,7 @@ def test_nothing_starts_before_what_it_waits_for(problem, share):
 @given(problems, shares)
 def test_an_independent_simulation_gives_the_promised_time_and_energy(problem, share):
     """If it fails a plan's figures are not those of running it."""
-    frontier = plan_problem(problem)
+    frontier = PipelinePlan(problem)
     found = frontier.at(deadline_at(frontier, share))
     clocks = zip(problem.profile_of.tolist(), found.clocks_hertz.tolist(), strict=True)
     chosen = [
@@ -81,7 +81,7 @@ def test_an_independent_simulation_gives_the_promised_time_and_energy(problem, s
 @given(problems)
 def test_the_continuous_frontier_is_convex_and_falls(problem):
     """If it fails the walk took an augmenting path that was not the longest."""
-    relaxed = plan_problem(problem).relaxation
+    relaxed = PipelinePlan(problem).relaxation
     assert (np.diff(relaxed.seconds) > 0).all()
     slopes = np.diff(relaxed.cost) / np.diff(relaxed.seconds)
     assert (slopes < 0).all()
@@ -91,7 +91,7 @@ def test_the_continuous_frontier_is_convex_and_falls(problem):
 @given(problems, shares, shares)
 def test_more_time_never_has_a_higher_bound(problem, one, other):
     """If it fails energy is not monotone along the frontier."""
-    frontier = plan_problem(problem)
+    frontier = PipelinePlan(problem)
     sooner, later = sorted((deadline_at(frontier, one), deadline_at(frontier, other)))
     assert frontier.relaxation.bound(later) <= frontier.relaxation.bound(sooner) + 1e-9
 
@@ -99,7 +99,7 @@ def test_more_time_never_has_a_higher_bound(problem, one, other):
 @given(problems, shares)
 def test_bounds_hold(problem, share):
     """If it fails a plan beats the bound, so the bound is none."""
-    frontier = plan_problem(problem)
+    frontier = PipelinePlan(problem)
     found = frontier.at(deadline_at(frontier, share))
     assert found.joules >= found.lower_bound_joules - 1e-7
 
@@ -108,6 +108,6 @@ def test_bounds_hold(problem, share):
 @settings(max_examples=30)
 def test_exported_energy_falls_with_time(problem):
     """If it fails the exported frontier is none."""
-    exported = plan_problem(problem).frontier
+    exported = PipelinePlan(problem).frontier
     joules = [point.joules for point in exported]
     assert joules == sorted(joules, reverse=True)

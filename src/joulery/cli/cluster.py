@@ -264,7 +264,7 @@ def _profiles(location: str, stack: ExitStack) -> Callable[[str], cluster.PowerC
         if not profiles:
             return None
         newest = max(profiles, key=lambda one: one.wall_seconds or 0.0)
-        return cluster.PowerCurve.from_document(newest.frontier.to_dict())
+        return cluster.PowerCurve.from_frontier(newest.frontier)
 
     return find
 

@@ -25,9 +25,16 @@ from joulery.units import count_from_text
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Iterator
     from pathlib import Path
 
-    from joulery.pipeline import PipelineProblem, Saving, ScheduleComparison, ScheduleSearch
+    from joulery.pipeline import (
+        PipelinePlan,
+        PipelineProblem,
+        Saving,
+        ScheduleComparison,
+        ScheduleSearch,
+    )
 
 _EPILOG = """\
 The profile is a CSV or JSON file with one row per stage, instruction and clock: the columns stage,
@@ -77,14 +84,7 @@ def _planned(arguments: argparse.Namespace) -> PipelineView:
         replicas=arguments.replicas,
         optimizer=arguments.optimizer,
     )
-    targets = [pipeline.PlanTarget("equal time")]
-    if arguments.straggler is not None:
-        factor = arguments.straggler
-        targets.append(pipeline.PlanTarget(f"straggler × {factor:g}", factor=factor))
-    if arguments.deadline is not None:
-        seconds = arguments.deadline
-        targets.append(pipeline.PlanTarget(f"deadline {seconds:g} s", seconds, waits=False))
-    profiles = pipeline.read_profiles(arguments.profile, smooth=not arguments.raw)
+    profiles = pipeline.read_profiles(arguments.profile)
     if arguments.repeat != 1.0:
         profiles = profiles.scaled(arguments.repeat)
     search = None
@@ -95,14 +95,10 @@ def _planned(arguments: argparse.Namespace) -> PipelineView:
             ranks=arguments.stages,
             config=config,
             deadline_seconds=arguments.deadline,
-            max_activations=arguments.activations,
             memory_bytes=None if arguments.memory is None else _bytes(arguments.memory),
             layers=tuple(arguments.layers or ()),
         )
         plan = search.best.plan
-        pace = search.wanted.pace_seconds
-        if plan.fastest_seconds <= pace * (1 + 1e-9):
-            targets.insert(1, pipeline.PlanTarget("within 1f1b's time", pace, waits=False))
     else:
         plan = pipeline.plan_pipeline(
             profiles,
@@ -112,8 +108,24 @@ def _planned(arguments: argparse.Namespace) -> PipelineView:
             chunks=arguments.chunks or 2,
             config=config,
         )
-    savings = pipeline.plan_savings(plan, targets)
+    savings = tuple(_savings(arguments, plan, search))
     return PipelineView(plan, savings, tuple(profiles.notes), search)
+
+
+def _savings(
+    arguments: argparse.Namespace, plan: PipelinePlan, search: ScheduleSearch | None
+) -> Iterator[Saving]:
+    """Savings at the iteration times that were asked for, the most specific one last."""
+    yield pipeline.plan_saving(plan)
+    if search is not None:
+        pace = search.wanted.pace_seconds
+        if plan.fastest_seconds <= pace * (1 + 1e-9):
+            yield pipeline.plan_saving(plan, pace, name="within 1f1b's time", waits=False)
+    if (factor := arguments.straggler) is not None:
+        seconds = plan.full_clocks.seconds * factor
+        yield pipeline.plan_saving(plan, seconds, name=f"straggler × {factor:g}")
+    if (seconds := arguments.deadline) is not None:
+        yield pipeline.plan_saving(plan, seconds, name=f"deadline {seconds:g} s", waits=False)
 
 
 def _one_or_each(figures: list[float]) -> float | tuple[float, ...]:
@@ -124,7 +136,6 @@ def _refuse_unused(arguments: argparse.Namespace) -> None:
     """Refuse options that would change nothing."""
     for name, schedule in (
         ("layers", "auto"),
-        ("activations", "auto"),
         ("memory", "auto"),
         ("chunks", "interleaved"),
     ):
@@ -133,10 +144,6 @@ def _refuse_unused(arguments: argparse.Namespace) -> None:
                 f"--{name} means nothing for the schedule {arguments.schedule}",
                 remedy=f"leave it out, or use --schedule {schedule}",
             )
-    if arguments.memory is not None and arguments.activations is not None:
-        raise InvalidValueError(
-            "--memory and --activations both limit activations", remedy="give one of them"
-        )
 
 
 def _endpoint(arguments: argparse.Namespace) -> tuple[tuple[str, int], str] | None:
@@ -149,6 +156,11 @@ def _endpoint(arguments: argparse.Namespace) -> tuple[tuple[str, int], str] | No
             )
         return None
     address = plan_coordinate.listening_address(arguments.coordinate, anywhere=arguments.anywhere)
+    if arguments.token_file is None:
+        raise InvalidValueError(
+            "ranks need a secret to call the coordinator with",
+            remedy="add --token-file FILE, which is created if missing",
+        )
     return address, plan_coordinate.token_from(arguments.token_file)
 
 
@@ -213,7 +225,7 @@ def _saving(problem: PipelineProblem, saving: Saving) -> dict[str, Any]:
 
 def _search_document(search: ScheduleSearch) -> dict[str, Any]:
     """The comparisons by number of microbatches, and the other partition if one was tried."""
-    found: dict[str, Any] = {"comparisons": [_comparison(c, search) for c in search.comparisons]}
+    found: dict[str, Any] = {"comparisons": [_comparison(c) for c in search.comparisons]}
     if search.moved_layers:
         moved = search.moved_best
         found["other_partition"] = {
@@ -225,14 +237,14 @@ def _search_document(search: ScheduleSearch) -> dict[str, Any]:
     return found
 
 
-def _comparison(comparison: ScheduleComparison, search: ScheduleSearch) -> dict[str, Any]:
-    best = search.best_of(comparison)
+def _comparison(comparison: ScheduleComparison) -> dict[str, Any]:
+    best, spacious = comparison.best(), comparison.best(any_memory=True)
     return {
         "microbatches": comparison.microbatches,
         "deadline_seconds": comparison.deadline_seconds,
         "full_clocks_joules": comparison.full_clocks_joules,
         "best": None if best is None else best.schedule.name,
-        "best_with_any_memory": comparison.best(float("inf")).schedule.name,
+        "best_with_any_memory": None if spacious is None else spacious.schedule.name,
         "schedules": [
             {
                 "name": candidate.schedule.name,
@@ -283,10 +295,8 @@ _PIPELINE = (
     option("--replicas", "data-parallel copies of the pipeline", "N", _MANY, default=1),
     option("--repeat", "profiled pieces per microbatch", "X", float, default=1.0),
     flag("--optimizer", "plan the optimizer step, which is in the profile"),
-    option("--activations", "microbatches that fit a rank, for auto", "N", number(0.0)),
     option("--memory", "such as 30GB, for activations on a device, for auto", "SIZE"),
     option("--layers", "layers of each profiled stage: auto moves some", "N,N,…", listed(_MANY)),
-    flag("--raw", "plan on the measurements without smoothing them"),
     file("--html", "write a page with charts, before and after"),
     file("--save", "write the plan for joulery.pipeline.load_plan()"),
     option("--coordinate", "then serve running ranks until interrupted", "HOST:PORT"),

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
     from joulery.pipeline import Coordinator, PipelinePlan
 
-TOKEN_VARIABLE = "JOULERY_COORDINATOR_TOKEN"  # noqa: S105 - a name
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 _POLL_SECONDS = 0.2
 _MIN_CHARACTERS = 16
@@ -43,26 +42,12 @@ def listening_address(text: str, *, anywhere: bool) -> tuple[str, int]:
     return host, port
 
 
-def token_from(path: Path | None) -> str:
-    """The secret that ranks must send: from the file, created if missing, or the environment.
+def token_from(path: Path) -> str:
+    """The secret that ranks must send, from a file that is created if missing.
 
     Raises:
-        FileError: The file cannot be used, or others may read it.
-        InvalidValueError: There is no token, or it is too short.
+        FileError: The file cannot be used, others may read it, or its token is too short.
     """
-    if path is not None:
-        token, source = _from_file(path), str(path)
-    else:
-        token, source = os.environ.get(TOKEN_VARIABLE, ""), f"${TOKEN_VARIABLE}"
-    if len(token) < _MIN_CHARACTERS:
-        raise InvalidValueError(
-            f"{source} holds no token of {_MIN_CHARACTERS} characters or more",
-            remedy=f"name a new file with --token-file, or set {TOKEN_VARIABLE}",
-        )
-    return token
-
-
-def _from_file(path: Path) -> str:
     try:
         try:
             handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -73,14 +58,19 @@ def _from_file(path: Path) -> str:
                 file.write(secrets.token_hex(32) + "\n")
         with path.open(encoding="utf-8") as file:
             mode = os.fstat(file.fileno()).st_mode
-            text = file.read(4096).strip()
+            token = file.read(4096).strip()
     except (OSError, UnicodeDecodeError) as error:
         raise FileError(
             f"cannot use {path} for the token: {error}", remedy="name another --token-file"
         ) from None
     if mode & (stat.S_IRWXG | stat.S_IRWXO):
         raise FileError(f"others may read {path}", remedy=f"chmod 600 {path}")
-    return text
+    if len(token) < _MIN_CHARACTERS:
+        raise FileError(
+            f"{path} holds no token of {_MIN_CHARACTERS} characters or more",
+            remedy="name a new file with --token-file",
+        )
+    return token
 
 
 def coordinate(plan: PipelinePlan, address: tuple[str, int], token: str) -> None:

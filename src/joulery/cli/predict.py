@@ -49,11 +49,8 @@ _MOST = 100_000_000
 
 def calibration(arguments: argparse.Namespace, model: predict.Transformer) -> predict.Calibration:
     """Measured steps of today and, unless an option says otherwise, those kept."""
-    store = predict.StepStore()
     steps = [] if arguments.calibrate is None else predict.read_steps(arguments.calibrate, model)
-    if arguments.fresh:
-        return predict.Calibration(tuple(steps))
-    return store.add(steps) if steps else store.load()
+    return predict.Calibration(tuple(steps)) if arguments.fresh else predict.kept_steps(steps)
 
 
 def _run(arguments: argparse.Namespace) -> Output:

@@ -91,7 +91,7 @@ def _text(found: Recommendation) -> str:
 def _summary(best: Choice) -> str:
     return (
         f"best: {best.devices} × {best.device}, {best.plan}, {best.plan.precision}, "
-        f"{best.plan.global_batch} sequences per step, limit {best.limit_watts:.0f} W\n"
+        f"{best.plan.global_batch} sequences per step, limit {best.power_limit_watts:.0f} W\n"
         f"90 % within: {days(best.interval('time'))}, {energy(best.interval('energy'))} "
         f"({best.source})"
     )

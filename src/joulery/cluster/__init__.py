@@ -27,7 +27,6 @@ if TYPE_CHECKING:
         replay,
     )
     from joulery.cluster._budget import Budget, Cap, read_budget
-    from joulery.cluster._decide import decide
     from joulery.cluster._events import announce, mirror_events, withdraw
     from joulery.cluster._history import DeficitLedger, oversubscribed_watts, ramped
     from joulery.cluster._jobs import (
@@ -72,7 +71,6 @@ __all__ = [
     "allocate",
     "announce",
     "best_start",
-    "decide",
     "filling_path",
     "flexibility_floor",
     "flexibility_price",

@@ -25,7 +25,6 @@ from joulery.clock import REAL_CLOCK, Clock
 from joulery.cluster._decide import CapDecision, decide, devices_of
 from joulery.cluster._events import active_events
 from joulery.cluster._history import JobHistory, ramped
-from joulery.cluster._jobs import PowerCurve, read_frontiers
 from joulery.cluster._nodes import DeviceState
 from joulery.cluster._slurm import EngineError, EngineJob
 from joulery.errors import JouleryError, NotPossibleHereError
@@ -35,6 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
+    from joulery.cluster._jobs import PowerCurve
     from joulery.cluster._nodes import NodeClient
     from joulery.cluster._settings import AgentSettings
     from joulery.cluster._slurm import Slurm, SlurmRest
@@ -146,7 +146,9 @@ class Agent:
         decision = self._decide(usable, jobs, reachable, gone)
         self._apply(decision, now - self._last_tick, messages)
         if decision.allocation is not None:
-            self._history.ledger.record(decision.allocation, now - self._last_tick)
+            shares = decision.allocation
+            elapsed = now - self._last_tick
+            self._history.ledger.add(shares.ids, shares.performance, elapsed)
         self._pause(decision.paused, messages, may_act=is_fresh)
         self._last_tick = now
         messages += [*flaws, *decision.messages]
@@ -197,17 +199,12 @@ class Agent:
         return decision
 
     def _read_frontiers(self, jobs: list[EngineJob], messages: list[str]) -> None:
-        """Curves of jobs: from the folder first, then as given, then looked up by name."""
-        folder, found = self._settings.frontier_folder, dict[str, PowerCurve]()
-        if folder is not None:
-            found, flaws = read_frontiers(folder)
-            messages += flaws
-        known = {**self._given_frontiers, **found}
-        names = {job.frontier_name for job in jobs} - known.keys()
+        """Curves of jobs: as given, else looked up by name."""
+        names = {job.frontier_name for job in jobs} - self._given_frontiers.keys()
         self._found = {name: self._found.get(name, (-math.inf, None)) for name in names}
         self._look_up(messages)
-        known |= {name: curve for name, (_, curve) in self._found.items() if curve is not None}
-        self._settings = replace(self._settings, frontiers=known)
+        found = {name: curve for name, (_, curve) in self._found.items() if curve is not None}
+        self._settings = replace(self._settings, frontiers={**self._given_frontiers, **found})
 
     def _look_up(self, messages: list[str]) -> None:
         """Look up jobs by name, beside the ticks; what was found before counts meanwhile."""

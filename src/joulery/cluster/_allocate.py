@@ -121,12 +121,18 @@ class Allocator:
             raise InvalidValueError(f"alpha is {alpha}", remedy="give 0 or more")
         # Levels span more than a float can hold below this, and the result is throughput's.
         self._policy = "throughput" if policy == "alpha-fair" and alpha < 0.01 else policy
-        self._fleet, self._alpha = fleet, alpha
-        self._tree = _Tree(budget, fleet.node)
+        self._fleet, self._tree = fleet, _Tree(budget, fleet.node)
         self._floor_watts = at_performance(fleet, fleet.floor_performance)
         self._floor_totals = self._tree.totals(self._floor_watts * fleet.count)
-        self._ramps: dict[str, tuple[_Ramp, tuple[np.ndarray, np.ndarray]]] = {}
-        self._orders: list[_Order] | None = None
+        if self._policy in ("fair", "throughput"):
+            steepness = fleet.weight / fleet.weight.max(initial=1e-300) * fleet.slope
+            self._orders = self._tree.orders(-steepness, fleet.slope > 0)
+        if self._policy != "throughput":
+            whole = _ramp(fleet, "max-min" if policy == "fair" else policy, alpha)
+            # Caps below the cluster's own do not depend on its budget: solved once.
+            room = np.maximum(self._tree.caps(None) - self._floor_totals, 0.0)
+            self._ramp = whole.below(self._tree.levels(whole, fleet.count, room))
+            self._levels, self._totals = _totals_by_level(self._ramp, fleet.count)
 
     def solve(self, watts: float | None = None) -> Allocation:
         """Allocate ``watts`` of IT power to the whole cluster (default: the budget's own).
@@ -157,8 +163,8 @@ class Allocator:
         if self._policy == "throughput":
             return self._steepest(fleet.floor_performance, room)
         if self._policy != "fair":
-            return self._raise_level(self._policy, room)
-        level = self._raise_level("max-min", room)
+            return self._raise_level(room)
+        level = self._raise_level(room)
         floor = np.maximum(fleet.floor_performance, FAIR_SHARE * level)
         more = at_performance(fleet, floor) - self._floor_watts
         room = room - self._tree.totals(more * fleet.count)
@@ -167,9 +173,6 @@ class Allocator:
     def _steepest(self, floor: np.ndarray, room: np.ndarray) -> np.ndarray:
         """Performance when the steepest segments above a floor are filled first."""
         fleet, tree = self._fleet, self._tree
-        if self._orders is None:
-            steepness = fleet.weight / fleet.weight.max(initial=1e-300) * fleet.slope
-            self._orders = tree.orders(-steepness, fleet.slope > 0)
         watts = segment_watts(fleet, floor)
         full = (watts * fleet.count).ravel()
         given = tree.fill(full, self._orders, room).reshape(watts.shape)
@@ -177,21 +180,17 @@ class Allocator:
         found: np.ndarray = floor + gained
         return found
 
-    def _raise_level(self, policy: str, room: np.ndarray) -> np.ndarray:
+    def _raise_level(self, room: np.ndarray) -> np.ndarray:
         """Performance when one level rises for all jobs of a part until it is full."""
-        fleet, tree = self._fleet, self._tree
-        if policy not in self._ramps:
-            whole = _ramp(fleet, policy, self._alpha)
-            # Caps below the cluster's own do not depend on its budget: solved once.
-            ramp = whole.below(tree.levels(whole, fleet.count, room))
-            self._ramps[policy] = ramp, _totals_by_level(ramp, fleet.count)
-        ramp, (levels, totals) = self._ramps[policy]
-        if policy == "alpha-fair":  # its levels span too many orders of magnitude to be added up
+        fleet = self._fleet
+        if (
+            self._policy == "alpha-fair"
+        ):  # its levels span too many orders of magnitude to be added up
             everyone = np.zeros(len(fleet.count), dtype=np.int64)
-            level = _common_level(ramp, fleet.count, everyone, room[:1])
+            level = _common_level(self._ramp, fleet.count, everyone, room[:1])
         else:
-            level = np.interp(room[:1], totals, levels)
-        return at_watts(fleet, self._floor_watts + ramp.watts(level))
+            level = np.interp(room[:1], self._totals, self._levels)
+        return at_watts(fleet, self._floor_watts + self._ramp.watts(level))
 
 
 @dataclass(frozen=True, slots=True)
@@ -473,13 +472,8 @@ def replay(
 ) -> Allocation:
     """Means over equal steps of time in which fixed jobs share one budget after the other.
 
-    Jobs are paused in steps whose budget is below the floors of all of them.
-
-    Args:
-        jobs: Jobs that are there all the time.
-        budgets: IT power of each step.
-        policy: Name of the policy.
-        alpha: Aversion to unequal performance, for ``alpha-fair``.
+    Jobs are paused in steps whose budget, in watts of IT power, is below the floors of all of them;
+    :func:`allocate` describes the policies.
     """
     shares = [allocate(jobs, watts, policy, alpha=alpha, may_pause=True) for watts in budgets]
     performance = np.mean([found.performance for found in shares], axis=0)

@@ -52,15 +52,9 @@ def decide(
     lost: Mapping[str, Sequence[DeviceState]],
     history: JobHistory,
 ) -> CapDecision:
-    """Share the budget over the jobs on reachable nodes.
+    """Share a budget of IT power over the jobs on reachable nodes.
 
-    Args:
-        settings: Settings of the administrator.
-        budget_watts: Most IT power now.
-        jobs: Jobs that hold GPUs.
-        reachable: GPUs of every node that answers.
-        lost: Last known GPUs of nodes that do not; their caps count as used.
-        history: Records of the jobs from earlier ticks.
+    GPUs of lost nodes are those known last; their caps count as used.
     """
     caps = {node: {d.id: d.least_watts for d in devices} for node, devices in reachable.items()}
     messages: list[str] = []

@@ -14,11 +14,12 @@ from joulery.errors import InvalidValueError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from joulery.cluster._allocate import Allocation
     from joulery.cluster._nodes import DeviceState
 
 # A job is owed, or owes, at most this much of its performance at any time.
 MOST_CREDIT = 0.25
+# Time within which a deficit is to be repaid.
+_HORIZON_SECONDS = 4 * 3600.0
 # Credits move in steps, so that jobs with nearly the same stay in one class.
 CREDIT_STEP = 1 / 64
 # Caps to try on an unknown job, as shares of the most; the first is also the conservative one
@@ -42,30 +43,18 @@ class DeficitLedger:
     What a job runs below that (in a hot rack, paused, under a conservative cap while unknown)
     adds to its deficit; what it runs above takes away.
 
-    Args:
-        horizon_seconds: Time within which a deficit is to be repaid.
-
     Attributes:
         deficits: Seconds of full speed that each job is owed.
     """
 
-    def __init__(self, horizon_seconds: float = 4 * 3600.0) -> None:
-        if not horizon_seconds > 0:
-            raise InvalidValueError(
-                f"a horizon of {horizon_seconds} s", remedy="give a positive number of seconds"
-            )
-        self._horizon = horizon_seconds
+    def __init__(self) -> None:
         self.deficits: dict[str, float] = {}
-
-    def record(self, allocation: Allocation, seconds: float) -> None:
-        """Add an interval in which every job ran as allocated."""
-        self.add(allocation.ids, allocation.performance, seconds)
 
     def add(self, ids: Sequence[str], performance: np.ndarray, seconds: float) -> None:
         """Add an interval in which every job had some performance; others are forgotten."""
         share = float(performance.mean())
         rows = zip(ids, performance.tolist(), strict=True)
-        most = MOST_CREDIT * self._horizon
+        most = MOST_CREDIT * _HORIZON_SECONDS
         kept = self.deficits
         self.deficits = {
             name: min(most, max(-most, kept.get(name, 0.0) + (share - reached) * seconds))
@@ -74,7 +63,7 @@ class DeficitLedger:
 
     def credit(self, job: str) -> float:
         """Extra performance that a job should get now; negative when it had more than its share."""
-        owed = self.deficits.get(job, 0.0) / self._horizon
+        owed = self.deficits.get(job, 0.0) / _HORIZON_SECONDS
         return round(owed / CREDIT_STEP) * CREDIT_STEP
 
 
@@ -201,10 +190,7 @@ class DrawnShares:
     def handed_out(self, budget_watts: float, caps: Mapping[str, float], risk: float) -> float:
         """Sum of caps that may be handed out under a budget, see :func:`oversubscribed_watts`.
 
-        Args:
-            budget_watts: Power of all GPUs that may be exceeded with a probability of ``risk``.
-            caps: Caps in force of each job, and of GPUs without one under other names.
-            risk: Largest probability of exceeding the budget; 0 for none.
+        ``caps`` are those in force of each job, and of GPUs without one under other names.
         """
         if not risk or not caps or budget_watts <= 0:
             return budget_watts
@@ -214,13 +200,7 @@ class DrawnShares:
 
 @dataclass(frozen=True, slots=True)
 class JobHistory:
-    """Records of jobs from earlier ticks.
-
-    Attributes:
-        ledger: Performance that jobs are owed.
-        observed: Curves of jobs without a frontier.
-        drawn: Shares of their caps that jobs draw.
-    """
+    """Records of jobs from earlier ticks."""
 
     ledger: DeficitLedger = field(default_factory=DeficitLedger)
     observed: ObservedJobs = field(default_factory=ObservedJobs)

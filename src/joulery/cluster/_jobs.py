@@ -79,20 +79,18 @@ class PowerCurve:
 
     @classmethod
     def from_frontier(
-        cls, frontier: Frontier, gpus: int = 1, idle_watts: float = 0.0
+        cls, frontier: Frontier, gpus: int | None = None, idle_watts: float = 0.0
     ) -> PowerCurve:
-        """The curve of one of the ``gpus`` on which the frontier's work was done."""
+        """The curve of one of the ``gpus`` on which the frontier's work was done.
+
+        Where None, the frontier's settings say how many.
+        """
+        gpus = gpus or frontier.fastest.setting.devices or 1
         points = ((point.watts / gpus, 1 / point.seconds) for point in frontier)
         curve = cls.from_points(points, idle_watts)
         clocks = {point.watts / gpus: point.setting.clock_hertz for point in frontier}
         locked = tuple(hertz for watts in curve.watts if (hertz := clocks[watts]) is not None)
         return replace(curve, clocks_hertz=locked) if len(locked) == len(curve.watts) else curve
-
-    @classmethod
-    def from_document(cls, document: Any) -> PowerCurve:
-        """The curve of one GPU from a frontier's document, whose settings name their devices."""
-        frontier = Frontier.from_dict(document)
-        return cls.from_frontier(frontier, frontier.fastest.setting.devices or 1)
 
     @property
     def least_watts(self) -> float:
@@ -265,9 +263,6 @@ class Fleet:
             credit=[job.credit for job in jobs],
         )
 
-    def __len__(self) -> int:
-        return len(self.row)
-
 
 def at_watts(fleet: Fleet, watts: np.ndarray) -> np.ndarray:
     """Performance of each row under a power of one GPU, within the curve's range."""
@@ -318,21 +313,6 @@ def read_jobs(path: Path) -> list[ClusterJob]:
     return jobs
 
 
-def read_frontiers(folder: Path) -> tuple[dict[str, PowerCurve], list[str]]:
-    """Curves of all frontier documents ``NAME.json`` in a folder, and what is wrong with others.
-
-    A frontier whose settings name a number of devices is that of all of them together.
-    """
-    curves, messages = {}, [] if folder.is_dir() else [f"no folder of frontiers {folder}"]
-    for path in sorted(folder.glob("*.json")):
-        try:
-            document = json.loads(path.read_text(encoding="utf-8"))
-            curves[path.stem] = PowerCurve.from_document(document)
-        except (OSError, ValueError, JouleryError) as error:
-            messages.append(f"frontier {path.name} cannot be used: {error}")
-    return curves, messages
-
-
 def _job(entry: dict[str, Any]) -> ClusterJob:
     name, gpus = str(entry["id"]), int(entry.get("gpus", 1))
     idle = float(entry.get("idle_watts", 0.0))
@@ -370,12 +350,10 @@ def _distinct(keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def _knots(curves: Sequence[PowerCurve], of_curve: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Knots of each row, padded by repeating the last."""
     width = max(2, *(len(curve.watts) for curve in curves))
-    pad = [range(width - len(curve.watts)) for curve in curves]
-    watts = [[*c.watts, *(c.watts[-1] for _ in p)] for c, p in zip(curves, pad, strict=True)]
-    rates = [
-        [*c.performance, *(c.performance[-1] for _ in p)] for c, p in zip(curves, pad, strict=True)
-    ]
-    # Rows lie side by side in memory, so that sums over knots run over whole columns at once.
-    columns = (np.ascontiguousarray(np.array(table).T[:, of_curve]) for table in (watts, rates))
-    power, performance = columns
-    return power, performance
+
+    def columns(knots: Iterable[tuple[float, ...]]) -> np.ndarray:
+        table = np.array([[*each, *each[-1:] * (width - len(each))] for each in knots])
+        # Rows lie side by side in memory, so that sums over knots run over whole columns at once.
+        return np.ascontiguousarray(table.T[:, of_curve])
+
+    return columns(c.watts for c in curves), columns(c.performance for c in curves)

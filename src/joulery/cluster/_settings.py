@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _PATHS = (
-    "state", "token_file", "ca_file", "frontiers", "frontier_folder", "tree", "budget_series",
+    "state", "token_file", "ca_file", "frontiers", "tree", "budget_series",
     "slurmrestd_token_file",
 )  # fmt: skip
 
@@ -40,8 +40,6 @@ class AgentSettings:
         budget_series: Budget over time; where it is lower than ``budget_watts`` it counts.
         tree: Caps on parts of the cluster, whose leaves are named like the nodes.
         frontiers: Curves by name of a job or of a preference ``frontier=``.
-        frontier_folder: Folder of frontier documents by such names, looked at in every tick, so
-            that a job is known as soon as its frontier was measured.
         slurmrestd: Address of a slurmrestd to ask instead of Slurm's commands.
         slurmrestd_user: Name of the user that the token for it is for.
         slurmrestd_token_file: File with what ``scontrol token`` printed.
@@ -69,7 +67,6 @@ class AgentSettings:
     budget_series: Signal | None = None
     tree: Budget | None = None
     frontiers: Mapping[str, PowerCurve] = field(default_factory=dict)
-    frontier_folder: Path | None = None
     slurmrestd: str | None = None
     slurmrestd_user: str = "root"
     slurmrestd_token_file: Path | None = None

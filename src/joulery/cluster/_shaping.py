@@ -12,7 +12,7 @@ is what a further second of work costs. Known policies are special cases of the 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -115,19 +115,12 @@ def plan_work(
     return min(plans, key=lambda plan: plan.amount)
 
 
-@dataclass(frozen=True, slots=True)
-class StartPlan:
-    """Start time of work that runs without a pause.
+class StartPlan(NamedTuple):
+    """Start time of work that runs without a pause."""
 
-    Attributes:
-        start: Best time to start, in seconds since 1970 UTC.
-        value: Mean of the signal while it runs.
-        value_at_once: Mean of the signal if it ran at once.
-    """
-
-    start: float
-    value: float
-    value_at_once: float
+    start: float  # best time, in seconds since 1970 UTC
+    value: float  # mean of the signal while it runs
+    value_at_once: float  # mean of the signal if it ran at once
 
 
 def best_start(signal: Signal, work_seconds: float, now: float, deadline: float) -> StartPlan:

@@ -324,7 +324,9 @@ def _acquired(device: Device, request: dict[str, float | None], ttl_seconds: flo
     if device.info.vendor == _SIMULATED:
         return _direct(device, request)
     try:
-        made = Lease(lambda: _daemon() or Connection(watchdog_address()), device.info.id, ttl_seconds)
+        made = Lease(
+            lambda: _daemon() or Connection(watchdog_address()), device.info.id, ttl_seconds
+        )
         made.acquire(request)
     except UnknownDeviceError:
         # An emulated board ends with its test, so nothing can be left behind on it.

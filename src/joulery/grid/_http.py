@@ -26,14 +26,7 @@ def request(
     form: dict[str, str] | None = None,
     document: Any = None,
 ) -> bytes:
-    """The body of the answer.
-
-    Args:
-        url: Address, http or https.
-        query: Parameters after the question mark.
-        headers: Further headers, such as a token.
-        form: Fields to send as a form.
-        document: JSON to send.
+    """The body of the answer to a GET, or to a POST of a form or a JSON document.
 
     Raises:
         SignalError: No answer in time, or a status other than 2xx.

@@ -31,22 +31,17 @@ class Provider:
 
     def fetch(self, start: float, end: float) -> Signal:
         """The signal between two times, as far as the provider has it."""
-        body = self._ask(start, end)
         try:
             # Providers leave out single hours now and then.
-            return Signal.from_rows(self._rows(body), self.name, most_gap_steps=3)
+            return Signal.from_rows(self._rows(start, end), self.name, most_gap_steps=3)
         except (ValueError, KeyError, TypeError, ET.ParseError) as error:
             raise SignalError(
                 f"{self.name} does not answer as it documents: {error!r}",
                 remedy="try again later; if it stays so, its API has changed",
             ) from None
 
-    def _ask(self, start: float, end: float) -> bytes:
-        """The provider's answer."""
-        raise NotImplementedError
-
-    def _rows(self, body: bytes) -> list[tuple[float, float]]:
-        """Times and values in an answer."""
+    def _rows(self, start: float, end: float) -> list[tuple[float, float]]:
+        """Times and values, as the provider answers."""
         raise NotImplementedError
 
 
@@ -65,14 +60,12 @@ class ElectricityMaps(Provider):
         self.name = f"electricity-maps {zone}"
         self._zone, self._token, self._url = zone, token, url
 
-    def _ask(self, start: float, end: float) -> bytes:  # noqa: ARG002 - it decides how far
-        return request(
+    def _rows(self, start: float, end: float) -> list[tuple[float, float]]:  # noqa: ARG002 - it decides
+        body = request(
             f"{self._url}/carbon-intensity/forecast",
             query={"zone": self._zone},
             headers={"auth-token": self._token},
         )
-
-    def _rows(self, body: bytes) -> list[tuple[float, float]]:
         entries = json.loads(body)["forecast"]
         return [(utc_seconds(e["datetime"]), float(e["carbonIntensity"])) for e in entries]
 
@@ -93,15 +86,11 @@ class WattTime(Provider):
         self.name = f"watttime {region}"
         self._region, self._login, self._url = region, f"{user}:{password}", url
 
-    def _ask(self, start: float, end: float) -> bytes:
+    def _rows(self, start: float, end: float) -> list[tuple[float, float]]:
         login = base64.b64encode(self._login.encode()).decode()
         body = request(f"{self._url}/login", headers={"Authorization": f"Basic {login}"})
-        try:
-            token = json.loads(body)["token"]
-        except (ValueError, KeyError, TypeError) as error:
-            flaw = f"{self.name} gives no token: {error!r}"
-            raise SignalError(flaw, remedy="check the account") from None
-        return request(
+        token = json.loads(body)["token"]
+        body = request(
             f"{self._url}/v3/forecast",
             query={
                 "region": self._region,
@@ -110,8 +99,6 @@ class WattTime(Provider):
             },
             headers={"Authorization": f"Bearer {token}"},
         )
-
-    def _rows(self, body: bytes) -> list[tuple[float, float]]:
         document = json.loads(body)
         if (units := document["meta"].get("units")) != "lbs_co2_per_mwh":
             raise ValueError(f"unknown units {units!r}")
@@ -134,7 +121,7 @@ class Entsoe(Provider):
         self.name = f"entsoe {domain}"
         self._domain, self._token, self._url = domain, token, url
 
-    def _ask(self, start: float, end: float) -> bytes:
+    def _rows(self, start: float, end: float) -> list[tuple[float, float]]:
         query = {
             "securityToken": self._token,
             "documentType": "A44",
@@ -143,9 +130,7 @@ class Entsoe(Provider):
             "periodStart": datetime.fromtimestamp(start, UTC).strftime("%Y%m%d%H00"),
             "periodEnd": datetime.fromtimestamp(end, UTC).strftime("%Y%m%d%H00"),
         }
-        return request(self._url, query=query)
-
-    def _rows(self, body: bytes) -> list[tuple[float, float]]:
+        body = request(self._url, query=query)
         # Namespaces change with every edition of the schema; the local names do not.
         plain = re.sub(rb'\sxmlns="[^"]+"', b"", body, count=1)
         rows: dict[float, float] = {}
@@ -181,7 +166,7 @@ class Eia(Provider):
         self.name = f"eia {respondent}"
         self._respondent, self._key, self._url = respondent, key, url
 
-    def _ask(self, start: float, end: float) -> bytes:
+    def _rows(self, start: float, end: float) -> list[tuple[float, float]]:
         query = {
             "api_key": self._key,
             "frequency": "hourly",
@@ -191,9 +176,7 @@ class Eia(Provider):
             "end": datetime.fromtimestamp(end, UTC).strftime("%Y-%m-%dT%H"),
             "length": "5000",
         }
-        return request(f"{self._url}/electricity/rto/fuel-type-data/data/", query=query)
-
-    def _rows(self, body: bytes) -> list[tuple[float, float]]:
+        body = request(f"{self._url}/electricity/rto/fuel-type-data/data/", query=query)
         energy, grams = defaultdict[float, float](float), defaultdict[float, float](float)
         for row in json.loads(body)["response"]["data"]:
             time = utc_seconds(row["period"] + ":00Z")

@@ -117,7 +117,7 @@ class Signal:
             if missing > most_gap_steps:
                 raise FileError(
                     f"{source}: {missing} steps are missing after {_text(before)}",
-                    remedy=f"complete the file, or allow gaps of {missing} steps",
+                    remedy="complete the series",
                 )
             values += [old + (new - old) * n / (missing + 1) for n in range(1, missing + 1)]
             values.append(new)
@@ -136,16 +136,13 @@ def static_intensity(region: str) -> Signal:
     return Signal(0.0, century, (REGIONS[name],), f"built-in yearly mean of {name}")
 
 
-def read_signal(
-    path: Path, column: str | None = None, *, zone: tzinfo | None = None, most_gap_steps: int = 0
-) -> Signal:
+def read_signal(path: Path, column: str | None = None, *, zone: tzinfo | None = None) -> Signal:
     """Read a series from a CSV or Parquet file with one column of times.
 
     Args:
         path: CSV with a header, or Parquet.
         column: Name of the values' column; default: the first that is not the time.
         zone: Time zone of times that do not state one; a column named ``utc`` needs none.
-        most_gap_steps: Longest gap, in steps, to fill with straight lines.
 
     Raises:
         FileError: The file has gaps, unreadable rows or times without a zone; says where.
@@ -170,7 +167,7 @@ def read_signal(
             ) from None
         if math.isfinite(value):
             rows.append((time, value))
-    return Signal.from_rows(rows, path.name, most_gap_steps)
+    return Signal.from_rows(rows, path.name)
 
 
 def read_table(path: Path) -> tuple[list[str], list[dict[str, Any]]]:
@@ -201,16 +198,10 @@ def _read_parquet(path: Path) -> tuple[list[str], list[dict[str, Any]]]:
 
 def _seconds(value: Any, zone: tzinfo | None) -> float:
     """A time as seconds since 1970 UTC."""
-    if isinstance(value, (int, float)):
+    try:
         return float(value)
-    if isinstance(value, str):
-        text = value.strip()
-        try:
-            return float(text)
-        except ValueError:
-            time = _parsed(text)
-    else:
-        time = value
+    except (TypeError, ValueError):
+        time = value if isinstance(value, datetime) else _parsed(str(value).strip())
     if time.tzinfo is None:
         if zone is None:
             raise ValueError(f"time {value!r} does not state its zone; name the zone of the file")

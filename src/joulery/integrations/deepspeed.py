@@ -76,37 +76,33 @@ def _command(calls: OrderedCalls, kind: str, run: Callable[..., Any]) -> Callabl
     return wrapped
 
 
-def schedule_of(
-    schedule: Callable[..., Any], ranks: int, microbatches: int, *, endings: bool = False
-) -> Schedule:
+def schedule_of(schedule: Callable[..., Any], ranks: int, microbatches: int) -> Schedule:
     """The instructions of each rank under a schedule class of DeepSpeed, such as ``TrainSchedule``.
+
+    The reduction of gradients and the optimizer step are left to ``PipelineConfig``.
 
     Args:
         schedule: Class from ``deepspeed.runtime.pipe.schedule``.
         ranks: Size of the pipeline (``stages`` in DeepSpeed).
         microbatches: Number of microbatches per iteration.
-        endings: Whether to include the reduction of gradients and the optimizer step, for which
-            profile or settings must then give a time.
 
     Raises:
         InvalidValueError: Such a pipeline cannot run.
     """
-    kinds = _KINDS | _ENDINGS if endings else _KINDS
     orders = []
     for rank in range(ranks):
         done: Counter[tuple[str, int]] = Counter()
         steps = []
         made = schedule(micro_batches=microbatches, stages=ranks, stage_id=rank)
         for command in (command for commands in made.steps() for command in commands):
-            kind = kinds.get(type(command).__name__)
+            kind = _KINDS.get(type(command).__name__)
             if kind is None:
                 continue
             # Schedules with two stages per rank name the way that a microbatch goes.
             way = getattr(command, "kwargs", {}).get("phase", 0)
             stage = 2 * ranks - 1 - rank if way else rank
-            number = done[kind, way] if kind in (FORWARD, BACKWARD) else -1
+            steps.append(Instruction(stage, rank, kind, done[kind, way]))
             done[kind, way] += 1
-            steps.append(Instruction(stage, rank, kind, number))
         orders.append(tuple(steps))
     found = Schedule(getattr(schedule, "__name__", "deepspeed"), tuple(orders))
     dependencies(found)

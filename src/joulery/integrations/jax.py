@@ -9,7 +9,7 @@ import jax
 from joulery.training import CallbackLoop
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from typing import Self
 
     from joulery.metering import Measurement, Meter
@@ -63,15 +63,14 @@ class JaxStep(Generic[P, R]):
         """Make a step."""
         self._loop.begin_step()
         result = self._step(*args, **options)
-        # Buffers given away by donation are deleted by now, and not waited for.
         earlier, self._latest = self._latest, result
-        _wait_for(earlier)
+        next(_ready(earlier), None)  # what a jitted step returns is ready together
         self._loop.end_step()
         return result
 
     def pause(self) -> None:
         """Something other than training follows, such as validation, until the next call."""
-        _wait_for(self._latest)
+        list(_ready(self._latest))
         self._loop.pause()
 
     def log(self) -> dict[str, float]:
@@ -84,12 +83,13 @@ class JaxStep(Generic[P, R]):
         return self._loop.goes_on
 
     def __exit__(self, *_: object) -> None:
-        _wait_for(self._latest)
+        list(_ready(self._latest))
         self._latest = None
         self.measurement = self._loop.end()
 
 
-def _wait_for(result: Any) -> None:
+def _ready(result: Any) -> Iterator[jax.Array]:
+    """Arrays of a result, each once it is ready; buffers given away by donation are left out."""
     for leaf in jax.tree.leaves(result):
         if isinstance(leaf, jax.Array) and not leaf.is_deleted():
-            leaf.block_until_ready()
+            yield leaf.block_until_ready()

@@ -78,9 +78,7 @@ def _iteration(calls: OrderedCalls, run: Callable[..., Any]) -> Callable[..., An
     )
 
 
-def schedule_of(
-    schedules: Any, ranks: int, microbatches: int, *, chunks: int = 1, group: int | None = None
-) -> Schedule:
+def schedule_of(schedules: Any, ranks: int, microbatches: int, *, chunks: int = 1) -> Schedule:
     """The instructions of each rank under Megatron's schedules, by Megatron's own tables.
 
     Args:
@@ -88,23 +86,21 @@ def schedule_of(
         ranks: Size of the pipeline (``pipeline_model_parallel_size``).
         microbatches: Number of microbatches per iteration.
         chunks: Model chunks per rank (``virtual_pipeline_model_parallel_size``), 1 without.
-        group: Microbatches in a row per chunk (``microbatch_group_size_per_vp_stage``); as many as
-            ranks by default, as in Megatron.
 
     Raises:
         InvalidValueError: The module has no such tables, or such a pipeline cannot run.
     """
     table_of = _function(schedules, "get_schedule_table")
     counts_of = _function(schedules, "get_pp_rank_microbatches")
-    group = ranks if group is None else group
-    table = table_of(microbatches, chunks, group)
+    # As many microbatches in a row per chunk as there are ranks, which is Megatron's default.
+    table = table_of(microbatches, chunks, ranks)
     orders = []
     for rank in range(ranks):
         place = SimpleNamespace(size=lambda: ranks, rank=lambda rank=rank: rank)
         communicator = SimpleNamespace(
             pp_group=place, virtual_pipeline_model_parallel_size=chunks if chunks > 1 else None
         )
-        _, _, warmup, left = counts_of(microbatches, chunks, group, p2p_communicator=communicator)
+        _, _, warmup, left = counts_of(microbatches, chunks, ranks, p2p_communicator=communicator)
         forward = [Instruction(c * ranks + rank, rank, FORWARD, m) for m, c in table]
         back = [Instruction((chunks - 1 - c) * ranks + rank, rank, BACKWARD, m) for m, c in table]
         steady = (pair for k in range(left) for pair in (forward[warmup + k], back[k]))

@@ -6,41 +6,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from joulery.pipeline.planning._planner import ClockPlan, PipelinePlan, Timetable
-
-
-@dataclass(frozen=True, slots=True)
-class PlanTarget:
-    """An iteration time to plan for.
-
-    Attributes:
-        name: Name to show.
-        seconds: Iteration time; None to take ``factor``.
-        factor: Iteration time as a multiple of the time at full clocks.
-        waits: Whether the next iteration starts at the deadline and not before, because others set
-            the pace.
-    """
-
-    name: str
-    seconds: float | None = None
-    factor: float = 1.0
-    waits: bool = True
-
-
-EQUAL_TIME = PlanTarget("equal time")
+    from joulery.pipeline.planning._planner import ClockPlan, PipelinePlan
 
 
 @dataclass(frozen=True, slots=True)
 class Saving:
-    """A plan for one target, compared with full clocks.
+    """A plan for one iteration time, compared with full clocks.
 
     Attributes:
-        name: Name of the target.
+        name: Name to show.
         seconds: Time at which the iteration ends for all ranks.
         plan: Planned iteration.
-        full_clocks: Iteration with every clock at its highest.
         joules: Energy of the plan, with waiting until ``seconds``.
         full_clocks_joules: Energy at full clocks, with waiting for others if they set the pace.
         lower_bound_joules: Energy that no clocks go below, even clocks in between.
@@ -49,7 +25,6 @@ class Saving:
     name: str
     seconds: float
     plan: ClockPlan
-    full_clocks: Timetable
     joules: float
     full_clocks_joules: float
     lower_bound_joules: float
@@ -66,30 +41,34 @@ class Saving:
         return max(0.0, self.joules / self.lower_bound_joules - 1)
 
 
-def plan_savings(
-    pipeline: PipelinePlan, targets: Iterable[PlanTarget] = (EQUAL_TIME,)
-) -> tuple[Saving, ...]:
-    """Savings of a pipeline's plans, one entry per target.
+def plan_saving(
+    pipeline: PipelinePlan,
+    seconds: float | None = None,
+    *,
+    name: str = "equal time",
+    waits: bool = True,
+) -> Saving:
+    """The saving of a pipeline's plan for one iteration time.
+
+    Args:
+        pipeline: Plans of the pipeline.
+        seconds: Iteration time to plan for; that of full clocks unless given.
+        name: Name to show.
+        waits: Whether the next iteration starts at that time and not before, because others set
+            the pace.
 
     Raises:
-        InfeasibleError: The fastest clocks take longer than a deadline.
+        InfeasibleError: The fastest clocks take longer.
     """
     full = pipeline.full_clocks
-    found = []
-    for wanted in targets:
-        deadline = full.seconds * wanted.factor if wanted.seconds is None else wanted.seconds
-        plan = pipeline.at(deadline) if wanted.waits else pipeline.best_by(deadline)
-        until = deadline if wanted.waits else plan.seconds
-        found.append(
-            Saving(
-                name=wanted.name,
-                seconds=until,
-                plan=plan,
-                full_clocks=full,
-                joules=plan.joules_until(until),
-                full_clocks_joules=full.joules_until(deadline if wanted.waits else 0.0),
-                lower_bound_joules=plan.lower_bound_joules
-                + plan.blocking_watts * (until - plan.seconds),
-            )
-        )
-    return tuple(found)
+    deadline = full.seconds if seconds is None else seconds
+    plan = pipeline.at(deadline) if waits else pipeline.best_by(deadline)
+    until = deadline if waits else plan.seconds
+    return Saving(
+        name=name,
+        seconds=until,
+        plan=plan,
+        joules=plan.joules_until(until),
+        full_clocks_joules=full.joules_until(deadline if waits else 0.0),
+        lower_bound_joules=plan.lower_bound_joules + plan.blocking_watts * (until - plan.seconds),
+    )

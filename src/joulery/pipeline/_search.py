@@ -9,12 +9,13 @@ is not chosen.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from joulery.errors import InfeasibleError, InvalidValueError
 from joulery.pipeline._instructions import BACKWARD, BACKWARD_WEIGHT, FORWARD, RECOMPUTE
-from joulery.pipeline.planning._planner import plan_problem
+from joulery.pipeline.planning._planner import PipelinePlan
 from joulery.pipeline.planning._problem import build_problem
 from joulery.pipeline.profiles._read import (
     Profiles,
@@ -29,7 +30,7 @@ from joulery.units import human
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from joulery.pipeline.planning._planner import ClockPlan, PipelinePlan
+    from joulery.pipeline.planning._planner import ClockPlan
     from joulery.pipeline.planning._problem import PipelineConfig
 
 # Schedules are compared at its pace and with its memory by default, as most pipelines run it.
@@ -89,7 +90,7 @@ def plan_pipeline(
                 f"asked for {given} {what}, but {schedule.name} has {there}",
                 remedy="give what the order has",
             )
-    return plan_problem(build_problem(schedule, profiles, config))
+    return PipelinePlan(build_problem(schedule, profiles, config))
 
 
 def _schedule(name: str, microbatches: int | None, ranks: int, chunks: int) -> Schedule:
@@ -150,6 +151,8 @@ class ScheduleComparison:
         pace_seconds: Time of an iteration of 1F1B at full clocks.
         deadline_seconds: Time that every schedule may take.
         full_clocks_joules: Energy of 1F1B at full clocks.
+        max_activations: Microbatches of activations that fit a rank: what 1F1B holds.
+        memory_bytes: Memory for activations on a device; None for ``max_activations``.
         candidates: Schedules that can run, in the order of ``SCHEDULES``.
         refused: Reasons why the others cannot, by name.
     """
@@ -158,55 +161,37 @@ class ScheduleComparison:
     pace_seconds: float
     deadline_seconds: float
     full_clocks_joules: float
+    max_activations: float
+    memory_bytes: float | None
     candidates: tuple[ScheduleCandidate, ...]
     refused: dict[str, str]
 
-    @property
-    def reference_activations(self) -> float:
-        """Activations that 1F1B holds, taken as the memory that every pipeline has."""
-        return next(c.activations for c in self.candidates if c.schedule.name == _REFERENCE)
+    def fits(self, candidate: ScheduleCandidate) -> bool:
+        """Whether a candidate's activations fit the memory."""
+        if self.memory_bytes is not None:
+            return (candidate.activation_bytes or 0.0) <= self.memory_bytes * (1 + _SAME)
+        return candidate.activations <= self.max_activations * (1 + _SAME)
 
-    def fits(
-        self,
-        candidate: ScheduleCandidate,
-        max_activations: float | None = None,
-        memory_bytes: float | None = None,
-    ) -> bool:
-        """Whether a candidate's activations fit a rank; arguments as of :meth:`best`."""
-        if memory_bytes is not None:
-            return (candidate.activation_bytes or 0.0) <= memory_bytes * (1 + _SAME)
-        limit = self.reference_activations if max_activations is None else max_activations
-        return candidate.activations <= limit * (1 + _SAME)
-
-    def best(
-        self, max_activations: float | None = None, memory_bytes: float | None = None
-    ) -> ScheduleCandidate:
-        """The candidate of least energy that meets the deadline and fits the memory.
+    def best(self, *, any_memory: bool = False) -> ScheduleCandidate | None:
+        """The candidate of least energy that meets the deadline and fits the memory, if any.
 
         Of those that need practically the same, the one with the least memory, then with the
         fewest messages: where time is ample, many reach the least energy there is.
-
-        Args:
-            max_activations: Microbatches of activations that fit a rank; what 1F1B holds by
-                default.
-            memory_bytes: Memory for activations on a device, instead of ``max_activations``.
-
-        Raises:
-            InfeasibleError: There is none.
         """
         fitting = [
             (candidate.joules, candidate)
             for candidate in self.candidates
-            if candidate.joules is not None and self.fits(candidate, max_activations, memory_bytes)
+            if candidate.joules is not None and (any_memory or self.fits(candidate))
         ]
         if not fitting:
-            raise self._infeasible(max_activations, memory_bytes)
+            return None
         least_joules = min(joules for joules, _ in fitting)
         alike = [found for joules, found in fitting if joules <= least_joules * (1 + _ALIKE)]
         # Sums differ in their last digits, which must not decide.
         return min(alike, key=lambda found: (round(found.activations, 6), found.transfers))
 
-    def _infeasible(self, max_activations: float | None, memory_bytes: float | None) -> Exception:
+    def infeasible(self) -> InfeasibleError:
+        """The reason why there is no best candidate."""
         in_time = [c for c in self.candidates if c.best is not None]
         if not in_time:
             fastest = min(c.plan.fastest_seconds for c in self.candidates)
@@ -214,12 +199,11 @@ class ScheduleComparison:
                 f"no schedule ends within {self.deadline_seconds:g} s",
                 remedy=f"the fastest takes {fastest:.6g} s; allow at least that",
             )
-        if memory_bytes is None:
-            limit = self.reference_activations if max_activations is None else max_activations
-            given = f"{limit:g} microbatches of activations"
+        if self.memory_bytes is None:
+            given = f"{self.max_activations:g} microbatches of activations"
             needed = f"{min(c.activations for c in in_time):g} microbatches"
         else:
-            given = human(memory_bytes, "B")
+            given = human(self.memory_bytes, "B")
             needed = human(min(c.activation_bytes or 0.0 for c in in_time), "B")
         return InfeasibleError(
             f"no schedule gets by with {given} in {self.deadline_seconds:g} s",
@@ -234,8 +218,6 @@ class ScheduleSearch:
     Attributes:
         comparisons: Comparisons at growing numbers of microbatches, the wanted one last.
         best: Candidate of least energy.
-        max_activations: Microbatches of activations that fit a rank; None for what 1F1B holds.
-        memory_bytes: Memory for activations on a device; None if it is not the limit.
         layers: Layers of each stage as profiled; empty if not given.
         moved_layers: Other partition that was tried; empty if none was.
         moved_best: Best candidate of the other partition; None if there is none.
@@ -243,8 +225,6 @@ class ScheduleSearch:
 
     comparisons: tuple[ScheduleComparison, ...]
     best: ScheduleCandidate
-    max_activations: float | None = None
-    memory_bytes: float | None = None
     layers: tuple[int, ...] = ()
     moved_layers: tuple[int, ...] = ()
     moved_best: ScheduleCandidate | None = None
@@ -254,13 +234,6 @@ class ScheduleSearch:
         """The comparison for the wanted number of microbatches."""
         return self.comparisons[-1]
 
-    def best_of(self, comparison: ScheduleComparison) -> ScheduleCandidate | None:
-        """The best candidate of one comparison that fits the memory of the search, if any."""
-        try:
-            return comparison.best(self.max_activations, self.memory_bytes)
-        except InfeasibleError:
-            return None
-
 
 def search_schedules(  # noqa: PLR0913 - each is an option of the command line, too
     profiles: Profiles,
@@ -269,7 +242,6 @@ def search_schedules(  # noqa: PLR0913 - each is an option of the command line, 
     ranks: int | None = None,
     config: PipelineConfig | None = None,
     deadline_seconds: float | None = None,
-    max_activations: float | None = None,
     memory_bytes: float | None = None,
     layers: Sequence[int] = (),
 ) -> ScheduleSearch:
@@ -281,9 +253,8 @@ def search_schedules(  # noqa: PLR0913 - each is an option of the command line, 
         ranks: Number of ranks; by default the number of profiled stages.
         config: Communication, waiting, and devices that share the plan.
         deadline_seconds: Time that an iteration may take; by default that of 1F1B at full clocks.
-        max_activations: Microbatches of activations that fit a rank; what 1F1B holds by default.
-        memory_bytes: Memory for activations on a device, instead of ``max_activations``; the
-            profile must say what the activations of each stage take.
+        memory_bytes: Memory for activations on a device; by default what 1F1B needs. The profile
+            must say what the activations of each stage take.
         layers: Layers of each profiled stage, to try the partition whose slowest stage is fastest.
 
     Raises:
@@ -295,32 +266,27 @@ def search_schedules(  # noqa: PLR0913 - each is an option of the command line, 
             remedy="add a column activation_bytes: bytes of one microbatch in the stage",
         )
     ranks = profiles.stages if ranks is None else ranks
+    compare = partial(compare_schedules, ranks=ranks, config=config, memory_bytes=memory_bytes)
     counts = [ranks * factor for factor in _PER_RANK if ranks * factor < microbatches]
-    smaller = [compare_schedules(profiles, count, ranks=ranks, config=config) for count in counts]
-    wanted = compare_schedules(
-        profiles, microbatches, ranks=ranks, config=config, deadline_seconds=deadline_seconds
-    )
-    limits = max_activations, memory_bytes
-    plain = ScheduleSearch((*smaller, wanted), wanted.best(*limits), *limits, tuple(layers))
+    smaller = [compare(profiles, count) for count in counts]
+    wanted = compare(profiles, microbatches, deadline_seconds=deadline_seconds)
+    plain = wanted.best()
+    if plain is None:
+        raise wanted.infeasible()
+    found = ScheduleSearch((*smaller, wanted), plain, tuple(layers))
     other = balanced_layers(profiles, layers) if layers else ()
-    if other == plain.layers:
-        return plain
-    moved_profiles = repartitioned(profiles, layers, other)
-    moved = compare_schedules(
-        moved_profiles,
+    if other == found.layers:
+        return found
+    moved = compare(
+        repartitioned(profiles, layers, other),
         microbatches,
-        ranks=ranks,
-        config=config,
         deadline_seconds=wanted.deadline_seconds,
     )
-    try:
-        # What 1F1B holds as profiled is the memory that is there.
-        usual = wanted.reference_activations if max_activations is None else max_activations
-        winner = moved.best(usual, memory_bytes)
-    except InfeasibleError:
-        return replace(plain, moved_layers=other)
-    found = replace(plain, moved_layers=other, moved_best=winner)
-    if (winner.joules or 0.0) >= (plain.best.joules or 0.0) * (1 - _WORTH_MOVING):
+    # What 1F1B holds as profiled is the memory that is there.
+    winner = replace(moved, max_activations=wanted.max_activations).best()
+    found = replace(found, moved_layers=other, moved_best=winner)
+    least = (plain.joules or 0.0) * (1 - _WORTH_MOVING)
+    if winner is None or (winner.joules or 0.0) >= least:
         return found
     return replace(found, best=winner)
 
@@ -332,6 +298,7 @@ def compare_schedules(
     ranks: int | None = None,
     config: PipelineConfig | None = None,
     deadline_seconds: float | None = None,
+    memory_bytes: float | None = None,
 ) -> ScheduleComparison:
     """Plan every schedule for one number of microbatches; arguments as in the search."""
     ranks = profiles.stages if ranks is None else ranks
@@ -343,14 +310,19 @@ def compare_schedules(
         except InvalidValueError as error:
             refused[name] = error.message
             continue
-        plans[name] = order, plan_problem(build_problem(order, profiles, config))
-    full = plans[_REFERENCE][1].full_clocks
+        plans[name] = order, PipelinePlan(build_problem(order, profiles, config))
+    reference, plan = plans[_REFERENCE]
+    full = plan.full_clocks
     deadline = full.seconds if deadline_seconds is None else deadline_seconds
-    candidates = tuple(
-        _candidate(order, plan, profiles, deadline) for order, plan in plans.values()
-    )
     return ScheduleComparison(
-        microbatches, full.seconds, deadline, full.joules, candidates, refused
+        microbatches,
+        full.seconds,
+        deadline,
+        full.joules,
+        max(activations_in_flight(reference, profiles.sizes)),
+        memory_bytes,
+        tuple(_candidate(order, plan, profiles, deadline) for order, plan in plans.values()),
+        refused,
     )
 
 

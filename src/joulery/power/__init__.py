@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from joulery.power._inference import InferenceTuner, Slo
     from joulery.power._knobs import BothKnobs, ClockKnob, LimitKnob, LimitPlan
     from joulery.power._model import limit_curves
-    from joulery.power._profiles import PowerProfile, ProfileFile, ProfileKey
+    from joulery.power._profiles import PowerProfile, ProfileFile
     from joulery.power._ranks import ProcessGroup
     from joulery.power._state_machine import KnobRange, TuningMachine
     from joulery.power._step_period import ObservedSteps, PowerObserver
@@ -31,7 +31,6 @@ __all__ = [
     "PowerTuner",
     "ProcessGroup",
     "ProfileFile",
-    "ProfileKey",
     "Reading",
     "Slo",
     "TunerConfig",

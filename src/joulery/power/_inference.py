@@ -7,29 +7,27 @@ come late or the load jumps.
 
 from __future__ import annotations
 
-import logging
 import math
 from collections import deque
 from dataclasses import dataclass
 from functools import partial
+from itertools import takewhile
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from joulery.background import DriverThread
 from joulery.clock import REAL_CLOCK
-from joulery.errors import InvalidValueError, JouleryError
+from joulery.errors import InvalidValueError
 from joulery.fail_open import fail_open
 from joulery.objectives import EnergyDelayProduct
 from joulery.power._knobs import LimitKnob
 from joulery.power._step_profiler import TunerConfig
-from joulery.power._tuner import RELEASE_SECONDS, JouleCounter
+from joulery.power._tuner import JouleCounter, KnobTuner
 from joulery.units import finite
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from concurrent.futures import Future
-    from typing import Self
 
     from numpy.typing import NDArray
 
@@ -37,8 +35,6 @@ if TYPE_CHECKING:
     from joulery.hardware import Device
     from joulery.metering import Meter
     from joulery.power._knobs import Knob
-
-_log = logging.getLogger("joulery")
 
 _RUNGS = 13
 # Least time at a rung before going further down.
@@ -126,7 +122,7 @@ class RequestEnergy:
         return float(np.clip(mean_watts - slope * requests.sum() / seconds.sum(), 0.0, mean_watts))
 
 
-class InferenceTuner:
+class InferenceTuner(KnobTuner):
     """Keeps a latency objective at the least energy; call :meth:`request` for every one served.
 
     Args:
@@ -135,10 +131,9 @@ class InferenceTuner:
         knob: Knob to set; the devices' power limits through the governor unless given.
         meter: Meter of the devices; without one, less power counts as less energy.
         clock: Real or virtual clock.
-
-    Attributes:
-        failure: Error that stopped tuning; None while all is well.
     """
+
+    _purpose, _user = "service tuning", "serving"
 
     def __init__(
         self,
@@ -149,19 +144,13 @@ class InferenceTuner:
         meter: Meter | None = None,
         clock: Clock = REAL_CLOCK,
     ) -> None:
-        self.failure: Exception | None = None
+        super().__init__(knob or LimitKnob(devices), meter, clock)
         self._slo = slo
-        self._knob: Knob = knob or LimitKnob(tuple(devices))
-        self._driver = DriverThread(clock)
         self._prepared: Future[None] | None = None
-        self._meter = meter
-        self._counter: JouleCounter | None = None
-        self._clock = clock
         self._rungs: list[int] = []  # knob positions, highest first
         self._barred_until = np.full(_RUNGS, -math.inf)
         self._at = 0
         self._recent: deque[tuple[float, float]] = deque()
-        self._arrivals: deque[float] = deque()
         self._since = -math.inf
         self._since_requests = 0
         self._energy = RequestEnergy()
@@ -183,7 +172,6 @@ class InferenceTuner:
             return
         now = self._clock.now()
         self._recent.append((now, latency_seconds))
-        self._arrivals.append(now)
         self._since_requests += 1
         self._requests += 1
         if now >= self._next_check:
@@ -198,28 +186,7 @@ class InferenceTuner:
     def close(self) -> None:
         """Stop, and restore what was found."""
         self._stopped = True
-        self._driver.close(self._release, RELEASE_SECONDS)
-
-    def _release(self) -> None:
-        counter, self._counter = self._counter, None
-        try:
-            self._knob.release()
-            if counter is not None:
-                counter.close()
-        except JouleryError as error:
-            _log.warning("service tuning: %s", error)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def fail(self, error: Exception) -> None:
-        """Stop tuning because of an error; see :mod:`joulery.fail_open`."""
-        self.failure = error
-        _log.warning("service tuning stopped, serving goes on as found: %s", error)
-        self.close()
+        super().close()
 
     @fail_open(None)
     def _check(self, now: float) -> None:
@@ -231,13 +198,13 @@ class InferenceTuner:
             return  # serving goes on as found
         if not self._rungs:
             self._begin(now)
-        self._drop_old(now)
-        rate = len(self._arrivals) / _RATE_SECONDS
+        while self._recent and self._recent[0][0] < now - self._slo.window_seconds:
+            self._recent.popleft()
         if now - self._counted[0] >= _ENERGY_SECONDS:
             self._count_energy(now)
         if self._in_danger(now):
             self._go_to_full_power(now)
-        elif self._at > 0 and self._load_jumped(rate):
+        elif self._at > 0 and self._load_jumped(now):
             self._go(0, now)
         elif self._since_requests >= _LEAST_REQUESTS:
             self._adjust(now)
@@ -254,30 +221,21 @@ class InferenceTuner:
         self._rungs = sorted(places, reverse=True)
         self._go(0, now)
 
-    def _drop_old(self, now: float) -> None:
-        while self._recent and self._recent[0][0] < now - self._slo.window_seconds:
-            self._recent.popleft()
-        while self._arrivals and self._arrivals[0] < now - _RATE_SECONDS:
-            self._arrivals.popleft()
-
     def _in_danger(self, now: float) -> bool:
         """Whether requests of the last half second are late more often than the bound allows."""
-        fresh = [latency for at, latency in self._fresh(now - 0.5)]
+        fresh = self._latencies(now - 0.5)
         late = sum(latency > _LATE * self._slo.seconds for latency in fresh)
         return self._at > 0 and late > max(1.0, 2 * (1 - self._slo.quantile) * len(fresh))
 
-    def _load_jumped(self, rate: float) -> bool:
+    def _load_jumped(self, now: float) -> bool:
         """Whether the load is beyond what chance makes of the usual one within a second."""
-        usual = self._usual_rate
+        usual, rate = self._usual_rate, len(self._latencies(now - _RATE_SECONDS)) / _RATE_SECONDS
         return rate > _LOAD_JUMP * usual + _LOAD_SIGMAS * math.sqrt(usual)
 
-    def _fresh(self, since: float) -> list[tuple[float, float]]:
-        found = []
-        for entry in reversed(self._recent):
-            if entry[0] < since:
-                break
-            found.append(entry)
-        return found
+    def _latencies(self, since: float) -> list[float]:
+        """Latencies of the requests that were answered since a moment within the window."""
+        fresh = takewhile(lambda entry: entry[0] >= since, reversed(self._recent))
+        return [latency for _, latency in fresh]
 
     @fail_open(None)
     def _go_to_full_power(self, now: float) -> None:
@@ -287,7 +245,7 @@ class InferenceTuner:
             self._go(0, now)
 
     def _adjust(self, now: float) -> None:
-        latencies = sorted(latency for _, latency in self._fresh(self._since))
+        latencies = sorted(self._latencies(self._since))
         if not latencies:
             return
         tail = latencies[min(len(latencies) - 1, int(self._slo.quantile * len(latencies)))]

@@ -26,7 +26,7 @@ from joulery.objectives import Totals, depends_on_reference
 from joulery.power._step_profiler import OUTLIER_LEAST, Estimate
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
     from numpy.typing import NDArray
 
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 
     Array = NDArray[np.float64]
     Indices = NDArray[np.intp]
-    SlicePredictor = Callable[[Array, Array], "SliceForecast"]
 
 # OpenBLAS, which NumPy ships with, stays on one core up to so many multiplications.
 _ONE_CORE_PRODUCT = 64**3
@@ -415,7 +414,7 @@ class ProbePlan:
 def plan_probe(
     scorer: ObjectiveScorer,
     posterior: Curves,
-    predict_slice: SlicePredictor,
+    ahead: SliceForecast,
     horizon_seconds: float,
     tolerance: float,
 ) -> ProbePlan:
@@ -424,14 +423,13 @@ def plan_probe(
     Args:
         scorer: Scorer of the objective.
         posterior: Samples of the curves.
-        predict_slice: Forecast of a slice by expected step time and its relative uncertainty.
+        ahead: Forecast of a slice at every knob value.
         horizon_seconds: Expected time that the choice will be in force.
         tolerance: Expected relative regret that is good enough.
     """
     score, rows = scorer.score(posterior), posterior.log_seconds
     if score.regret <= tolerance:
         return ProbePlan(score, None)
-    ahead = predict_slice(np.exp(rows).mean(axis=0), rows.std(axis=0))
 
     def worthwhile(gains: Array) -> int | None:
         """Position at which a slice gains most after its cost; None where that is too little."""

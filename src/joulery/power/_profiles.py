@@ -21,34 +21,6 @@ SCHEMA = "joulery.profile/1"
 
 
 @dataclass(frozen=True, slots=True)
-class ProfileKey:
-    """Identity of a job to the tuner: runs of one key share a profile.
-
-    Attributes:
-        job: Name of the job.
-        batch_size: Samples per step over all devices.
-        device: Type of accelerator.
-        software: Versions of driver and framework, as text.
-        objective: Objective, as text.
-        devices: Number of accelerators.
-    """
-
-    job: str
-    batch_size: int
-    device: str
-    software: str
-    objective: str
-    devices: int = 1
-
-    @property
-    def file_name(self) -> str:
-        """Name of its file: readable at the beginning, unique at the end."""
-        text = json.dumps(asdict(self), sort_keys=True)
-        words = "".join(c if c.isalnum() else "-" for c in f"{self.job}-{self.device}")[:60]
-        return f"{words}-{hashlib.sha256(text.encode()).hexdigest()[:16]}.json"
-
-
-@dataclass(frozen=True, slots=True)
 class PowerProfile:
     """The choice of an earlier run: a :class:`TuningChoice` by knob value instead of position."""
 
@@ -105,22 +77,33 @@ class PowerProfile:
         return cls(values[choice.position], choice.regret, choice.chosen, measured)
 
 
+@dataclass(frozen=True, slots=True)
 class ProfileFile:
-    """The file of one profile; several processes may use it at once.
+    """The file of a job's profile in the user's data folder; equal runs share it.
 
-    Args:
-        key: Job that is profiled.
-        folder: Folder of the file; ``profiles`` in the user's data folder unless given.
+    Attributes:
+        job: Name of the job.
+        batch_size: Samples per step over all devices.
+        device: Type of accelerator.
+        software: Versions of driver and framework, as text.
+        objective: Objective, as text.
+        devices: Number of accelerators.
     """
 
-    def __init__(self, key: ProfileKey, folder: Path | None = None) -> None:
-        self._key = key
-        self._folder = folder
+    job: str
+    batch_size: int
+    device: str
+    software: str
+    objective: str
+    devices: int = 1
 
     @property
     def path(self) -> Path:
-        """The path of the file."""
-        return (self._folder or data_folder() / "profiles") / self._key.file_name
+        """The path of the file: its name is readable at the beginning, unique at the end."""
+        text = json.dumps(asdict(self), sort_keys=True)
+        words = "".join(c if c.isalnum() else "-" for c in f"{self.job}-{self.device}")[:60]
+        name = f"{words}-{hashlib.sha256(text.encode()).hexdigest()[:16]}.json"
+        return data_folder() / "profiles" / name
 
     def load(self) -> PowerProfile | None:
         """The profile of an earlier run; None when there is none.
@@ -144,7 +127,7 @@ class ProfileFile:
             FileError: The folder cannot be written.
         """
         path = self.path
-        document = {"key": asdict(self._key), **profile.to_document()}
+        document = {"key": asdict(self), **profile.to_document()}
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             write_atomic(path, json.dumps(document, indent=1, allow_nan=False).encode())

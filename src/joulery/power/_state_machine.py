@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
-from functools import partial
 from statistics import stdev
 from typing import TYPE_CHECKING, Protocol
 
@@ -31,8 +30,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    Array = NDArray[np.float64]
-
     from joulery.objectives import Objective
     from joulery.power._model import Curves, ProbePlan
     from joulery.power._step_profiler import (
@@ -49,6 +46,8 @@ _DRIFT_SPREADS = 2.0
 _DRIFT_ALLOWANCE, _DRIFT_ALARM, _DRIFT_MOST = 0.5, 3.5, 2.0
 _BASELINE_SAMPLES, _LEAST_SPREAD = 6, 0.002
 _MOST_TRIMS = 6
+# Least time and steps that a job is expected to run: what a probe costs must pay off within them.
+_HORIZON_SECONDS, _HORIZON_STEPS = 40.0, 20_000
 # Number of slices after which the best guess is taken, and length of a sample while holding.
 _MOST_SLICES, _HOLD_SECONDS = 60, 4.0
 # A slice this far off what the others predict is measured again, so often at most.
@@ -211,8 +210,7 @@ class TuningMachine(ProfilingMachine):
         # What is compared with the reference all along cannot be known better than that.
         yield from profiler.measure(_CHECK_STEPS if self._scorer.uses_reference else LEAST_STEPS)
         model = self._model = self._new_model()
-        config = self._config
-        horizon = max(config.horizon_seconds, config.horizon_steps * profiler.pace_seconds)
+        horizon = max(_HORIZON_SECONDS, _HORIZON_STEPS * profiler.pace_seconds)
         for _ in range(_MOST_SLICES):
             measured = self.estimates()
             plan = self._plan(horizon, model, measured, began)
@@ -276,9 +274,8 @@ class TuningMachine(ProfilingMachine):
     ) -> ProbePlan:
         """The next probe; notes the best choice so far."""
         posterior = model.posterior(measured)
-        forecast = partial(self._forecast, self._profiler.noise())
-        tolerance = self._config.tolerance
-        plan = plan_probe(self._scorer, posterior, forecast, horizon_seconds, tolerance)
+        ahead, tolerance = self._forecast(posterior), self._config.tolerance
+        plan = plan_probe(self._scorer, posterior, ahead, horizon_seconds, tolerance)
         position, end = plan.score.position, self._profiler.reading
         self.choice = TuningChoice(
             position,
@@ -292,10 +289,11 @@ class TuningMachine(ProfilingMachine):
         )
         return plan
 
-    def _forecast(self, noise: float, pace_seconds: Array, spread: Array) -> SliceForecast:
+    def _forecast(self, posterior: Curves) -> SliceForecast:
         """Forecast of a slice at every position."""
-        profiler = self._profiler
-        steps = profiler.slice_steps(pace_seconds, noise, spread)
+        profiler, rows = self._profiler, posterior.log_seconds
+        noise, pace_seconds = profiler.noise(), np.exp(rows).mean(axis=0)
+        steps = profiler.slice_steps(pace_seconds, noise, rows.std(axis=0))
         span = steps * pace_seconds
         moved = np.arange(len(span)) != profiler.position
         return SliceForecast(
@@ -391,7 +389,7 @@ class TuningMachine(ProfilingMachine):
         power = DriftDetector(math.log(max(baseline.watts, 1e-3)), change)
         while True:
             seen = yield from profiler.sample(_HOLD_SECONDS)
-            if seen is None or not self._config.watch_drift:
+            if seen is None:
                 continue
             drifted = pace.changed(seen.log_pace)
             if seen.joules > 3 * seen.sigma_joules:

@@ -67,19 +67,13 @@ class TunerConfig:
     """Settings of the tuner.
 
     Attributes:
-        horizon_seconds: Least time that the job is expected to run.
-        horizon_steps: Least number of steps that it is expected to do.
         tolerance: Expected relative regret that is good enough.
         dry_run: Whether to go back to the reference once the choice is made.
-        watch_drift: Whether to profile again when the job changes.
         work_steps: Steps of the work that deadlines and budgets refer to.
     """
 
-    horizon_seconds: float = 40.0
-    horizon_steps: int = 20_000
     tolerance: float = 0.0005
     dry_run: bool = False
-    watch_drift: bool = True
     work_steps: float = 1.0
 
 

@@ -217,7 +217,56 @@ def _edge_sigma(measured: Measurement) -> float:
     return math.sqrt(variance / 2)
 
 
-class PowerTuner:
+class KnobTuner:
+    """Life cycle of a tuner: it has a knob, a meter and a thread that calls their drivers.
+
+    Attributes:
+        failure: Error that stopped tuning; None while all is well.
+    """
+
+    # What is tuned and what goes on without, in messages.
+    _purpose, _user = "power tuning", "training"
+
+    def __init__(self, knob: Knob, meter: Meter | None, clock: Clock) -> None:
+        self.failure: BaseException | None = None
+        self._knob = knob
+        self._meter = meter
+        self._own_meter = meter is None
+        self._clock = clock
+        self._driver = DriverThread(clock)
+        self._counter: JouleCounter | None = None
+
+    def close(self) -> None:
+        """Stop tuning and restore what was found. May be called twice."""
+        self._driver.close(self._release, RELEASE_SECONDS)
+
+    def fail(self, error: Exception) -> None:
+        """Stop tuning because of an error; see :mod:`joulery.fail_open`."""
+        self.failure = self.failure or error
+        _log.warning("%s stopped, %s goes on as found: %s", self._purpose, self._user, self.failure)
+        self.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _release(self) -> None:
+        """Release what is held, once."""
+        counter, self._counter = self._counter, None
+        releases = [self._knob.release] if counter is None else [self._knob.release, counter.close]
+        if self._own_meter and self._meter is not None:
+            releases.append(self._meter.close)
+            self._meter = None
+        for release in releases:
+            try:
+                release()
+            except JouleryError as error:
+                _log.warning("%s: %s", self._purpose, error)
+
+
+class PowerTuner(KnobTuner):
     """Finds the best power limit for a running job, holds it, and restores what it found.
 
     Drivers are called, and probes planned, in a thread beside the loop; steps go on meanwhile.
@@ -233,9 +282,6 @@ class PowerTuner:
         profile: File that may have the profile of an earlier run, and that this one is saved to.
         known: Profile of an earlier part of this run; goes before that of the file.
         process_group: Processes of the same job, which decide together.
-
-    Attributes:
-        failure: Error that stopped tuning; None while all is well.
     """
 
     def __init__(  # noqa: PLR0913 - all but two are for special cases, by keyword only
@@ -251,19 +297,13 @@ class PowerTuner:
         known: PowerProfile | None = None,
         process_group: ProcessGroup | None = None,
     ) -> None:
-        self.failure: BaseException | None = None
+        super().__init__(knob or LimitKnob(devices), meter, clock)
         self._devices = tuple(devices)
         self._objective = objective
-        self._knob = knob or LimitKnob(self._devices)
-        self._driver = DriverThread(clock)
-        self._meter = meter
-        self._own_meter = meter is None
-        self._clock = clock
         self._config = config or TunerConfig()
         self._profile_file = profile
         self._known = known
         self._group = process_group
-        self._counter: JouleCounter | None = None
         self._machine: Machine | None = None
         self._reference = -1
         self._position = -1
@@ -301,7 +341,7 @@ class PowerTuner:
         self._left = _NEVER
         self._held = self._holds and self.failure is None
         self._state = TunerState.STOPPED
-        self._driver.close(self._release, RELEASE_SECONDS)
+        super().close()
 
     @property
     def state(self) -> TunerState:
@@ -458,31 +498,6 @@ class PowerTuner:
             self._profile_file.save(PowerProfile.of(choice, self._knob.values))
         except FileError as error:
             _log.warning("power tuning: %s", error)
-
-    def fail(self, error: Exception) -> None:
-        """Stop tuning because of an error; see :mod:`joulery.fail_open`."""
-        self.failure = self.failure or error
-        _log.warning("power tuning stopped, training goes on as found: %s", self.failure)
-        self.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def _release(self) -> None:
-        """Release what is held, once."""
-        counter, self._counter = self._counter, None
-        releases = [self._knob.release] if counter is None else [self._knob.release, counter.close]
-        if self._own_meter and self._meter is not None:
-            releases.append(self._meter.close)
-            self._meter = None
-        for release in releases:
-            try:
-                release()
-            except JouleryError as error:
-                _log.warning("power tuning: %s", error)
 
 
 def weighed_cost(eta: float, devices: Sequence[Device]) -> Cost:

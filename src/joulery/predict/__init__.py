@@ -28,7 +28,7 @@ if TYPE_CHECKING:
         embodied_source,
     )
     from joulery.predict._bayes import Interval
-    from joulery.predict._calibrate import Calibration, MeasuredStep, StepStore, read_steps
+    from joulery.predict._calibrate import Calibration, MeasuredStep, kept_steps, read_steps
     from joulery.predict._capture import capture
     from joulery.predict._devices import Accelerator, accelerator
     from joulery.predict._graph import Graph, Operator
@@ -37,12 +37,11 @@ if TYPE_CHECKING:
     from joulery.predict._model import Transformer, transformer
     from joulery.predict._plan import Plan
     from joulery.predict._recommend import Choice, Recommendation, recommend
-    from joulery.predict._search import OBJECTIVES, Convergence, Work
+    from joulery.predict._search import Convergence, Work
     from joulery.predict._stages import stage_rows
     from joulery.predict._step import Prediction, predict, prediction, total
 
 __all__ = [
-    "OBJECTIVES",
     "Accelerator",
     "Assumptions",
     "Calibration",
@@ -56,7 +55,6 @@ __all__ = [
     "Plan",
     "Prediction",
     "Recommendation",
-    "StepStore",
     "Transformer",
     "Work",
     "accelerator",
@@ -64,6 +62,7 @@ __all__ = [
     "embodied_grams",
     "embodied_kilograms",
     "embodied_source",
+    "kept_steps",
     "limit_curve",
     "plan_memory",
     "predict",

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, date, datetime
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -126,7 +125,9 @@ class Calibration:
 
     def belief(self, device: str) -> Belief:
         """Constants of plans on a device type."""
-        return _sharpened(self, accelerator(device).name)
+        # Steps elsewhere first, which say little; then those on the device itself.
+        prior = _elsewhere(self, device)
+        return _updated(prior, self.here(device), self.today, PLAN_NOISE)
 
     def times(self, model: Transformer, plans: Sequence[Plan], board: Accelerator) -> PlanTimes:
         """Times of steps of a model under plans."""
@@ -173,13 +174,6 @@ class Calibration:
 
 
 _UNMEASURED, _MEASURED = "plans on a new system, elsewhere", "plans of a measured model, 1 probe"
-
-
-@lru_cache(maxsize=256)
-def _sharpened(calibration: Calibration, device: str) -> Belief:
-    """Steps elsewhere first, which say little; then those on the device itself."""
-    prior, here = _elsewhere(calibration, device), calibration.here(device)
-    return _updated(prior, here, calibration.today, PLAN_NOISE)
 
 
 def _elsewhere(calibration: Calibration, device: str) -> Belief:
@@ -241,11 +235,6 @@ def _predicted_watts(step: MeasuredStep) -> float:
     return float(joules[0] / seconds[0])
 
 
-_REMEDY = (
-    "give device, plan, global_batch and seconds of each; model, watts and measured may follow"
-)
-
-
 def read_steps(path: Path, model: Transformer | None = None) -> list[MeasuredStep]:
     """Measured steps from a JSON file.
 
@@ -263,50 +252,36 @@ def read_steps(path: Path, model: Transformer | None = None) -> list[MeasuredSte
     try:
         rows = json.loads(path.read_text(encoding="utf-8"))
         return [MeasuredStep.from_dict(row, model) for row in rows]
-    except OSError as problem:
+    except (OSError, UsageError, KeyError, TypeError, AttributeError, ValueError) as problem:
+        flaw = f"{problem} is missing" if isinstance(problem, KeyError) else problem
         raise FileError(
-            f"cannot read {path}: {problem.strerror}", remedy="give the path of a JSON file"
+            f"cannot read measured steps from {path}: {flaw}",
+            remedy="write a list of objects with device, plan, global_batch, seconds, and where "
+            "known precision, model, watts and measured",
         ) from None
-    except UsageError as problem:
-        raise FileError(f"{path}: {problem.message}", remedy=problem.remedy) from None
-    except (KeyError, TypeError, AttributeError) as problem:
-        raise FileError(f"{path} is no list of measured steps: {problem}", remedy=_REMEDY) from None
-    except ValueError as problem:
-        raise FileError(f"{path}: {problem}", remedy="write one JSON list of objects") from None
 
 
-class StepStore:
-    """The file in which measured steps are kept for later predictions.
+def kept_steps(further: Iterable[MeasuredStep] = (), path: Path | None = None) -> Calibration:
+    """Steps that were kept for later predictions, and further ones, which are kept as well.
 
     Args:
-        path: File; ``predict/steps.json`` under this user's data folder unless given.
+        further: Steps to keep, each once.
+        path: File; ``predict/steps.json`` under this user's data folder where None.
+
+    Raises:
+        FileError: The file cannot be read or written.
     """
-
-    def __init__(self, path: Path | None = None) -> None:
-        self.path = path or data_folder() / "predict" / "steps.json"
-
-    def load(self) -> Calibration:
-        """Everything kept so far.
-
-        Raises:
-            FileError: There is a file, but it cannot be read.
-        """
-        return Calibration(tuple(read_steps(self.path)) if self.path.exists() else ())
-
-    def add(self, steps: Iterable[MeasuredStep]) -> Calibration:
-        """Keep further steps, each once.
-
-        Raises:
-            FileError: The folder cannot be written.
-        """
-        kept = tuple(dict.fromkeys((*self.load().steps, *steps)))
-        text = json.dumps([one.to_dict() for one in kept], indent=1)
+    file = path or data_folder() / "predict" / "steps.json"
+    kept = tuple(read_steps(file)) if file.exists() else ()
+    steps = tuple(dict.fromkeys((*kept, *further)))
+    if steps != kept:
+        text = json.dumps([one.to_dict() for one in steps], indent=1)
         try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            write_atomic(self.path, text.encode())
+            file.parent.mkdir(parents=True, exist_ok=True)
+            write_atomic(file, text.encode())
         except OSError as problem:
             raise FileError(
-                f"cannot write {self.path}: {problem.strerror}",
+                f"cannot write {file}: {problem.strerror}",
                 remedy="set XDG_DATA_HOME to a folder that you may write",
             ) from None
-        return Calibration(kept)
+    return Calibration(steps)

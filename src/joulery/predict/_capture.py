@@ -34,7 +34,7 @@ except ImportError:
     ) from None
 
 _PRECISIONS = {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16"}
-OPTIMIZERS = ("adamw", "sgd", "none")
+OPTIMIZERS = ("adamw", "sgd")
 
 
 def capture(
@@ -52,7 +52,7 @@ def capture(
             that makes them.
         loss: Scalar to differentiate, from the model's output; the sum of the output's
             floating-point tensors (or its ``loss``) where None.
-        optimizer: ``adamw``, ``sgd`` or ``none``.
+        optimizer: ``adamw`` or ``sgd``.
 
     Raises:
         InvalidValueError: An operator cannot be captured; it is named. Or ``model`` is no module.
@@ -174,8 +174,6 @@ def _sum(output: Any) -> Any:
 
 def _optimizer_step(name: str, trained: Sequence[Any], recorder: _Recorder) -> int:
     """Write down one optimizer step; the bytes of its state."""
-    if name == "none":
-        return 0
     # Fused optimizers read and write every parameter, gradient and moment once.
     moments = 2 if name == "adamw" else 0
     traffic = sum(one.numel() * (3 * one.element_size() + 8 * moments) for one in trained)

@@ -138,18 +138,6 @@ class Transformer:
         """Parameters of a feed-forward block of inner width ``inner``."""
         return (3 if self.gated else 2) * self.hidden * inner
 
-    def parameters(self) -> int:
-        """All parameters."""
-        dense = (self.layers - self.expert_layers) * self.block_parameters(self.feedforward)
-        experts = self.experts * self.block_parameters(self.expert_feedforward)
-        shared = self.block_parameters(self.shared_feedforward) + self.hidden * self.experts
-        return (
-            self.layers * (self.attention_parameters() + 2 * self.hidden)
-            + dense
-            + self.expert_layers * (experts + shared)
-            + self.embedding_parameters() * (1 if self.tied else 2)
-        )
-
     def embedding_parameters(self) -> int:
         """Parameters of one embedding."""
         return self.vocabulary * self.hidden

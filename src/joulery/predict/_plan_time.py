@@ -72,7 +72,7 @@ def plan_parts(model: Transformer, plan: Plan, device: Accelerator) -> Array:
     # Where layers do not divide, the last stage, which has the head as well, gets fewer.
     dense_layers = (model.layers - model.expert_layers) / plan.pipeline
     expert_layers = model.expert_layers / plan.pipeline
-    block, attention, mlp, moe, head = _layer_seconds(model, _alone(plan), device)
+    block, attention, mlp, moe, head = layer_seconds(model, plan, device)
     layers = dense_layers + expert_layers
     dense = runs * (layers * block[0] + dense_layers * mlp[0] + head[0])  # on the last stage
     experts = runs * expert_layers * moe[0]
@@ -81,7 +81,6 @@ def plan_parts(model: Transformer, plan: Plan, device: Accelerator) -> Array:
     recompute = again * (dense + experts + fused)
     launches = moe[1] + _EXPERT_LAUNCHES * model.experts / plan.expert
     calls = runs * (layers * (block[1] + 2) + dense_layers * mlp[1] + expert_layers * launches)
-    links = _links(model, plan, device, layers, expert_layers)
     hops = (plan.tensor - 1) ** _HOPS
     blocking = 4 * runs * (layers * hops + expert_layers * (plan.expert > 1))
     return np.array(
@@ -90,10 +89,7 @@ def plan_parts(model: Transformer, plan: Plan, device: Accelerator) -> Array:
             fused,
             experts,
             recompute,
-            links["tensor"],
-            links["expert_links"],
-            links["context"],
-            links["data"],
+            *_links(model, plan, device, layers, expert_layers),
             local_parameters(model, plan)
             * _OPTIMIZER_TRAFFIC
             / (plan.data * plan.context if plan.shard else 1)
@@ -134,13 +130,22 @@ def plan_seconds(constants: Array, parts: Array) -> Array:
     return np.asarray(work + exposed + weight["optimizer"] * part["optimizer"])
 
 
-@lru_cache(maxsize=100_000)
-def _layer_seconds(
-    model: Transformer, plan: Plan, device: Accelerator
-) -> tuple[tuple[float, int], float, tuple[float, int], tuple[float, int], tuple[float, int]]:
+_Layers = tuple[tuple[float, int], float, tuple[float, int], tuple[float, int], tuple[float, int]]
+
+
+def layer_seconds(model: Transformer, plan: Plan, device: Accelerator) -> _Layers:
     """Seconds and kernels of a block, its fused attention, both kinds of feed-forward, the head."""
+    # Kernels of one layer depend on less than the whole plan, which is what the cache lives from.
+    alone = replace(
+        plan, data=1, pipeline=1, chunks=1, global_batch=1, shard=1, shard_group=0, recompute=False
+    )
+    return _layer_seconds(model, alone, device)
+
+
+@lru_cache(maxsize=100_000)
+def _layer_seconds(model: Transformer, plan: Plan, device: Accelerator) -> _Layers:
     around = attention_kernels(model, plan, device)
-    seconds = kernel_seconds(around, device)
+    seconds = _kernel_seconds(around, device)
     fused = around.kind == ATTENTION
     mlp = feedforward_kernels(model, plan, device, experts=False)
     moe = feedforward_kernels(model, plan, device, experts=True) if model.experts else mlp
@@ -148,45 +153,37 @@ def _layer_seconds(
     return (
         (float(seconds[~fused].sum()), len(around)),
         float(seconds[fused].sum()),
-        (float(kernel_seconds(mlp, device).sum()), len(mlp)),
-        (float(kernel_seconds(moe, device).sum()), len(moe)),
-        (float(kernel_seconds(head, device).sum()), len(head)),
+        (float(_kernel_seconds(mlp, device).sum()), len(mlp)),
+        (float(_kernel_seconds(moe, device).sum()), len(moe)),
+        (float(_kernel_seconds(head, device).sum()), len(head)),
     )
 
 
-def _alone(plan: Plan) -> Plan:
-    """The plan as far as the kernels of one layer depend on it, which makes a good cache key."""
-    return replace(
-        plan, data=1, pipeline=1, chunks=1, global_batch=1, shard=1, shard_group=0, recompute=False
-    )
-
-
-def kernel_seconds(kernels: Kernels, device: Accelerator) -> Array:
+def _kernel_seconds(kernels: Kernels, device: Accelerator) -> Array:
     """Seconds of each kernel by the fitted constants."""
     return kernel_times(fitted_belief("kernels").mean, device, kernels)[0]
 
 
 def _links(
     model: Transformer, plan: Plan, device: Accelerator, layers: float, expert_layers: float
-) -> dict[str, float]:
-    """Seconds of collectives at nominal bandwidth."""
+) -> tuple[float, float, float, float]:
+    """Seconds of tensor, expert, context and data collectives at nominal bandwidth."""
     tokens = plan.tokens(model.sequence)
     activation = tokens * model.hidden * 2.0
     runs, inside = plan.micro_batches, plan.tensor
-    found = dict.fromkeys(("tensor", "expert_links", "context", "data"), 0.0)
+    tensor = experts = context = 0.0
     if plan.tensor > 1:
         moved = 2.0 * (plan.tensor - 1) / plan.tensor * activation
-        found["tensor"] = runs * layers * 4 * moved / _rate(device, inside)
+        tensor = runs * layers * 4 * moved / _rate(device, inside)
     inside *= plan.context
     if plan.context > 1:
         keys = 2.0 * tokens * model.key_heads * model.value_width * 2.0
         moved = 3.0 * (plan.context - 1) * keys / plan.tensor
-        found["context"] = runs * layers * moved / _rate(device, inside)
+        context = runs * layers * moved / _rate(device, inside)
     if plan.expert > 1:
         seconds = _all_to_all(model, plan, device, activation / plan.tensor)
-        found["expert_links"] = 4.0 * runs * expert_layers * seconds
-    found["data"] = _data_seconds(model, plan, device)
-    return found
+        experts = 4.0 * runs * expert_layers * seconds
+    return tensor, experts, context, _data_seconds(model, plan, device)
 
 
 def _all_to_all(model: Transformer, plan: Plan, device: Accelerator, activation: float) -> float:

@@ -45,11 +45,7 @@ def response(
 ) -> tuple[Array, Array]:
     """Slowdown of the kernels and watts while they run, at each power limit, then at each clock.
 
-    Args:
-        device: The device.
-        load: Load of a step.
-        limits: Power limits in watts.
-        clocks: Locked clocks in hertz, under the default power limit.
+    Limits are in watts; clocks, in hertz, are locked under the default limit.
     """
     constants = _job_constants(device, load)
     every = np.append(limits, device.limit_watts)
@@ -147,13 +143,7 @@ def busy_seconds(parts: Array, total: Array) -> Array:
 
 
 def plan_load(parts: Array, total: float, power_factor: float = 1.0) -> Load:
-    """Load of a step under a parallel plan.
-
-    Args:
-        parts: Parts of the step, as :func:`joulery.predict._plan_time.plan_parts` gives them.
-        total: Time of the step.
-        power_factor: Measured power relative to the predicted one.
-    """
+    """Load of a step of ``total`` seconds, from its parts and the measured power over predicted."""
     busy = float(busy_seconds(parts[None], np.array([total]))[0])
     return replace(plan_demand(power_factor), busy_seconds=busy, waiting_seconds=total - busy)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from statistics import NormalDist
 from typing import TYPE_CHECKING, Any
 
@@ -29,17 +29,16 @@ if TYPE_CHECKING:
     from joulery.predict._search import CandidateTable, Rows, Work
 
 SCHEMA = "joulery.recommendation/1"
-# Figures of a choice, and their names in documents.
-_FIGURES = {
-    "limit_watts": "power_limit_watts",
-    "seconds": "seconds",
-    "joules": "joules",
-    "dollars": "dollars",
-    "grams": "grams_co2",
-    "memory_bytes": "memory_bytes",
-    "relative_error": "relative_error_time",
-    "energy_error": "relative_error_energy",
-}
+_FIGURES = (
+    "power_limit_watts",
+    "seconds",
+    "joules",
+    "dollars",
+    "grams_co2",
+    "memory_bytes",
+    "relative_error_time",
+    "relative_error_energy",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,35 +48,37 @@ class Choice:
     Attributes:
         device: Accelerator type.
         plan: Parallel plan.
-        limit_watts: Power limit per device.
+        power_limit_watts: Power limit per device.
         seconds: Time of the training.
         joules: Energy of the building: devices, hosts, cooling.
         dollars: Rent.
-        grams: Carbon of energy and manufacture.
+        grams_co2: Carbon of energy and manufacture.
         memory_bytes: Peak that the allocator takes on the fullest device.
-        relative_error: Standard deviation of the time, relative.
-        energy_error: Standard deviation of the energy, relative.
+        relative_error_time: Standard deviation of the time, relative.
+        relative_error_energy: Standard deviation of the energy, relative.
         source: Evidence behind the prediction, in words.
     """
 
     device: str
     plan: Plan
-    limit_watts: float
+    power_limit_watts: float
     seconds: float
     joules: float
     dollars: float
-    grams: float
+    grams_co2: float
     memory_bytes: float
-    relative_error: float
-    energy_error: float
+    relative_error_time: float
+    relative_error_energy: float
     source: str
 
     def __str__(self) -> str:
-        return f"{self.devices} × {self.device}, {self.plan}, {self.limit_watts:.0f} W"
+        return f"{self.devices} × {self.device}, {self.plan}, {self.power_limit_watts:.0f} W"
 
     def error(self, objective: str) -> float:
         """Relative standard deviation of a cost, as far as time and energy are uncertain."""
-        return self.relative_error if objective in ("time", "money") else self.energy_error
+        if objective in ("time", "money"):
+            return self.relative_error_time
+        return self.relative_error_energy
 
     def interval(self, objective: str) -> Interval:
         """90 % interval of a cost."""
@@ -90,21 +91,18 @@ class Choice:
 
     def value(self, objective: str) -> float:
         """The quantity that an objective minimises."""
-        names = {"energy": "joules", "time": "seconds", "money": "dollars", "carbon": "grams"}
+        names = {"energy": "joules", "time": "seconds", "money": "dollars", "carbon": "grams_co2"}
         return float(getattr(self, names[objective]))
 
     def to_dict(self) -> dict[str, Any]:
         """Ready for JSON."""
-        return {
-            "device": self.device,
+        return asdict(self) | {
             "devices": self.devices,
             "plan": str(self.plan),
             "precision": self.plan.precision,
-            **{word: getattr(self, name) for name, word in _FIGURES.items()},
+            "batch_size": self.plan.global_batch,
             "seconds_90_per_cent": list(self.interval("time")),
             "joules_90_per_cent": list(self.interval("energy")),
-            "batch_size": self.plan.global_batch,
-            "source": self.source,
         }
 
     @classmethod
@@ -115,9 +113,7 @@ class Choice:
             InvalidValueError: A figure or the plan is invalid.
             KeyError, TypeError: The document is of another kind.
         """
-        figures = {
-            name: finite(document[word], word, minimum=0.0) for name, word in _FIGURES.items()
-        }
+        figures = {name: finite(document[name], name, minimum=0.0) for name in _FIGURES}
         plan = Plan.parse(document["plan"], int(document["batch_size"]), document["precision"])
         device, source = str(document["device"]), str(document["source"])
         return cls(device=device, plan=plan, source=source, **figures)
@@ -157,17 +153,10 @@ class Recommendation:
         """Ready for JSON."""
         return {
             "schema": SCHEMA,
-            "work": self.work,
-            "deadline_seconds": self.deadline_seconds,
+            **{one.name: getattr(self, one.name) for one in fields(self)},
             "best": self.best.to_dict(),
             "pareto": [one.to_dict() for one in self.pareto],
             "rivals": [one.to_dict() for one in self.rivals],
-            "reasons": list(self.reasons),
-            "changes": list(self.changes),
-            "probe": self.probe,
-            "assumed": list(self.assumed),
-            "left_out": list(self.left_out),
-            "candidates": self.candidates,
         }
 
     @classmethod
@@ -179,18 +168,16 @@ class Recommendation:
         """
         try:
             deadline = document["deadline_seconds"]
+            sentences = ("reasons", "changes", "assumed", "left_out")
             return cls(
                 best=Choice.from_dict(document["best"]),
                 pareto=tuple(map(Choice.from_dict, document["pareto"])),
                 rivals=tuple(map(Choice.from_dict, document["rivals"])),
-                reasons=tuple(map(str, document["reasons"])),
-                changes=tuple(map(str, document["changes"])),
                 candidates=int(document["candidates"]),
                 probe=str(document["probe"]),
-                assumed=tuple(map(str, document["assumed"])),
-                left_out=tuple(map(str, document["left_out"])),
                 work=str(document["work"]),
                 deadline_seconds=None if deadline is None else finite(deadline, "deadline"),
+                **{name: tuple(map(str, document[name])) for name in sentences},
             )
         except (KeyError, TypeError, ValueError, JouleryError) as error:
             raise FileError(
@@ -236,13 +223,6 @@ class _Search:
             math.hypot(error, found.power_deviation),
             self.known.source(found.device.name),
         )
-
-    def fastest(self) -> Choice:
-        """The fastest candidate, whatever the deadline."""
-        choices = (
-            self.choice(one, int(np.argmin(one.late_seconds()))) for one in self.tables.values()
-        )
-        return min(choices, key=lambda one: one.interval("time").high)
 
     def pareto(self) -> tuple[Choice, ...]:
         """Choices that no other beats in all four costs, fastest first."""
@@ -359,11 +339,12 @@ def _check(work: Work, devices: Sequence[str], max_devices: int, objective: str)
 
 
 def _too_slow(search: _Search) -> InfeasibleError:
-    fastest = search.fastest()
-    own = search.tables[fastest.device]
+    own = min(search.tables.values(), key=lambda one: float(one.late_seconds().min()))
+    late = own.late_seconds()
+    row = int(late.argmin())
     return InfeasibleError(
         f"nothing finishes within {_lasting(search.deadline or 0.0)} at 90 % confidence",
-        remedy=f"the fastest needs {_lasting(float(own.late_seconds().min()))}: {fastest}; "
+        remedy=f"the fastest needs {_lasting(float(late[row]))}: {search.choice(own, row)}; "
         "allow that, or more devices",
     )
 
@@ -376,18 +357,18 @@ def _reasons(
         yield f"{other.device} needs {100 * more:.0f} % more {objective} at its best"
     own = search.tables[winner.device]
     default = own.device.limit_watts
-    if winner.limit_watts < default:
+    if winner.power_limit_watts < default:
         row = int(
             np.flatnonzero((own.plan == own.plans.index(winner.plan)) & (own.limit == default))[0]
         )
         saved = 1 - winner.joules / own.costs["energy"][row]
         slower = winner.seconds / own.costs["time"][row] - 1
         yield (
-            f"the limit of {winner.limit_watts:.0f} W saves {100 * saved:.0f} % of the energy and "
-            f"takes {100 * slower:.0f} % longer than {default:.0f} W"
+            f"the limit of {winner.power_limit_watts:.0f} W saves {100 * saved:.0f} % of the "
+            f"energy and takes {100 * slower:.0f} % longer than {default:.0f} W"
         )
     if (deadline := search.deadline) is not None:
-        sure = NormalDist().cdf(math.log(deadline / winner.seconds) / winner.relative_error)
+        sure = NormalDist().cdf(math.log(deadline / winner.seconds) / winner.relative_error_time)
         yield (
             f"it uses {100 * winner.seconds / deadline:.0f} % of the deadline on average and keeps "
             f"it with {100 * min(sure, 0.999):.3g} % confidence"
@@ -444,7 +425,7 @@ def _probe(search: _Search, winner: Choice, rivals: Sequence[Choice], objective:
     time = f"time of {target.device}, too close to call," if close else "winner's time"
     own = search.tables[target.device]
     plan, left = _cheapest_probe(own, target.plan, search.known.belief(target.device))
-    error = 100 * target.relative_error
+    error = 100 * target.relative_error_time
     return (
         f"one step of {plan} on {plan.devices} × {target.device}: narrows the {time} from "
         f"± {error:.0f} % to about ± {error * left:.0f} %"
@@ -452,10 +433,9 @@ def _probe(search: _Search, winner: Choice, rivals: Sequence[Choice], objective:
 
 
 def _cheapest_probe(own: CandidateTable, target: Plan, belief: Belief) -> tuple[Plan, float]:
-    """The plan on the fewest devices that is most informative about another plan.
+    """The plan on the fewest devices that says most about another, and the deviation then left.
 
-    Returns:
-        The plan, and the deviation that would remain relative to that of today.
+    The deviation is relative to that of today.
     """
     count = np.array([plan.devices for plan in own.plans])
     few = np.flatnonzero(count == count.min())

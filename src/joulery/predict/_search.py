@@ -110,16 +110,12 @@ class Work:
             return [self.global_batch]
         return sorted({max(1, round(factor * self.global_batch)) for factor in _BATCH_FACTORS})
 
-    def tokens_at(self, batch: int) -> float:
-        """Tokens to the same loss at a batch size."""
-        if self.convergence is None:
-            return self.tokens
-        return self.tokens * self.convergence.factor(batch, self.global_batch)
-
-    def steps(self, sequence: int, batch: int | None = None) -> float:
-        """Number of optimizer steps."""
-        size = batch or self.global_batch
-        return self.tokens_at(size) / (size * sequence)
+    def steps(self, sequence: int, batch: int) -> float:
+        """Number of optimizer steps to the same loss at a batch size."""
+        tokens = self.tokens
+        if self.convergence is not None:
+            tokens *= self.convergence.factor(batch, self.global_batch)
+        return tokens / (batch * sequence)
 
 
 @dataclass(frozen=True, slots=True)

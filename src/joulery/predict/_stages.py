@@ -13,15 +13,14 @@ import numpy as np
 from joulery.errors import InvalidValueError
 from joulery.predict._calibrate import Calibration
 from joulery.predict._devices import accelerator
-from joulery.predict._kernels import ATTENTION
-from joulery.predict._layers import attention_kernels, feedforward_kernels, head_kernels
 from joulery.predict._plan import stage_layers
-from joulery.predict._plan_time import PLAN_CONSTANTS, kernel_seconds
+from joulery.predict._plan_time import PLAN_CONSTANTS, layer_seconds
 from joulery.predict._power import plan_demand, response
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from joulery.predict._bayes import Array
     from joulery.predict._devices import Accelerator
     from joulery.predict._model import Transformer
     from joulery.predict._plan import Plan
@@ -61,9 +60,10 @@ def stage_rows(
     slowdown, watts = response(
         board, plan_demand(known.power(board.name)[0]), np.empty(0), np.asarray(hertz, float)
     )
+    constants = known.belief(board.name).mean
     rows = []
     for stage in range(plan.pipeline):
-        forward, backward = _stage_seconds(model, plan, board, stage, known)
+        forward, backward = _stage_seconds(model, plan, board, stage, constants)
         if plan.recompute:
             backward += forward
         for kind, seconds in (("forward", forward), ("backward", backward)):
@@ -81,26 +81,21 @@ def stage_rows(
 
 
 def _stage_seconds(
-    model: Transformer, plan: Plan, board: Accelerator, stage: int, known: Calibration
+    model: Transformer, plan: Plan, board: Accelerator, stage: int, constants: Array
 ) -> tuple[float, float]:
     """Seconds of forward and of backward of one micro-batch on one device of a stage."""
-    weight = dict(zip(PLAN_CONSTANTS, np.exp(known.belief(board.name).mean), strict=True))
-    factor = weight.get(plan.precision, 1.0)
+    weight = dict(zip(PLAN_CONSTANTS, np.exp(constants).tolist(), strict=True))
+    block, attention, mlp, moe, head = layer_seconds(model, plan, board)
     dense, experts = stage_layers(model, plan, stage)
-    found = [(dense + experts, attention_kernels(model, plan, board), weight["dense"])]
-    if dense:
-        mlp = feedforward_kernels(model, plan, board, experts=False)
-        found.append((dense, mlp, weight["dense"]))
-    if experts:
-        moe = feedforward_kernels(model, plan, board, experts=True)
-        found.append((experts, moe, weight["experts"]))
-    if stage == plan.pipeline - 1:
-        found.append((1, head_kernels(model, plan, board), weight["dense"]))
     forward = backward = 0.0
-    for times, kernels, scale in found:
-        seconds, fused = kernel_seconds(kernels, board), kernels.kind == ATTENTION
-        plain, special = scale * seconds[~fused].sum(), weight["attention"] * seconds[fused].sum()
-        ahead = _FORWARD * plain + _FORWARD_ATTENTION * special
-        forward += factor * times * float(ahead)
-        backward += factor * times * float(plain + special - ahead)
+    for times, plain, fused in (
+        (dense + experts, weight["dense"] * block[0], weight["attention"] * attention),
+        (dense, weight["dense"] * mlp[0], 0.0),
+        (experts, weight["experts"] * moe[0], 0.0),
+        (stage == plan.pipeline - 1, weight["dense"] * head[0], 0.0),
+    ):
+        factor = times * weight.get(plan.precision, 1.0)
+        ahead = _FORWARD * plain + _FORWARD_ATTENTION * fused
+        forward += factor * ahead
+        backward += factor * (plain + fused - ahead)
     return forward, backward

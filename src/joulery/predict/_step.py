@@ -117,19 +117,7 @@ def prediction(
 ) -> Prediction:
     """A step of a described model under a plan, at several power limits and clocks.
 
-    Args:
-        model: Description of a transformer: object, document or JSON file.
-        device: Name in the catalog, such as ``h100``.
-        plan: Parallel plan.
-        limits: Power limits in watts; from the lowest to the default one where None.
-        clocks: Locked clocks in hertz; where None, some of the device's if no power limit binds,
-            else none.
-        calibration: Measured steps that sharpen the prediction.
-
-    Raises:
-        UnknownDeviceError: No such device in the catalog.
-        InvalidValueError: The plan does not divide, or the device lacks the precision.
-        InfeasibleError: The step does not fit into the device's memory.
+    :func:`predict`, which keeps the points that no other beats, describes arguments and errors.
     """
     described, board = transformer(model), accelerator(device)
     known = calibration or Calibration()
@@ -181,7 +169,8 @@ def predict(  # noqa: PLR0913 - all but two by keyword only
         batch_size: Sequences per step; of a captured graph, what it was captured with.
         precision: Precision of the matrix products, such as ``bf16`` or ``fp8``.
         limits: Power limits in watts; from the lowest to the default one where None.
-        clocks: Locked clocks in hertz; where None, only if no power limit binds.
+        clocks: Locked clocks in hertz; where None, some of the device's if no power limit binds,
+            else none.
         calibration: Measured steps that sharpen the prediction of a described model.
 
     Raises:

@@ -97,13 +97,12 @@ def _saving_table(view: PipelineView) -> Table:
 
 def _search_caption(search: ScheduleSearch) -> str:
     """The terms of the comparison of schedules."""
-    wanted, limit = search.wanted, search.max_activations
+    wanted = search.wanted
     seconds = seconds_unit([wanted.deadline_seconds])
-    if search.memory_bytes is not None:
-        memory = f"{human(search.memory_bytes, 'B')} for activations per device"
+    if wanted.memory_bytes is not None:
+        memory = f"{human(wanted.memory_bytes, 'B')} for activations per device"
     else:
-        count = wanted.reference_activations if limit is None else limit
-        memory = f"memory for {count:g} microbatches of activations per rank"
+        memory = f"memory for {wanted.max_activations:g} microbatches of activations per rank"
     return (
         f"{wanted.microbatches} microbatches, every schedule within "
         f"{seconds.text(wanted.deadline_seconds, _DIGITS)}; {memory}."
@@ -112,13 +111,12 @@ def _search_caption(search: ScheduleSearch) -> str:
 
 def _schedule_table(search: ScheduleSearch) -> Table:
     """A row per schedule, the best one marked."""
-    wanted, limits = search.wanted, (search.max_activations, search.memory_bytes)
-    best = search.best_of(wanted)
+    wanted, best = search.wanted, search.wanted.best()
     joules = joules_unit([wanted.full_clocks_joules])
     seconds = seconds_unit([wanted.deadline_seconds])
     rows = []
     for candidate in wanted.candidates:
-        fits, held = wanted.fits(candidate, *limits), candidate.activation_bytes
+        fits, held = wanted.fits(candidate), candidate.activation_bytes
         planned = candidate.best
         rows.append(
             [
@@ -141,21 +139,20 @@ def _schedule_table(search: ScheduleSearch) -> Table:
 def _winner_table(search: ScheduleSearch) -> Table:
     """The best schedule by number of microbatches."""
 
-    def any_memory(comparison: ScheduleComparison) -> ScheduleCandidate:
-        return comparison.best(math.inf)
-
-    def best(comparison: ScheduleComparison) -> tuple[str, str]:
-        return _name_and_saved(comparison, search.best_of(comparison))
+    def best(comparison: ScheduleComparison, *, any_memory: bool) -> tuple[str, str, str]:
+        found = comparison.best(any_memory=any_memory)
+        stored = "" if found is None else f"{found.activations:g}"
+        return *_name_and_saved(comparison, found), stored
 
     return Table.of(
         search.comparisons,
         {
             ">microbatches": lambda one: str(one.microbatches),
-            "best": lambda one: best(one)[0],
-            ">saved": lambda one: best(one)[1],
-            "with memory to spare": lambda one: any_memory(one).schedule.name,
-            "> saved": lambda one: _saved(one, any_memory(one)),
-            ">stored": lambda one: f"{any_memory(one).activations:g}",
+            "best": lambda one: best(one, any_memory=False)[0],
+            ">saved": lambda one: best(one, any_memory=False)[1],
+            "with memory to spare": lambda one: best(one, any_memory=True)[0],
+            "> saved": lambda one: best(one, any_memory=True)[1],
+            ">stored": lambda one: best(one, any_memory=True)[2],
         },
     )
 
@@ -241,7 +238,7 @@ def _partitions(search: ScheduleSearch) -> Block:
     layers = ",".join(map(str, search.layers))
     if not search.moved_layers:
         return Paragraph(f"Layers {layers}: no other partition has a faster slowest stage.")
-    plain, moved = search.best_of(search.wanted), search.moved_best
+    plain, moved = search.wanted.best(), search.moved_best
     rows = [
         [layers, *_name_and_saved(search.wanted, plain)],
         [",".join(map(str, search.moved_layers)), *_name_and_saved(search.wanted, moved)],

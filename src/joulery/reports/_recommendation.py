@@ -23,9 +23,9 @@ def recommendation_report(found: Recommendation) -> Report:
     best = found.best
     summary = (
         f"{best.devices} × {best.device}, {best.plan}, {best.plan.precision}, limit "
-        f"{best.limit_watts:.0f} W: {CHOICE_COLUMNS['>time'](best)} ± "
-        f"{per_cent(best.relative_error)}, {CHOICE_COLUMNS['>energy'](best)} ± "
-        f"{per_cent(best.energy_error)}"
+        f"{best.power_limit_watts:.0f} W: {CHOICE_COLUMNS['>time'](best)} ± "
+        f"{per_cent(best.relative_error_time)}, {CHOICE_COLUMNS['>energy'](best)} ± "
+        f"{per_cent(best.relative_error_energy)}"
     )
     words = [
         *(f"Why: {reason}." for reason in found.reasons),
@@ -81,9 +81,10 @@ def _series(name: str, members: Sequence[Choice], colour: int, *, star: bool = F
     return Series(
         name,
         tuple((one.seconds, one.joules) for one in ordered),
-        errors=tuple(one.energy_error * one.joules for one in ordered),
+        errors=tuple(one.relative_error_energy * one.joules for one in ordered),
         tips=tuple(
-            f"{one.devices} × {one.device}, {one.plan}, {one.limit_watts:.0f} W" for one in ordered
+            f"{one.devices} × {one.device}, {one.plan}, {one.power_limit_watts:.0f} W"
+            for one in ordered
         ),
         line="",
         symbol="star" if star else series_symbol(colour),
@@ -96,12 +97,14 @@ CHOICE_COLUMNS: dict[str, Callable[[Choice], str]] = {
     "devices": lambda one: f"{one.devices} × {one.device}",
     "plan": lambda one: str(one.plan),
     ">batch": lambda one: str(one.plan.global_batch),
-    ">limit": lambda one: f"{one.limit_watts:.0f} W",
+    ">limit": lambda one: f"{one.power_limit_watts:.0f} W",
     ">time": lambda one: (
         human_duration(one.seconds) if one.seconds < 172800 else f"{one.seconds / 86400:.1f} d"
     ),
     ">energy": lambda one: human(1000 * kilowatt_hours(one.joules), "Wh"),
     ">money": lambda one: f"${human(one.dollars, '')}".strip(),
-    ">CO2": lambda one: human(one.grams / 1e6, "t") if one.grams > 1e6 else human(one.grams, "g"),
+    ">CO2": lambda one: (
+        human(one.grams_co2 / 1e6, "t") if one.grams_co2 > 1e6 else human(one.grams_co2, "g")
+    ),
     ">memory": lambda one: f"{one.memory_bytes / 1e9:.0f} GB",
 }

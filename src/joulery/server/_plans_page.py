@@ -14,7 +14,7 @@ from fastapi import APIRouter, Request, Response
 
 from joulery.errors import FileError, InvalidValueError, JouleryError
 from joulery.jobs import from_bytes
-from joulery.pipeline import PlanTarget, load_plan, plan_savings
+from joulery.pipeline import load_plan, plan_saving
 from joulery.predict import Recommendation
 from joulery.reports import PipelineView, Report, Table, pipeline_report, recommendation_report
 from joulery.server._auth import may_see_all
@@ -135,11 +135,11 @@ def _report(file: SavedFile, document: dict[str, Any]) -> Report:
     if "problem" not in document:
         return recommendation_report(Recommendation.from_dict(document))
     plan = load_plan(file.path)
-    targets = [PlanTarget("equal time")]
+    savings = [plan_saving(plan)]
     seconds = float(document["ranks"][0]["seconds"])
     if seconds > _MORE_TIME * plan.full_clocks.seconds:
-        targets.append(PlanTarget(f"saved for {human(seconds, 's')}", seconds))
-    return pipeline_report(PipelineView(plan, plan_savings(plan, targets)))
+        savings.append(plan_saving(plan, seconds, name=f"saved for {human(seconds, 's')}"))
+    return pipeline_report(PipelineView(plan, tuple(savings)))
 
 
 def _folder(request: Request) -> Path:

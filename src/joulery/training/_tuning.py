@@ -215,9 +215,9 @@ class RunPower:
         """The profile of this job on this machine; None for a run without a name."""
         if not self._config.name:
             return None
-        from joulery.power import ProfileFile, ProfileKey
+        from joulery.power import ProfileFile
 
-        key = ProfileKey(
+        return ProfileFile(
             job=self._config.name,
             batch_size=batch_size or 0,
             device=boards[0].info.name,
@@ -225,7 +225,6 @@ class RunPower:
             objective=repr(objective),
             devices=len(boards),
         )
-        return ProfileFile(key)
 
     def write_report(self, steps: int, *, ended: bool = False) -> None:
         """Report on the run to ``joulery run``, if that started this process."""

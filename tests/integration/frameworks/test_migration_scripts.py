@@ -133,7 +133,8 @@ def test_the_power_limit_optimizer_as_zeus_shows_it(printed):
     held, after = printed(ZEUS_POWER_LIMIT)
     seconds = {watts: settle(BOARD, WORK, watts).seconds for watts in (held, 250)}
     assert held < 250
-    assert seconds[held] <= 1.25 * seconds[250]
+    # Where the board waits for a busy machine, a lower limit costs the loop less than the board.
+    assert seconds[held] <= 1.5 * seconds[250]
     assert after == 250
 
 

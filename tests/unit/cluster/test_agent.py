@@ -251,34 +251,15 @@ def test_an_unknown_job_is_capped_conservatively(tmp_path):
     assert any("flex-7" in message for message in report["messages"])
 
 
-def test_a_frontier_is_used_as_soon_as_it_is_measured(tmp_path):
-    """A job stays unknown although its frontier was measured meanwhile."""
-    folder = tmp_path / "known"
-    folder.mkdir()
-    (folder / "broken.json").write_text("{")
-    bench = Bench(tmp_path, frontier_folder=folder)
-    bench.engine.held = [job(1, {"n1": (0, 1)}, name="new")]
-    report = bench.tick()
-    assert bench.caps()[:2] == [300, 300]
-    assert any("broken.json" in message for message in report["messages"])
-    points = [OperatingPoint(1.0, 500.0, Setting(devices=2)), OperatingPoint(2.0, 480.0)]
-    (folder / "new.json").write_text(Frontier.from_points(points).to_json())
-    report = bench.tick()
-    assert bench.caps()[:2] == [250, 250]
-    assert not any("no frontier" in message for message in report["messages"])
-
-
 def test_clocks_are_locked_where_the_frontier_was_measured_so(tmp_path):
     """A job runs at another point than its frontier has, or its GPU stays locked for the next."""
-    folder = tmp_path / "known"
-    folder.mkdir()
     points = [
         OperatingPoint(1.0, 400.0, Setting(clock_hertz=2.0e9)),
         OperatingPoint(1.25, 250.0, Setting(clock_hertz=1.5e9)),
         OperatingPoint(2.0, 240.0, Setting(clock_hertz=1.0e9)),
     ]
-    (folder / "locked.json").write_text(Frontier.from_points(points).to_json())
-    bench = Bench(tmp_path, budget=600, frontier_folder=folder)
+    curve = PowerCurve.from_frontier(Frontier.from_points(points))
+    bench = Bench(tmp_path, budget=600, find=lambda _: curve)
     gpus = [gpu for each in bench.gpus.values() for gpu in each]
     gpus[2].capabilities -= {Capability.CLOCK_LOCK}
     bench.engine.held = [job(1, {"n1": (0, 1), "n2": (0,)}, name="locked")]

@@ -22,7 +22,7 @@ from joulery.cluster import (
     read_jobs,
 )
 from joulery.errors import FileError, InfeasibleError, InvalidValueError
-from joulery.frontier import Frontier, OperatingPoint
+from joulery.frontier import Frontier, OperatingPoint, Setting
 
 COMPUTE = PowerCurve.from_points([(100, 25), (200, 60), (300, 85), (400, 100)])
 MEMORY = PowerCurve.from_points([(100, 60), (160, 99), (250, 100)])
@@ -55,8 +55,10 @@ def test_a_curve_above_a_least_cap_keeps_its_shape_and_clocks():
 
 def test_a_frontier_becomes_the_curve_of_one_gpu():
     """The frontier of a job on several GPUs is taken for that of one."""
-    points = [OperatingPoint(1.0, 800.0), OperatingPoint(2.0, 1000.0 - 200.0 - 1.0)]
-    curve = PowerCurve.from_frontier(Frontier.from_points(points), gpus=2)
+    points = [OperatingPoint(1.0, 800.0, Setting(devices=2)), OperatingPoint(2.0, 799.0)]
+    frontier = Frontier.from_points(points)
+    curve = PowerCurve.from_frontier(frontier, gpus=2)
+    assert curve == PowerCurve.from_frontier(frontier)
     assert curve.watts == pytest.approx((199.75, 400.0))
     assert curve.performance == pytest.approx((0.5, 1.0))
 
@@ -122,29 +124,30 @@ def test_a_budget_below_the_floors_is_refused_with_the_need():
 def test_paused_jobs_take_turns():
     """The same job is paused again and again while others run."""
     curve = PowerCurve(COMPUTE.watts, COMPUTE.performance, idle_watts=10)
-    ledger, runs = DeficitLedger(horizon_seconds=600), dict.fromkeys("abc", 0)
+    ledger, runs = DeficitLedger(), dict.fromkeys("abc", 0)
     for _ in range(60):
         jobs = [ClusterJob(name, curve, floor=0.6, credit=ledger.credit(name)) for name in runs]
         shares = allocate(jobs, 420, may_pause=True)
         assert shares.used_watts <= 420 + 1e-9
-        ledger.record(shares, 60)
+        ledger.add(shares.ids, shares.performance, 1440)
         for name, is_paused in zip(runs, shares.paused, strict=True):
             runs[name] += not is_paused
     assert min(runs.values()) >= 35
 
 
 def test_a_slowed_job_gets_its_share_back():
-    """A job that a hot rack slowed for an hour never makes up for it."""
-    ledger = DeficitLedger(horizon_seconds=2 * 3600)
+    """A job that a hot rack slowed for two hours never makes up for it."""
+    ledger = DeficitLedger()
     hot = Budget((Cap("room", 600), Cap("hot", 150, "room")))
     jobs = [ClusterJob("a", COMPUTE, node="hot"), ClusterJob("b", COMPUTE)]
-    ledger.record(allocate(jobs, policy="max-min", budget=hot), 3600)
+    shares = allocate(jobs, policy="max-min", budget=hot)
+    ledger.add(shares.ids, shares.performance, 7200)
     owed = ledger.deficits["a"]
     assert owed > 0 > ledger.deficits["b"]
     later = [ClusterJob(name, COMPUTE, credit=ledger.credit(name)) for name in "ab"]
     shares = allocate(later, 600, "max-min")
     assert shares.performance[0] > shares.performance[1] + 0.1
-    ledger.record(shares, 3600)
+    ledger.add(shares.ids, shares.performance, 7200)
     assert ledger.deficits["a"] < owed
     assert shares.used_watts == pytest.approx(600)
 

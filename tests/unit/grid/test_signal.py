@@ -73,14 +73,15 @@ def test_overlapping_forecasts_are_refused(tmp_path):
 
 
 def test_gaps_are_named_and_filled_only_on_request(tmp_path):
-    """Missing hours shift all later ones, or are filled without asking."""
+    """Missing hours shift all later ones, or are filled in what a user gave."""
     file = tmp_path / "a.csv"
     file.write_text(
         "utc,g\n1970-01-01T00:00,1\n1970-01-01T01:00,2\n1970-01-01T02:00,3\n1970-01-01T04:00,5\n"
     )
     with pytest.raises(FileError, match="1 steps are missing after 1970-01-01 02:00"):
         read_signal(file)
-    assert read_signal(file, most_gap_steps=1).values == (1, 2, 3, 4, 5)
+    rows = [(0, 1), (3600, 2), (7200, 3), (14400, 5)]
+    assert Signal.from_rows(rows, most_gap_steps=1).values == (1, 2, 3, 4, 5)
 
 
 @pytest.mark.parametrize(

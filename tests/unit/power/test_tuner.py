@@ -15,14 +15,19 @@ from joulery.power import (
     LimitKnob,
     PowerTuner,
     ProfileFile,
-    ProfileKey,
     TunerConfig,
     TunerState,
 )
 from support.training_loop import TrainingLoop, held_here
 
 BALANCED = Cost(0.5, 250.0)
-KEY = ProfileKey("resnet", 256, "V100", "driver 1", "balanced")
+FILE = ProfileFile("resnet", 256, "V100", "driver 1", "balanced")
+
+
+@pytest.fixture
+def data_home(monkeypatch, tmp_path):
+    """A data folder of its own."""
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
 
 
 def holding(tuner):
@@ -151,33 +156,35 @@ def test_profiles_again_when_the_job_changes_but_not_for_noise():
         assert tuner.state is TunerState.HOLDING
 
 
-def test_later_runs_reuse_the_profile_and_check_it(tmp_path):
+@pytest.mark.usefixtures("data_home")
+def test_later_runs_reuse_the_profile_and_check_it():
     """Without memory every restart would pay for profiling again."""
-    memory = ProfileFile(KEY, tmp_path)
     first = TrainingLoop()
-    with first.tuner(BALANCED, profile=memory) as tuner:
+    with first.tuner(BALANCED, profile=FILE) as tuner:
         first.run(tuner.step, until=holding(tuner))
         chosen = first.limit_watts
     second = TrainingLoop(seed=1)
-    with second.tuner(BALANCED, profile=memory) as tuner:
+    with second.tuner(BALANCED, profile=FILE) as tuner:
         second.run(tuner.step, until=holding(tuner))
         second.run(tuner.step, steps=3)
         assert second.steps < 40
         assert second.limit_watts == chosen
         assert tuner.result.profiling_steps == 0
     other = TrainingLoop(step_seconds=0.3)
-    with other.tuner(BALANCED, profile=memory) as tuner:
+    with other.tuner(BALANCED, profile=FILE) as tuner:
         other.run(tuner.step, steps=3000, until=lambda: tuner.state is TunerState.PROBING)
         assert tuner.state is TunerState.PROBING, "another job under the same name is profiled anew"
         other.run(tuner.step, until=holding(tuner))
-    assert memory.load().chosen.seconds > 0.25, "and remembered instead"
+    assert FILE.load().chosen.seconds > 0.25, "and remembered instead"
 
 
-def test_broken_profile_is_ignored(tmp_path, caplog):
+@pytest.mark.usefixtures("data_home")
+def test_broken_profile_is_ignored(caplog):
     """A damaged file must cost a profile, not a training run."""
-    (tmp_path / KEY.file_name).write_text("{", encoding="utf-8")
+    FILE.path.parent.mkdir(parents=True)
+    FILE.path.write_text("{", encoding="utf-8")
     loop = TrainingLoop()
-    with loop.tuner(BALANCED, profile=ProfileFile(KEY, tmp_path)) as tuner:
+    with loop.tuner(BALANCED, profile=FILE) as tuner:
         loop.run(tuner.step, steps=10)
         assert tuner.failure is None
     assert "starts from scratch" in caplog.text
@@ -269,15 +276,15 @@ def test_locked_clocks_are_an_alternative():
     assert loop.gpus[0].steady().clock_hertz == loop.board.max_clock_hertz
 
 
+@pytest.mark.usefixtures("data_home")
 @pytest.mark.parametrize("workload", ["host-bound", "resnet50"])
-def test_both_knobs_remember_what_they_chose(tmp_path, workload):
+def test_both_knobs_remember_what_they_chose(workload):
     """Trying two knobs again in every run would cost twice what one does."""
-    memory = ProfileFile(KEY, tmp_path)
     results = []
     for seed in range(2):
         loop = TrainingLoop(["V100"], 0.1, workload=workload, seed=seed)
         knob = BothKnobs(LimitKnob(loop.gpus, held_here), ClockKnob(loop.gpus, held_here))
-        with loop.tuner(Cost(1.0, 250.0), knob=knob, profile=memory) as tuner:
+        with loop.tuner(Cost(1.0, 250.0), knob=knob, profile=FILE) as tuner:
             loop.run(tuner.step, until=lambda tuner=tuner: tuner.state is TunerState.HOLDING)
             if seed:
                 assert loop.steps < 40

@@ -11,7 +11,7 @@ from joulery.predict import (
     Calibration,
     MeasuredStep,
     Plan,
-    StepStore,
+    kept_steps,
     prediction,
     read_steps,
     transformer,
@@ -76,15 +76,15 @@ def test_measured_power_moves_power():
 
 def test_steps_are_kept_with_their_day(tmp_path):
     """A later prediction must find them, each once, as they were."""
-    store = StepStore(tmp_path / "predict" / "steps.json")
-    assert store.load().steps == ()
-    store.add([SLOW])
-    store.add([SLOW, replace(SLOW, seconds=9.0, watts=500.0)])
-    again = StepStore(store.path).load()
-    assert again.steps == (SLOW, replace(SLOW, seconds=9.0, watts=500.0))
-    store.path.write_text("{")
+    file = tmp_path / "predict" / "steps.json"
+    assert kept_steps(path=file).steps == ()
+    kept_steps([SLOW], file)
+    both = (SLOW, replace(SLOW, seconds=9.0, watts=500.0))
+    assert kept_steps(both, file).steps == both
+    assert kept_steps(path=file).steps == both
+    file.write_text("{")
     with pytest.raises(FileError):
-        store.load()
+        kept_steps(path=file)
 
 
 def test_measured_steps_are_read_from_a_file(tmp_path):

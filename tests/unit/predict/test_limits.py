@@ -6,11 +6,10 @@ import pytest
 from joulery.errors import InvalidValueError
 from joulery.predict import accelerator, limit_curve
 from joulery.predict._bayes import fitted_belief
-from joulery.predict._limits import power_limits
+from joulery.predict._limits import clock_curve, power_limits
 from joulery.predict._power import Load
 from joulery.predict.models import (
     JOB_CONSTANTS,
-    clock_curve,
     job_curve,
     response,
 )

@@ -5,7 +5,8 @@ import json
 import pytest
 
 from joulery.errors import FileError, InvalidValueError
-from joulery.predict import Transformer, transformer
+from joulery.predict import Plan, Transformer, transformer
+from joulery.predict._plan import local_parameters
 
 LLAMA = {
     "layers": 32,
@@ -37,8 +38,8 @@ DEEPSEEK = {
 
 def test_published_sizes():
     """Memory and time both start from the number of parameters."""
-    assert transformer(LLAMA).parameters() == pytest.approx(8.03e9, rel=0.005)
-    assert transformer(DEEPSEEK).parameters() == pytest.approx(671e9, rel=0.005)
+    assert local_parameters(transformer(LLAMA), Plan()) == pytest.approx(8.03e9, rel=0.005)
+    assert local_parameters(transformer(DEEPSEEK), Plan()) == pytest.approx(671e9, rel=0.005)
 
 
 def test_configurations_of_transformers_are_understood(tmp_path):

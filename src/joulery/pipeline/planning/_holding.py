@@ -25,33 +25,14 @@ if TYPE_CHECKING:
     from joulery.pipeline.planning._planner import ClockPlan, PipelinePlan
     from joulery.pipeline.planning._problem import PipelineProblem
 
-_SET_LATENCIES = 3.0
+# Three times what a change of a clock takes on most boards.
+MINIMUM_HOLD_SECONDS = 0.030
 # Rounding in the sum of a run's seconds.
 _LAST_DIGITS = 1e-12
 # Instructions visited while freed time is given back: keeps large pipelines within seconds.
 _MAX_VISITS = 400_000
 # Longer runs are not cut: trying every place would take too long.
 _LONGEST_CUT = 32
-
-
-@dataclass(frozen=True, slots=True)
-class HoldTime:
-    """Least time for which a clock must be held.
-
-    Attributes:
-        set_seconds: Time from the command until the clock is in force.
-        minimum_seconds: Minimum hold time between two changes; three times ``set_seconds`` unless
-            given.
-    """
-
-    set_seconds: float = 0.010
-    minimum_seconds: float = math.nan
-
-    def __post_init__(self) -> None:
-        finite(self.set_seconds, "seconds to set a clock", minimum=0.0)
-        if math.isnan(self.minimum_seconds):
-            object.__setattr__(self, "minimum_seconds", _SET_LATENCIES * self.set_seconds)
-        finite(self.minimum_seconds, "minimum hold time", minimum=0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,9 +53,12 @@ class HeldPlan:
     unheld_ranks: tuple[int, ...] = ()
 
 
-def hold_clocks(pipeline: PipelinePlan, plan: ClockPlan, hold: HoldTime) -> HeldPlan:
-    """One of a pipeline's plans, with every clock held for the minimum hold time at least."""
-    holding = _Holding(pipeline, plan, hold.minimum_seconds)
+def hold_clocks(
+    pipeline: PipelinePlan, plan: ClockPlan, minimum_seconds: float = MINIMUM_HOLD_SECONDS
+) -> HeldPlan:
+    """One of a pipeline's plans, with every clock held for a minimum time at least."""
+    finite(minimum_seconds, "minimum hold time", minimum=0.0)
+    holding = _Holding(pipeline, plan, minimum_seconds)
     runs, unheld = holding.join()
     holding.give_back(runs)
     return holding.held(unheld)

@@ -16,7 +16,7 @@ from joulery.errors import FileError, InfeasibleError, InvalidValueError, Jouler
 from joulery.frontier import Frontier, OperatingPoint, Provenance, Setting
 from joulery.objectives import score
 from joulery.pipeline._files import write_text
-from joulery.pipeline.planning._holding import HoldTime, hold_clocks
+from joulery.pipeline.planning._holding import hold_clocks
 from joulery.pipeline.planning._network import network
 from joulery.pipeline.planning._problem import PipelineProblem, clock_hertz
 from joulery.pipeline.planning._rank_plan import SCHEMA, rank_plans, read_plan
@@ -164,6 +164,13 @@ class PlanSweep:
 class PipelinePlan:
     """All clock plans of one pipeline, from its fastest to its slowest iteration.
 
+    Args:
+        problem: Pipeline to plan.
+
+    Raises:
+        InvalidValueError: Instructions wait for each other forever, or an array is malformed.
+        MissingExtraError: There is neither a compiled core nor a compiler for it.
+
     Attributes:
         problem: Pipeline that was planned.
         network: Arrays of the problem.
@@ -301,18 +308,15 @@ class PipelinePlan:
             blocking_watts=self.network.blocking_watts,
         )
 
-    def save(
-        self, path: Path | str, seconds: float | None = None, *, hold: HoldTime | None = None
-    ) -> None:
+    def save(self, path: Path | str, seconds: float | None = None) -> None:
         """Write the plan to a JSON file, with the share of every rank at one iteration time.
 
         Args:
             path: File for :func:`load_plan` (everything) and ``load_rank_plan`` (one rank's share).
             seconds: Iteration time that ranks follow; by default that of full clocks.
-            hold: Minimum hold time of their clocks.
         """
         plan = self.at(self.full_clocks.seconds if seconds is None else seconds)
-        held = hold_clocks(self, plan, hold or HoldTime()).plan
+        held = hold_clocks(self, plan).plan
         document = {
             "schema": SCHEMA,
             "frontier": [found.totals() for found in self.frontier_plans],
@@ -330,16 +334,6 @@ class PipelinePlan:
         )
 
 
-def plan_problem(problem: PipelineProblem) -> PipelinePlan:
-    """Find all plans of a pipeline.
-
-    Raises:
-        InvalidValueError: Instructions wait for each other forever, or an array is malformed.
-        MissingExtraError: There is neither a compiled core nor a compiler for it.
-    """
-    return PipelinePlan(problem)
-
-
 def load_plan(path: Path | str) -> PipelinePlan:
     """The plan that :meth:`PipelinePlan.save` wrote; it is planned again, which takes moments.
 
@@ -348,7 +342,7 @@ def load_plan(path: Path | str) -> PipelinePlan:
     """
     document = read_plan(Path(path))
     try:
-        return plan_problem(PipelineProblem.from_dict(document["problem"]))
+        return PipelinePlan(PipelineProblem.from_dict(document["problem"]))
     except (KeyError, TypeError, ValueError, JouleryError) as error:
         raise FileError(f"{path} holds a broken plan: {error}", remedy="save it again") from None
 

@@ -23,8 +23,6 @@ from joulery.files import csv_text
 from joulery.hardware import Capability, ClockLock, require
 from joulery.metering import EnergyTimeline, Sampler
 from joulery.pipeline._files import write_text
-from joulery.pipeline._instructions import Instruction
-from joulery.pipeline.planning._rank_plan import RankStep
 from joulery.pipeline.runtime._clock_setter import ClockSetter
 from joulery.units import HERTZ_PER_MEGAHERTZ
 
@@ -43,7 +41,6 @@ if TYPE_CHECKING:
 _log = logging.getLogger("joulery")
 
 _MAX_CLOCKS = 24
-_PROFILING = Instruction(-1, -1, "profiling", -1)
 # Until a new clock and the power that follows it have settled.
 _SETTLE_SECONDS = 0.1
 # Energy must have risen so much, at so many clocks in a row, before lower ones are given up.
@@ -177,7 +174,7 @@ class ClockProfiler:
         if self._at >= len(self._clocks) or self._rises >= _RISES:
             self.close()
             return
-        self._setter.set(RankStep(_PROFILING, self._clocks[self._at], 0.0))
+        self._setter.set(self._clocks[self._at])
         self._settled_at = self._clock.now() + _SETTLE_SECONDS
         self._works.clear()
         self._knots = self._knots[-1:]
@@ -252,15 +249,8 @@ def write_profile(path: Path, rows: Sequence[dict[str, Any]]) -> None:
     if not rows:
         raise InvalidValueError("no instruction was measured", remedy="run more iterations")
     ordered = sorted(rows, key=lambda row: (row["stage"], row["instruction"], -row["frequency"]))
-    if path.suffix == ".json":
-        known = [row for row in rows if row["waiting_watts"] is not None]
-        top = max((row["frequency"] for row in known), default=None)
-        waiting = [row["waiting_watts"] for row in known if row["frequency"] == top]
-        watts = round(statistics.fmean(waiting), 3) if waiting else None
-        text = json.dumps({"blocking_watts": watts, "rows": ordered}, indent=1, allow_nan=False)
-        text += "\n"
-    else:
-        text = csv_text(ordered)
+    as_json = path.suffix == ".json"
+    text = json.dumps(ordered, indent=1, allow_nan=False) + "\n" if as_json else csv_text(ordered)
     write_text(path, text, "profile")
 
 

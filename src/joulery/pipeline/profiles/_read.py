@@ -27,7 +27,6 @@ from joulery.pipeline.profiles._smoothing import (
     smooth_profile,
     summary,
 )
-from joulery.units import finite
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -142,36 +141,26 @@ class Profiles:
         return None
 
 
-def read_profiles(path: Path, *, smooth: bool = True) -> Profiles:
+def read_profiles(path: Path) -> Profiles:
     """Profiles from a CSV file, or a JSON file with a list of rows of the same names.
-
-    Args:
-        path: File to read.
-        smooth: Whether to smooth the measurements over clocks.
 
     Raises:
         FileError: The file cannot be read, or a row is invalid.
     """
     text = read_text(path, "profile")
-    stated = None
     if text.lstrip()[:1] in ("[", "{"):
-        document = parse_json(text, "profile", _REMEDY)
-        rows = document.get("rows") if isinstance(document, dict) else document
+        rows = parse_json(text, "profile", _REMEDY)
         if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
             raise FileError("the profile is not a list of rows", remedy=_REMEDY)
-        stated = document.get("blocking_watts") if isinstance(document, dict) else None
     else:
         rows = _csv_rows(text)
-    profiles = profiles_from_rows(rows, source=path.name, smooth=smooth)
-    if stated is None:
-        return profiles
-    return replace(profiles, blocking_watts=finite(stated, "blocking_watts", minimum=0.0))
+    return profiles_from_rows(rows, source=path.name)
 
 
 def profiles_from_rows(
     rows: Iterable[dict[str, Any]], *, source: str = "", smooth: bool = True
 ) -> Profiles:
-    """Profiles from rows with the names of the columns; see :func:`read_profiles`."""
+    """Profiles from rows with the names of the columns; measurements are smoothed over clocks."""
     samples: dict[Work, list[ClockSample]] = {}
     sizes: dict[int, float] = {}
     waiting: dict[float, list[float]] = {}

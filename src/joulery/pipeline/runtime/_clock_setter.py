@@ -19,10 +19,9 @@ if TYPE_CHECKING:
     from joulery.clock import Clock
     from joulery.governor import Held, Hold
     from joulery.hardware import Device
-    from joulery.pipeline.planning._rank_plan import RankStep
 
-    # What to set for a step; nothing means full clocks.
-    Values = Callable[[RankStep], dict[str, float]]
+    # What to set for a clock in hertz and the watts drawn there; nothing means full clocks.
+    Values = Callable[[float | None, float | None], dict[str, float]]
 
 # A board dithers at its limit; a little more keeps it from falling below the planned clock.
 _LIMIT_MARGIN = 1.005
@@ -74,25 +73,26 @@ class ClockSetter:
         # A governor that is called too often makes its callers wait.
         return max(shown, statistics.median(self._calls)) if self._calls else shown
 
-    def set(self, step: RankStep, *, watch: bool = False) -> None:
-        """Make the devices ready for a step; on first use they are leased.
+    def set(self, hertz: float | None, watts: float | None = None, *, watch: bool = False) -> None:
+        """Set the clock of the devices; on first use they are leased.
 
         Args:
-            step: Step that comes next.
+            hertz: Clock to lock; None for full clocks.
+            watts: Power limit where none can be locked; None for the one found.
             watch: Whether to wait for the first few changes to show, to measure their time.
         """
         self._lease()
         began = self._clock.now()
         for each, values_for in self._knobs:
-            values = values_for(step)
+            values = values_for(hertz, watts)
             if values:
                 each.set(**values)
             else:
                 each.reset()
         self._calls.append(self._clock.now() - began)
-        if watch and self._watched < _WATCHED and step.hertz is not None:
+        if watch and self._watched < _WATCHED and hertz is not None:
             self._watched += 1
-            self._watch(step.hertz, began)
+            self._watch(hertz, began)
 
     def reset(self) -> None:
         """Set full clocks, and keep the leases."""
@@ -144,11 +144,11 @@ def _clock_values(device: Device) -> Values:
     """The planned clock, or the next above it that the board has."""
     clocks = sorted(cast("ClockLock", device).supported_clocks())
 
-    def values(step: RankStep) -> dict[str, float]:
-        if step.hertz is None or not clocks:
+    def values(hertz: float | None, _: float | None) -> dict[str, float]:
+        if hertz is None or not clocks:
             return {}
         # Less a little: clocks that went through files in megahertz are still the same.
-        place = bisect_left(clocks, step.hertz * (1 - 1e-6))
+        place = bisect_left(clocks, hertz * (1 - 1e-6))
         return {"clock_hertz": clocks[min(place, len(clocks) - 1)]}
 
     return values
@@ -158,9 +158,9 @@ def _limit_values(device: Device) -> Values:
     """The power of the planned clock, within what the board allows."""
     found = cast("PowerLimit", device).power_limits()
 
-    def values(step: RankStep) -> dict[str, float]:
-        if step.watts is None or step.watts * _LIMIT_MARGIN >= found.current_watts:
+    def values(_: float | None, watts: float | None) -> dict[str, float]:
+        if watts is None or watts * _LIMIT_MARGIN >= found.current_watts:
             return {}
-        return {"watts": max(found.min_watts, step.watts * _LIMIT_MARGIN)}
+        return {"watts": max(found.min_watts, watts * _LIMIT_MARGIN)}
 
     return values

@@ -294,7 +294,7 @@ class ClockController:
         if step is _FULL_CLOCKS:
             self._setter.reset()
         else:
-            self._setter.set(step, watch=self._virtual is None)
+            self._setter.set(step.hertz, step.watts, watch=self._virtual is None)
         self._in_force = step
 
     def _fail(self, error: Exception) -> None:

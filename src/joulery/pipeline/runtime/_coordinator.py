@@ -91,10 +91,6 @@ class Coordinator(Endpoint):
         """Set that a pipeline is ``factor`` times as slow as planned; 1 when it has recovered."""
         self._call(self._apply, lambda: self._policy.notice(pipeline, factor))
 
-    def wait_for(self, seconds: float) -> None:
-        """Set how long something outside takes per iteration anyway; 0 for nothing."""
-        self._call(self._apply, lambda: self._policy.wait_for(seconds))
-
     async def _serve(self, listener: socket.socket) -> None:
         server = await asyncio.start_server(self._handle, sock=listener, limit=MAX_REPORT_BYTES)
         await self._stopped.wait()

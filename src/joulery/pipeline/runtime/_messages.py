@@ -11,7 +11,7 @@ import math
 import threading
 from abc import ABC, abstractmethod
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 from joulery.errors import InvalidValueError
 from joulery.pipeline.runtime._controller import IterationTimes
@@ -88,7 +88,7 @@ async def read_message(reader: asyncio.StreamReader) -> dict[str, Any]:
         line = await reader.readline()
         if not line.endswith(b"\n"):
             raise ConnectionResetError("the connection was closed")
-        message = json.loads(line, parse_constant=_refuse)
+        message = json.loads(line)
     # Nesting beyond the interpreter's depth is as malformed as a missing brace.
     except (ValueError, RecursionError):
         message = None
@@ -133,8 +133,3 @@ def whole_number(value: Any, name: str) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**40:
         raise InvalidValueError(f"{name} {value!r} is no whole number", remedy=REMEDY)
     return value
-
-
-def _refuse(constant: str) -> NoReturn:
-    """NaN and the infinities are no JSON, though Python would read them."""
-    raise ValueError(constant)

@@ -6,8 +6,8 @@ import math
 from typing import TYPE_CHECKING
 
 from joulery.errors import InvalidValueError
-from joulery.pipeline.planning._holding import HoldTime, hold_clocks
-from joulery.pipeline.planning._planner import plan_problem
+from joulery.pipeline.planning._holding import MINIMUM_HOLD_SECONDS, hold_clocks
+from joulery.pipeline.planning._planner import PipelinePlan
 from joulery.pipeline.planning._rank_plan import rank_plans
 from joulery.units import finite
 
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from joulery.pipeline.planning._holding import HeldPlan
-    from joulery.pipeline.planning._planner import PipelinePlan
     from joulery.pipeline.planning._rank_plan import RankPlan
 
 # Slowdowns that differ by less share a plan, the faster one.
@@ -28,7 +27,7 @@ class PlanCache:
 
     Args:
         plan: Plans of the pipeline.
-        hold: Minimum hold time of a clock.
+        hold_seconds: Minimum hold time of a clock.
 
     Attributes:
         problem: Pipeline that was planned.
@@ -36,10 +35,10 @@ class PlanCache:
         slowest_factor: Slowdown beyond which nothing more is saved.
     """
 
-    def __init__(self, plan: PipelinePlan, hold: HoldTime | None = None) -> None:
+    def __init__(self, plan: PipelinePlan, hold_seconds: float = MINIMUM_HOLD_SECONDS) -> None:
         self.problem = plan.problem
         self._plan = plan
-        self._hold = hold or HoldTime()
+        self._hold_seconds = hold_seconds
         self.fastest_seconds = plan.fastest_seconds
         self.slowest_factor = plan.slowest_seconds / plan.fastest_seconds
         self._made: dict[int, tuple[HeldPlan, tuple[RankPlan, ...]]] = {}
@@ -59,14 +58,14 @@ class PlanCache:
 
     def rescaled(self, factors: Mapping[tuple[int, str], float]) -> PlanCache:
         """Plans of the pipeline with the time of some work (stage, kind) changed."""
-        return PlanCache(plan_problem(self.problem.rescaled(factors)), self._hold)
+        return PlanCache(PipelinePlan(self.problem.rescaled(factors)), self._hold_seconds)
 
     def _at(self, factor: float) -> tuple[HeldPlan, tuple[RankPlan, ...]]:
         """A look-up once it was asked for or prepared."""
         number = self._number(factor)
         if number not in self._made:
             plan = self._plan.at(self.fastest_seconds * (1 + _GRID) ** number)
-            held = hold_clocks(self._plan, plan, self._hold)
+            held = hold_clocks(self._plan, plan, self._hold_seconds)
             self._made[number] = held, rank_plans(self.problem, held.plan)
         return self._made[number]
 

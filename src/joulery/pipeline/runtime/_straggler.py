@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections import deque
+from collections import defaultdict, deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -23,7 +23,7 @@ from joulery.errors import InvalidValueError
 from joulery.units import finite
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
+    from collections.abc import Collection, Mapping
 
     from joulery.pipeline.planning._problem import PipelineProblem
     from joulery.pipeline.runtime._controller import IterationTimes
@@ -124,23 +124,6 @@ class LatenessTracker:
         return min(others, default=None)
 
 
-class ProfileDriftDetector:
-    """Compares measured with planned times, by stage and kind of instruction."""
-
-    def __init__(self) -> None:
-        self._ratios: dict[Work, deque[float]] = {}
-
-    def observe(self, work: Work, ratios: Iterable[float]) -> None:
-        """Add measured over planned seconds of some instructions; invalid ratios are left out."""
-        kept = self._ratios.setdefault(work, deque(maxlen=_DRIFT_WINDOW))
-        kept.extend(ratio for ratio in ratios if math.isfinite(ratio) and ratio > 0)
-
-    def factors(self) -> dict[Work, float]:
-        """Ratio of actual to profiled time of drifted instructions; empty while profiles fit."""
-        enough = {w: found for w, found in self._ratios.items() if len(found) >= _DRIFT_LEAST}
-        return {work: factor for work, found in enough.items() if (factor := _drift(found)) != 1.0}
-
-
 def _drift(ratios: Collection[float]) -> float:
     """The median ratio of measured to planned times if it differs beyond chance, else 1."""
     middle = statistics.median(ratios)
@@ -179,7 +162,10 @@ class _Pipeline:
     # to be: earlier iterations are still measured by the plans before.
     since: int = 0
     factors: Mapping[Work, float] = field(default_factory=dict)
-    drift: ProfileDriftDetector = field(default_factory=ProfileDriftDetector)
+    # Measured over planned seconds of its latest instructions.
+    ratios: defaultdict[Work, deque[float]] = field(
+        default_factory=lambda: defaultdict(lambda: deque(maxlen=_DRIFT_WINDOW))
+    )
     # By iteration: seconds by rank.
     open: dict[int, dict[int, float]] = field(default_factory=dict)
 
@@ -214,7 +200,6 @@ class StragglerPolicy:
         self._all = [_Pipeline(plans, plans) for _ in range(pipelines)]
         self._returned: list[PlanAssignment] = []
         self._lateness = LatenessTracker(pipelines)
-        self._outside_seconds = 0.0
 
     @property
     def factors(self) -> tuple[float, ...]:
@@ -240,7 +225,7 @@ class StragglerPolicy:
         if early:
             return
         for work, found in times.ratios.items():
-            one.drift.observe(work, found)
+            one.ratios[work].extend(r for r in found if math.isfinite(r) and r > 0)
         by_rank = one.open.setdefault(times.iteration, {})
         by_rank[rank] = times.seconds
         if len(by_rank) == self.ranks:
@@ -254,24 +239,22 @@ class StragglerPolicy:
         """Set that a pipeline is ``factor`` times as slow as planned; 1 if it recovered."""
         self._lateness.notice(pipeline, factor)
 
-    def wait_for(self, seconds: float) -> None:
-        """Set how long something outside takes per iteration anyway; 0 for nothing."""
-        self._outside_seconds = finite(seconds, "seconds of an iteration", minimum=0.0)
-
     def decide(self) -> list[PlanAssignment]:
         """The plans that change."""
         natural = [
             one.plans.fastest_seconds * factor
             for one, factor in zip(self._all, self._lateness.factors, strict=True)
         ]
-        pace = max(*natural, self._outside_seconds)
+        pace = max(natural)
         changed = (self._assigned(pipeline, pace / own) for pipeline, own in enumerate(natural))
         returned, self._returned = self._returned, []
         return [*returned, *(assignment for assignment in changed if assignment is not None)]
 
     def drifted(self, pipeline: int) -> dict[Work, float]:
         """Instructions of a pipeline that take other times than planned, with their factors."""
-        return self._all[pipeline].drift.factors()
+        known = self._all[pipeline].ratios.items()
+        factors = {work: _drift(found) for work, found in known if len(found) >= _DRIFT_LEAST}
+        return {work: factor for work, factor in factors.items() if factor != 1.0}
 
     def plans_of(self, pipeline: int) -> PlanCache:
         """The plans of a pipeline."""

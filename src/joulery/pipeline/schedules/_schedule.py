@@ -139,15 +139,15 @@ def _alternating(warmup: int, count: int) -> Iterator[tuple[str, int]]:
         yield BACKWARD, position
 
 
-_BY_NAME: dict[str, Callable[[int, int], Order]] = {
+SCHEDULES: dict[str, Callable[..., Order]] = {
     "gpipe": gpipe,
     "1f1b": one_f_one_b,
     "early-recompute": recomputed,
     "zb-h1": zb_h1,
+    "interleaved": interleaved,
     "zbv": zbv,
     "dualpipe-v": dualpipe_v,
 }
-SCHEDULES = ("gpipe", "1f1b", "early-recompute", "zb-h1", "interleaved", "zbv", "dualpipe-v")
 
 
 def make_schedule(name: str, ranks: int, microbatches: int, *, chunks: int = 2) -> Schedule:
@@ -177,11 +177,10 @@ def make_schedule(name: str, ranks: int, microbatches: int, *, chunks: int = 2) 
             f"{ranks} stages with {microbatches} microbatches are too many to plan",
             remedy="plan one repetition of the steady state instead",
         )
-    if name == "interleaved":
-        return Schedule(name, interleaved(ranks, microbatches, chunks))
-    if name not in _BY_NAME:
+    if name not in SCHEDULES:
         raise InvalidValueError(
             f"unknown schedule {name!r}",
             remedy=f"known are {', '.join(SCHEDULES)}, or give a file with an order of your own",
         )
-    return Schedule(name, _BY_NAME[name](ranks, microbatches))
+    more = (chunks,) if name == "interleaved" else ()
+    return Schedule(name, SCHEDULES[name](ranks, microbatches, *more))

@@ -30,7 +30,6 @@ from joulery.predict._limits import (
     JOB_CONSTANTS,
     LIMIT_CONSTANTS,
     at_scale,
-    clock_curve,
     curve_after,
     job_curve,
 )
@@ -53,7 +52,6 @@ __all__ = [
     "Kernels",
     "Load",
     "at_scale",
-    "clock_curve",
     "conditioned",
     "curve_after",
     "fitted",

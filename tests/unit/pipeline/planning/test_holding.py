@@ -11,18 +11,16 @@ from joulery.errors import InvalidValueError
 from joulery.frontier import OperatingPoint, Setting
 from joulery.pipeline import (
     ClockChoices,
-    HoldTime,
     Instruction,
     PipelineConfig,
+    PipelinePlan,
     PipelineProblem,
     build_problem,
-    hold_clocks,
     make_schedule,
     plan_pipeline,
-    plan_problem,
     profiles_from_rows,
 )
-from joulery.pipeline.planning._holding import rank_orders, run_seconds
+from joulery.pipeline.planning._holding import hold_clocks, rank_orders, run_seconds
 from support.pipelines import random_problem, random_rows, replay
 
 problems = st.builds(
@@ -68,10 +66,10 @@ def held_for(problem, plan_):
 @given(problems, st.floats(0.0, 1.2), st.floats(0.0, 6.0))
 def test_held_plans_are_never_late_and_hold_their_clocks(problem, share, minimum):
     """If it fails hardware is asked for the impossible, or the iteration gets longer."""
-    frontier = plan_problem(problem)
+    frontier = PipelinePlan(problem)
     span = frontier.slowest_seconds - frontier.fastest_seconds
     ideal = frontier.at(frontier.fastest_seconds + share * span)
-    found = hold_clocks(frontier, ideal, HoldTime(0.01, minimum))
+    found = hold_clocks(frontier, ideal, minimum)
     made = found.plan
     run = replay(problem, made.durations, made.joules_each)
     assert run.seconds <= ideal.deadline_seconds * (1 + 1e-12)
@@ -93,9 +91,9 @@ def test_every_rank_is_held_where_stages_share_clocks(seed, factor):
     problem = build_problem(
         make_schedule("1f1b", 3, 4), profiles, PipelineConfig(blocking_watts=60.0)
     )
-    frontier = plan_problem(problem)
+    frontier = PipelinePlan(problem)
     ideal = frontier.for_straggler(factor)
-    found = hold_clocks(frontier, ideal, HoldTime(0.03))
+    found = hold_clocks(frontier, ideal, 0.09)
     assert not found.unheld_ranks
     assert found.plan.seconds <= ideal.deadline_seconds
     for runs in held_for(problem, found.plan):
@@ -105,9 +103,9 @@ def test_every_rank_is_held_where_stages_share_clocks(seed, factor):
 def test_enough_time_changes_nothing():
     """If it fails energy is given up for nothing."""
     problem = chain([work((1, 10, 1400), (2, 6, 700)), work((1, 10, 1400))])
-    frontier = plan_problem(problem)
+    frontier = PipelinePlan(problem)
     ideal = frontier.at(3.0)
-    found = hold_clocks(frontier, ideal, HoldTime(0.01))
+    found = hold_clocks(frontier, ideal, 0.03)
     assert found.plan.clocks_hertz.tolist() == ideal.clocks_hertz.tolist()
     assert found.extra_joules == pytest.approx(0.0)
     assert [len(runs) for runs in held_for(problem, found.plan)] == [2]
@@ -118,10 +116,10 @@ def test_a_short_instruction_takes_the_clock_of_its_neighbours():
     slow = work((1.0, 20, 1400), (2.0, 12, 700))
     short = work((0.01, 0.21, 1400), (0.02, 0.2, 700))
     problem = chain([slow, short, slow])
-    frontier = plan_problem(problem)
+    frontier = PipelinePlan(problem)
     ideal = frontier.at(4.015)  # both long ones at 700 MHz, the short one must be fast
     assert ideal.clocks_hertz.tolist() == [7e8, 1.4e9, 7e8]
-    found = hold_clocks(frontier, ideal, HoldTime(0.01, 0.5))
+    found = hold_clocks(frontier, ideal, 0.5)
     assert found.plan.seconds <= 4.015
     assert found.plan.clocks_hertz.tolist() in ([7e8, 1.4e9, 1.4e9], [1.4e9, 1.4e9, 7e8])
     assert found.extra_joules == pytest.approx(8.0)
@@ -135,10 +133,10 @@ def test_time_freed_by_faster_clocks_is_given_back():
     # The short one had time for 700 MHz, but must be fast with the one before it: the long one
     # can have that time.
     problem = chain([fixed, short, long])
-    frontier = plan_problem(problem)
+    frontier = PipelinePlan(problem)
     ideal = frontier.at(1.6)
     assert ideal.clocks_hertz.tolist() == [1.4e9, 0.7e9, 1.4e9]
-    found = hold_clocks(frontier, ideal, HoldTime(0.01, 0.35))
+    found = hold_clocks(frontier, ideal, 0.35)
     assert found.plan.clocks_hertz.tolist() == [1.4e9, 1.4e9, 1.2e9]
     assert found.extra_joules == pytest.approx(1.0)
 
@@ -146,8 +144,8 @@ def test_time_freed_by_faster_clocks_is_given_back():
 def test_a_single_clock_may_be_held_for_ever():
     """If it fails an iteration shorter than the minimum hold time cannot be planned."""
     problem = chain([work((0.01, 2, 1400), (0.02, 1, 700))] * 3)
-    frontier = plan_problem(problem)
-    found = hold_clocks(frontier, frontier.at(0.05), HoldTime(1.0))
+    frontier = PipelinePlan(problem)
+    found = hold_clocks(frontier, frontier.at(0.05), 3.0)
     assert [len(runs) for runs in held_for(problem, found.plan)] == [1]
     assert found.plan.seconds <= 0.05
     assert not found.unheld_ranks
@@ -157,8 +155,8 @@ def test_work_without_clocks_joins_any_run():
     """If it fails a plan for instructions of fixed time cannot be held."""
     fixed = ClockChoices((OperatingPoint(0.001, 0.1, Setting()),))
     problem = chain([work((1, 10, 1400), (2, 6, 700)), fixed, work((1, 10, 1400), (2, 6, 700))])
-    frontier = plan_problem(problem)
-    found = hold_clocks(frontier, frontier.at(4.001), HoldTime(0.1))
+    frontier = PipelinePlan(problem)
+    found = hold_clocks(frontier, frontier.at(4.001), 0.3)
     assert [len(runs) for runs in held_for(problem, found.plan)] == [1]
     assert math.isnan(found.plan.clocks_hertz[1])
 
@@ -168,24 +166,19 @@ def test_clocks_between_measured_ones_promise_no_more_than_they_hold():
     a = work((1.0, 10, 1400), (2.0, 6, 700))
     b = work((0.01, 1.0, 1000), (0.02, 0.5, 500))
     problem = chain([a, b])
-    frontier = plan_problem(problem)
-    found = hold_clocks(frontier, frontier.at(1.01), HoldTime(0.1, 0.5))
+    frontier = PipelinePlan(problem)
+    found = hold_clocks(frontier, frontier.at(1.01), 0.5)
     assert found.plan.clocks_hertz.tolist() == [1.4e9, 1.4e9]
     assert found.plan.durations[1] == 0.01
     assert found.plan.joules_each[1] > 1.0
 
 
 @pytest.mark.parametrize("wrong", [-1.0, math.inf])
-def test_senseless_latencies_are_refused(wrong):
+def test_senseless_hold_times_are_refused(wrong):
     """If it fails a plan is held forever."""
+    frontier = PipelinePlan(chain([work((1, 10, 1400))]))
     with pytest.raises(InvalidValueError):
-        HoldTime(wrong)
-
-
-def test_least_time_follows_the_latency():
-    """If it fails slow hardware gets the hold time of fast hardware."""
-    assert HoldTime(0.02).minimum_seconds == pytest.approx(0.06)
-    assert HoldTime(0.02, 0.5).minimum_seconds == 0.5
+        hold_clocks(frontier, frontier.at(1.0), wrong)
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -206,7 +199,7 @@ def test_runs_take_the_time_that_was_measured_at_their_clock(seed):
     for factor in (1.0, 1.03, 1.1):
         plan = frontier.for_straggler(factor)
         for minimum in (0.03, 0.1, 0.3):
-            held = hold_clocks(frontier, plan, HoldTime(0.01, minimum)).plan
+            held = hold_clocks(frontier, plan, minimum).plan
             lasts = [
                 measured[item.stage, item.kind, round(clock)]
                 for item, clock in zip(

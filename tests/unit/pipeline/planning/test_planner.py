@@ -12,13 +12,13 @@ from joulery.pipeline import (
     ClockChoices,
     Instruction,
     PipelineConfig,
+    PipelinePlan,
     PipelineProblem,
     build_problem,
     load_plan,
     load_rank_plan,
     make_schedule,
     plan_pipeline,
-    plan_problem,
     profiles_from_rows,
 )
 from support.pipelines import random_problem, random_rows, replay
@@ -34,7 +34,7 @@ def pipeline():
 @pytest.fixture(scope="module")
 def frontier(pipeline):
     """All its plans."""
-    return plan_problem(pipeline)
+    return PipelinePlan(pipeline)
 
 
 def one_instruction(points, blocking=0.0):
@@ -116,7 +116,7 @@ def test_a_straggler_is_slower(frontier, factor):
 def test_a_free_pipeline_does_not_wait():
     """If it fails a free pipeline is slowed beyond its least energy."""
     points = [OperatingPoint(1.0, 100.0), OperatingPoint(2.0, 90.0), OperatingPoint(3.0, 85.0)]
-    planned = plan_problem(one_instruction(points))
+    planned = PipelinePlan(one_instruction(points))
     assert planned.best_by(10.0).joules == 85.0
     assert planned.best_by(2.5).joules == 90.0
 
@@ -135,7 +135,7 @@ def test_slowing_down_pays_only_while_others_wait_anyway():
         np.array([]),
         np.array([0.0, 50.0]),
     )
-    planned = plan_problem(problem)
+    planned = PipelinePlan(problem)
     assert planned.least_energy_seconds == pytest.approx(1.0)
     assert planned.best_by(2.0).joules == pytest.approx(185.0)
     assert planned.at(2.0).joules == pytest.approx(230.0)
@@ -177,7 +177,7 @@ def test_provenance_is_that_of_the_weakest_profile():
     """If it fails a simulated profile makes a measured plan."""
     simulated = Provenance(Origin.SIMULATED, "model")
     points = [OperatingPoint(1.0, 100.0, provenance=simulated)]
-    exported = plan_problem(one_instruction(points)).frontier
+    exported = PipelinePlan(one_instruction(points)).frontier
     assert exported.fastest.provenance.origin is Origin.SIMULATED
 
 
@@ -198,7 +198,7 @@ def test_a_saved_plan_is_loaded_again(frontier, tmp_path):
 
 def test_work_without_a_clock_is_saved(tmp_path):
     """If it fails a plan of instructions of fixed time cannot be saved."""
-    bare = plan_problem(one_instruction([OperatingPoint(1.0, 5.0)]))
+    bare = PipelinePlan(one_instruction([OperatingPoint(1.0, 5.0)]))
     bare.save(tmp_path / "plan.json")
     assert np.isnan(load_plan(tmp_path / "plan.json").at(1.0).clocks_hertz).all()
 
@@ -222,7 +222,7 @@ def test_files_that_hold_no_plan_are_refused(tmp_path, text, words):
 
 def test_a_frontier_outlives_its_problem():
     """If it fails the core reads arrays that Python has given back."""
-    planned = plan_problem(one_instruction([OperatingPoint(1.0, 5.0), OperatingPoint(2.0, 3.0)]))
+    planned = PipelinePlan(one_instruction([OperatingPoint(1.0, 5.0), OperatingPoint(2.0, 3.0)]))
     junk = [np.random.default_rng(0).random(1000) for _ in range(200)]
     assert planned.at(1.5).joules == 5.0
     assert planned.at(2.0).joules == 3.0
@@ -249,7 +249,7 @@ def test_ranks_load_their_share_without_planning(tmp_path):
 
 def test_a_deadline_that_differs_in_its_last_digits_is_met():
     """If it fails equal times, summed up in another order, count as infeasible."""
-    plan = plan_problem(random_problem(3, 12, 3))
+    plan = PipelinePlan(random_problem(3, 12, 3))
     almost = plan.fastest_seconds * (1 - 4e-16)
     assert plan.at(almost).seconds == plan.fastest_seconds
     with pytest.raises(InfeasibleError):

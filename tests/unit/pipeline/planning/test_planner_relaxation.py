@@ -9,10 +9,10 @@ from joulery.pipeline import (
     ClockChoices,
     Instruction,
     PipelineConfig,
+    PipelinePlan,
     PipelineProblem,
     build_problem,
     make_schedule,
-    plan_problem,
     profiles_from_rows,
 )
 from joulery.pipeline.planning import _planner as relaxation_module
@@ -113,7 +113,7 @@ def test_neither_size_nor_precision_makes_equal_time_plans_waste(stages, microba
     ]
     profiles = profiles_from_rows(rows, smooth=False)
     order = make_schedule("1f1b", stages, microbatches)
-    plan = plan_problem(build_problem(order, profiles, PipelineConfig(blocking_watts=75.0)))
+    plan = PipelinePlan(build_problem(order, profiles, PipelineConfig(blocking_watts=75.0)))
     found = plan.at(plan.fastest_seconds)
     assert found.seconds <= plan.fastest_seconds
     assert found.gap < 0.006

@@ -10,14 +10,14 @@ from joulery.pipeline import (
     ClockChoices,
     Instruction,
     PipelineConfig,
+    PipelinePlan,
     PipelineProblem,
-    PlanSweep,
     build_problem,
     make_schedule,
-    plan_problem,
     profiles_from_rows,
 )
 from joulery.pipeline.planning._network import network
+from joulery.pipeline.planning._planner import PlanSweep
 from joulery.pipeline.planning.native.library import THOROUGH
 from support.pipelines import random_problem, random_rows
 
@@ -49,7 +49,7 @@ def least_by_trying_all(problem, deadline):
 def test_close_to_the_best_of_all_combinations(seed):
     """If it fails the bound is wrong, or rounding throws away what clocks can do."""
     problem = random_problem(seed, 6, 2, points=4)
-    frontier = plan_problem(problem)
+    frontier = PipelinePlan(problem)
     watts = float(problem.blocking_watts.sum())
     for deadline in deadlines(frontier, 5):
         found = frontier.at(deadline)
@@ -74,7 +74,7 @@ def test_a_short_instruction_makes_way_for_a_long_one():
         edge_seconds=np.zeros(2),
         blocking_watts=np.zeros(1),
     )
-    found = plan_problem(problem).at(4.015)
+    found = PipelinePlan(problem).at(4.015)
     assert found.durations.tolist() == [2.0, 0.01, 2.0]
     assert found.joules == pytest.approx(24.3)
 
@@ -84,7 +84,7 @@ def test_small_graphs_lie_close_to_the_best_on_average():
     excess = []
     for seed in range(30):
         problem = random_problem(300 + seed, 5, 2, points=4)
-        frontier = plan_problem(problem)
+        frontier = PipelinePlan(problem)
         watts = float(problem.blocking_watts.sum())
         for deadline in deadlines(frontier, 6):
             found = frontier.at(deadline)
@@ -98,7 +98,7 @@ def test_small_graphs_lie_close_to_the_best_on_average():
 
 def test_thorough_plans_never_cost_more():
     """If it fails the cheapest of what was tried is not the one that is kept."""
-    frontier = plan_problem(random_problem(2, 40, 4, points=8))
+    frontier = PipelinePlan(random_problem(2, 40, 4, points=8))
     for deadline in deadlines(frontier):
         quick = frontier.at(deadline)
         thorough = PlanSweep(frontier, np.array([deadline]), THOROUGH)[0]
@@ -107,7 +107,7 @@ def test_thorough_plans_never_cost_more():
 
 def test_more_effort_never_costs_more_in_sum():
     """If it fails the core does not keep the cheapest of its ways."""
-    frontier = plan_problem(random_problem(2, 40, 4, points=8))
+    frontier = PipelinePlan(random_problem(2, 40, 4, points=8))
     times = deadlines(frontier)
     quick, usual = frontier.sweep(times), [frontier.at(deadline) for deadline in times]
     until = [plan.joules_until(t) for plan, t in zip(quick, times, strict=True)]
@@ -118,7 +118,7 @@ def test_swept_plans_are_in_time_and_close_to_the_bound():
     """If it fails many plans at once are late, or much worse than single ones."""
     profiles = profiles_from_rows(random_rows(4, 3), smooth=False)
     config = PipelineConfig(blocking_watts=80.0)
-    frontier = plan_problem(build_problem(make_schedule("1f1b", 4, 8), profiles, config))
+    frontier = PipelinePlan(build_problem(make_schedule("1f1b", 4, 8), profiles, config))
     found = frontier.sweep(deadlines(frontier, 101))
     assert np.all(found.seconds <= found.deadlines)
     assert [plan.joules for plan in found] == found.joules.tolist()
@@ -129,7 +129,7 @@ def test_swept_plans_are_in_time_and_close_to_the_bound():
 def test_gap_of_a_pipeline_is_small(seed):
     """If it fails realised plans lose more than 0.3 % of energy to the steps of clocks."""
     profiles = profiles_from_rows(random_rows(4, seed), smooth=False)
-    frontier = plan_problem(
+    frontier = PipelinePlan(
         build_problem(make_schedule("1f1b", 4, 8), profiles, PipelineConfig(blocking_watts=80.0))
     )
     gaps = [frontier.at(deadline).gap for deadline in deadlines(frontier, 41)]
@@ -140,7 +140,7 @@ def test_gap_of_a_pipeline_is_small(seed):
 def test_nothing_is_faster_than_it_needs_to_be():
     """If it fails slack is left that the next slower clock of some instruction would fit."""
     problem = random_problem(4, 20, 3, points=5)
-    frontier, arrays = plan_problem(problem), network(problem)
+    frontier, arrays = PipelinePlan(problem), network(problem)
     for deadline in deadlines(frontier, 5):
         found = frontier.at(deadline)
         for i in range(len(problem)):

@@ -12,10 +12,10 @@ from joulery.pipeline import (
     SCHEDULES,
     ClockChoices,
     PipelineConfig,
+    PipelinePlan,
     build_problem,
     custom_schedule,
     make_schedule,
-    plan_problem,
     profiles_from_rows,
 )
 from joulery.pipeline.planning._network import network
@@ -40,7 +40,7 @@ def _profiles(forward=(1.0, 1.0), backward=(2.0, 2.0), clocks=(1000, 500)):
 
 
 def _full(problem):
-    full = plan_problem(problem).full_clocks
+    full = PipelinePlan(problem).full_clocks
     return full.durations, full.joules_each
 
 
@@ -224,7 +224,7 @@ def test_plans_keep_their_promises(name):
         optimizer=True,
     )
     problem = build_problem(make_schedule(name, 3, 6), profiles_from_rows(rows), config)
-    frontier = plan_problem(problem)
+    frontier = PipelinePlan(problem)
     for deadline in np.linspace(frontier.fastest_seconds, frontier.slowest_seconds, 7):
         found = frontier.at(float(deadline))
         run = replay(problem, found.durations, found.joules_each)
@@ -247,7 +247,7 @@ def test_every_link_has_its_own_communication_time():
     """If it fails a slow link between two nodes is planned as if it were fast."""
     config = PipelineConfig(communication_seconds=(0.5, 2.0))
     problem = build_problem(make_schedule("1f1b", 3, 1), steady_profiles(), config)
-    assert plan_problem(problem).fastest_seconds == pytest.approx(6 + 2 * 2.5)
+    assert PipelinePlan(problem).fastest_seconds == pytest.approx(6 + 2 * 2.5)
     back = PipelineConfig(communication_seconds=(0.5, 2.0, 7.0))
     order = make_schedule("interleaved", 3, 3)
     hops = build_problem(order, steady_profiles(), back).edge_seconds
@@ -262,7 +262,7 @@ def test_the_reduction_of_gradients_ends_the_iteration():
     """If it fails ranks that reduce longer than others are planned too slow."""
     config = PipelineConfig(reduction_seconds=(0.1, 0.1, 4.0), blocking_watts=50.0)
     problem = build_problem(make_schedule("1f1b", 3, 1), steady_profiles(), config)
-    plan = plan_problem(problem)
+    plan = PipelinePlan(problem)
     # The last rank ends first, and then reduces while the others are still at work.
     assert plan.fastest_seconds == pytest.approx(4.0 + 4.0)
     assert plan.full_clocks.joules == pytest.approx(6 * 200 + 50 * (3 * 8 - 6))
@@ -317,7 +317,7 @@ def test_no_energy_is_spent_on_a_difference_in_the_last_digits():
         for number, clock in enumerate((1400, 1300, 1200))
     ]
     profiles = profiles_from_rows(rows, smooth=False)
-    plan = plan_problem(build_problem(make_schedule("1f1b", 3, 4), profiles))
+    plan = PipelinePlan(build_problem(make_schedule("1f1b", 3, 4), profiles))
     found = plan.at(plan.full_clocks.seconds)
     assert set(found.clocks_hertz.tolist()) == {1.2e9}
     assert found.seconds <= plan.full_clocks.seconds

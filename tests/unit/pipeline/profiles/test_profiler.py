@@ -199,7 +199,7 @@ def test_files_are_those_that_the_planner_reads(tmp_path, name):
     ]
     path = tmp_path / name
     write_profile(path, rows)
-    profiles = read_profiles(path, smooth=False)
+    profiles = read_profiles(path)
     point = profiles.points(1, "backward", 2)[0]
     assert point.setting.clock_hertz == pytest.approx(1.41e9)
     assert point.seconds == pytest.approx(1e8 / 1.41e9)
@@ -219,5 +219,5 @@ def test_unknown_power_of_waiting_stays_unknown(tmp_path):
     """If it fails plans count waiting as free although nobody measured it."""
     path = tmp_path / "profile.json"
     write_profile(path, [row(0, "forward", 1000.0)])
-    assert json.loads(path.read_text())["blocking_watts"] is None
+    assert json.loads(path.read_text())[0]["waiting_watts"] is None
     assert read_profiles(path).blocking_watts is None

@@ -7,13 +7,8 @@ import pytest
 from joulery.clock import VirtualClock
 from joulery.errors import MissingRightsError, UnsupportedError
 from joulery.hardware import Capability, Faults, SimulatedGpu, Workload, settle
-from joulery.pipeline import ClockSetter, Instruction, RankStep
+from joulery.pipeline import ClockSetter
 from support.simulated_boards import simulated_node
-
-
-def step(hertz, watts=None):
-    """Some work at a clock."""
-    return RankStep(Instruction(0, 0, "forward", 0), hertz, 0.1, watts)
 
 
 class OnlyLimits(SimulatedGpu):
@@ -35,11 +30,11 @@ def test_clocks_are_set_on_every_device_and_given_back(clock):
     """If it fails a tensor-parallel group runs at different clocks, or keeps them."""
     boards = simulated_node("A100", 2, clock)
     setter = ClockSetter(boards, clock=clock)
-    setter.set(step(1.2e9))
+    setter.set(1.2e9)
     assert [board._locked_hertz for board in boards] == [1.2e9, 1.2e9]
     setter.reset()
     assert [board._locked_hertz for board in boards] == [None, None]
-    setter.set(step(0.9e9))
+    setter.set(0.9e9)
     setter.release()
     assert [board._locked_hertz for board in boards] == [None, None]
 
@@ -49,13 +44,13 @@ def test_a_clock_between_two_supported_ones_goes_up(clock):
     (board,) = simulated_node("A100", 1, clock)
     supported = board.supported_clocks()
     setter = ClockSetter([board], clock=clock)
-    setter.set(step((supported[5] + supported[6]) / 2))
+    setter.set((supported[5] + supported[6]) / 2)
     assert board._locked_hertz == supported[6]
-    setter.set(step(supported[6] * (1 + 1e-9)))
+    setter.set(supported[6] * (1 + 1e-9))
     assert board._locked_hertz == supported[6]
-    setter.set(step(2 * supported[-1]))
+    setter.set(2 * supported[-1])
     assert board._locked_hertz == supported[-1]
-    setter.set(step(None))
+    setter.set(None)
     assert board._locked_hertz is None
     setter.release()
 
@@ -68,15 +63,15 @@ def test_a_power_limit_leads_to_the_clock_where_none_can_be_locked(clock):
     wanted = settle(plain.board, load, 400.0, 1.2e9)
     setter = ClockSetter([board], clock=clock)
     board.set_load(load)
-    setter.set(step(1.2e9, wanted.busy_watts))
+    setter.set(1.2e9, wanted.busy_watts)
     assert setter.uses_limits
     assert board.steady().clock_hertz == pytest.approx(1.2e9, rel=0.01)
     assert board.steady().seconds <= wanted.seconds
-    setter.set(step(1.41e9, 1000.0))
+    setter.set(1.41e9, 1000.0)
     assert board.power_limits().current_watts == plain.board.default_limit_watts
-    setter.set(step(0.3e9, 1.0))
+    setter.set(0.3e9, 1.0)
     assert board.power_limits().current_watts == plain.board.min_limit_watts
-    setter.set(step(0.3e9))
+    setter.set(0.3e9)
     assert board.power_limits().current_watts == plain.board.default_limit_watts
     setter.release()
 
@@ -91,7 +86,7 @@ def test_devices_without_knobs_are_refused(clock):
 
     board = Nothing(simulated_node("A100", 1, clock)[0].board, clock)
     with pytest.raises(UnsupportedError, match="neither a clock to lock nor a power limit"):
-        ClockSetter([board], clock=clock).set(step(1e9))
+        ClockSetter([board], clock=clock).set(1e9)
 
 
 def test_a_device_that_cannot_be_had_frees_the_others(clock):
@@ -109,7 +104,7 @@ def test_a_device_that_cannot_be_had_frees_the_others(clock):
             given_back.append(device)
 
     with pytest.raises(MissingRightsError):
-        ClockSetter([good, bad], hold=hold, clock=clock).set(step(1e9))
+        ClockSetter([good, bad], hold=hold, clock=clock).set(1e9)
     assert given_back == [good]
 
 
@@ -125,7 +120,7 @@ def test_the_time_of_a_change_is_measured_while_the_board_shows_its_clock(clock)
     setter = ClockSetter([board], clock=clock, set_seconds=0.01)
     assert setter.set_seconds == 0.01
     for hertz in (1.2e9, 0.9e9, 1.2e9):
-        setter.set(step(hertz), watch=True)
+        setter.set(hertz, watch=True)
     assert setter.set_seconds == pytest.approx(0.02, abs=0.002)
     setter.release()
 
@@ -135,7 +130,7 @@ def test_refusals_reach_the_caller(clock):
     board = simulated_node("A100", 1, clock, faults=Faults(no_permission=True))[0]
     setter = ClockSetter([board], clock=clock)
     with pytest.raises(MissingRightsError):
-        setter.set(step(1e9))
+        setter.set(1e9)
     with suppress(MissingRightsError):
         setter.release()
 
@@ -156,6 +151,6 @@ def test_a_governor_that_keeps_callers_waiting_is_asked_earlier(clock):
 
     setter = ClockSetter(simulated_node("A100", 1, clock), hold=hold, clock=clock)
     for hertz in (1.2e9, 0.9e9, 1.2e9):
-        setter.set(step(hertz))
+        setter.set(hertz)
     assert setter.set_seconds == pytest.approx(0.05)
     setter.release()

@@ -35,11 +35,11 @@ class Setter:
         self.clock, self.set_seconds = clock, set_seconds
         self.log, self.error, self.released = [], None, 0
 
-    def set(self, step, *, watch=False):
+    def set(self, hertz, watts=None, *, watch=False):
         """Note the clock."""
         if self.error is not None:
             raise self.error
-        self.log.append((round(self.clock.now(), 9), step.hertz))
+        self.log.append((round(self.clock.now(), 9), hertz))
 
     def reset(self):
         """Note full clocks."""
@@ -280,10 +280,10 @@ class Stuck(Setter):
         super().__init__(clock)
         self.go = threading.Event()
 
-    def set(self, step, *, watch=False):
+    def set(self, hertz, watts=None, *, watch=False):
         """Hang, then note."""
         self.go.wait(5.0)
-        super().set(step)
+        super().set(hertz)
 
 
 def test_a_hanging_governor_does_not_hang_training():

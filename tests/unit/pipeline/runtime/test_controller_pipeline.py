@@ -10,14 +10,13 @@ from joulery.hardware.simulated._physics import steady_at
 from joulery.pipeline import (
     ClockController,
     ClockSetter,
-    HoldTime,
     PipelineConfig,
+    PipelinePlan,
     PlanCache,
     RankPlan,
     RankStep,
     build_problem,
     make_schedule,
-    plan_problem,
     profiles_from_rows,
 )
 
@@ -70,7 +69,7 @@ def cache():
     config = PipelineConfig(blocking_watts=BOARD.idle_watts)
     order = make_schedule("1f1b", STAGES, MICROBATCHES)
     problem = build_problem(order, profiles_from_rows(rows, smooth=False), config)
-    return PlanCache(plan_problem(problem), HoldTime(LATENCY))
+    return PlanCache(PipelinePlan(problem), 3 * LATENCY)
 
 
 class Pipeline:

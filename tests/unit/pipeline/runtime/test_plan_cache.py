@@ -9,13 +9,12 @@ import pytest
 
 from joulery.errors import InvalidValueError
 from joulery.pipeline import (
-    HoldTime,
     PipelineConfig,
+    PipelinePlan,
     PlanCache,
     RankPlan,
     build_problem,
     make_schedule,
-    plan_problem,
     profiles_from_rows,
 )
 from joulery.pipeline.planning._rank_plan import rank_plans
@@ -28,7 +27,7 @@ def plans():
     profiles = profiles_from_rows(random_rows(3, 5, clocks=8), smooth=False)
     config = PipelineConfig(blocking_watts=60.0, devices_per_rank=2)
     problem = build_problem(make_schedule("1f1b", 3, 4), profiles, config)
-    return PlanCache(plan_problem(problem), HoldTime(0.01))
+    return PlanCache(PipelinePlan(problem))
 
 
 def test_plans_keep_the_pace_asked_for(plans):

@@ -5,11 +5,11 @@ import pytest
 from joulery.pipeline import (
     IterationTimes,
     PipelineConfig,
+    PipelinePlan,
     PlanCache,
     StragglerPolicy,
     build_problem,
     make_schedule,
-    plan_problem,
     profiles_from_rows,
 )
 from support.pipelines import random_rows
@@ -20,7 +20,7 @@ def plans():
     """Two stages, three microbatches."""
     profiles = profiles_from_rows(random_rows(2, 5, clocks=6), smooth=False)
     config = PipelineConfig(blocking_watts=60.0)
-    return PlanCache(plan_problem(build_problem(make_schedule("1f1b", 2, 3), profiles, config)))
+    return PlanCache(PipelinePlan(build_problem(make_schedule("1f1b", 2, 3), profiles, config)))
 
 
 def iteration(policy, number, *factors, ratios=None):
@@ -58,15 +58,6 @@ def test_a_notice_decides_at_once(plans):
     assert (found.pipeline, found.factor) == (0, pytest.approx(1.15))
     assert policy.decide() == []
     policy.notice(1, 1.0)
-    assert [a.factor for a in policy.decide()] == [1.0]
-
-
-def test_a_lone_pipeline_can_wait_for_something_outside(plans):
-    """If it fails a single pipeline cannot wait for a straggler elsewhere."""
-    policy = StragglerPolicy(plans)
-    policy.wait_for(1.3 * plans.fastest_seconds)
-    assert [a.factor for a in policy.decide()] == [pytest.approx(1.3)]
-    policy.wait_for(0.0)
     assert [a.factor for a in policy.decide()] == [1.0]
 
 

@@ -5,7 +5,6 @@ from functools import cache
 import pytest
 
 from joulery.pipeline import (
-    HoldTime,
     IterationTimes,
     PipelineConfig,
     PlanCache,
@@ -30,7 +29,7 @@ def pipeline():
         for work, found in profiles.instructions.items()
         for point in found.points
     }
-    return plan, PlanCache(plan, HoldTime(0.0, 0.0)), seconds
+    return plan, PlanCache(plan, 0.0), seconds
 
 
 def run(ranks, slowdown):
