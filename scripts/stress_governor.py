@@ -122,7 +122,7 @@ def sequences(rounds: _Rounds, seed: int) -> tuple[dict[str, Any], bool]:
 
 
 def frames(rounds: _Rounds, seed: int) -> tuple[dict[str, Any], bool]:
-    """Frames that no honest caller sends."""
+    """Lines that no honest caller sends."""
     fuzz(20_000, seed)  # what is learned once, such as compiled patterns, is no leak
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     count = answered = sessions = 0

@@ -6,6 +6,7 @@ import inspect
 import threading
 import weakref
 from concurrent.futures import Future, wait
+from functools import partial
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -117,6 +118,7 @@ class DriverThread:
 
     Args:
         clock: Real or virtual clock.
+        patience_seconds: Time after which a driver that has not answered hangs.
 
     Examples:
         >>> thread = DriverThread()
@@ -125,12 +127,13 @@ class DriverThread:
         >>> thread.close()
     """
 
-    def __init__(self, clock: Clock = REAL_CLOCK) -> None:
+    def __init__(self, clock: Clock = REAL_CLOCK, patience_seconds: float = DRIVER_SECONDS) -> None:
         self._clock = clock
+        self._patience_seconds = patience_seconds
         self._calls: SimpleQueue[tuple[Callable[[], Any], Future[Any]] | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
         self._latest: Future[Any] | None = None
-        self._since = 0.0  # when the thread was last given something to do while it had nothing
+        self._began_at: float | None = None  # the call under way
 
     @property
     def is_busy(self) -> bool:
@@ -138,24 +141,24 @@ class DriverThread:
         return self._latest is not None and not self._latest.done()
 
     @property
+    def hangs(self) -> bool:
+        """Whether the call under way has taken longer than the patience."""
+        began_at = self._began_at
+        return began_at is not None and self._clock.now() - began_at >= self._patience_seconds
+
+    @property
     def failure(self) -> BaseException | None:
         """Error of the latest call, or that the driver hangs; None while all is well."""
-        if self._latest is None:
-            return None
-        if self._latest.done():
+        if self._latest is not None and self._latest.done():
             return self._latest.exception()
-        if self._clock.now() - self._since < DRIVER_SECONDS:
-            return None
-        return _hanging()
+        return _hanging() if self.hangs else None
 
     def submit(self, call: Callable[[], T]) -> Future[T]:
         """Have a call made after those before it."""
         future: Future[T] = Future()
-        if not self.is_busy:
-            self._since = self._clock.now()
         self._latest = future
         if isinstance(self._clock, VirtualClock):
-            _make(call, future)
+            self._make(call, future)
             return future
         self._calls.put((call, future))
         if self._thread is None:
@@ -172,9 +175,9 @@ class DriverThread:
         """
         if self._thread is None:
             if last is not None:
-                _make(last, Future())
+                self._make(last, Future())
             return
-        hangs = self.is_busy and self.failure is not None
+        hangs = self.hangs
         done = self.submit(last or (lambda: None))
         self._calls.put(None)
         self._thread = None
@@ -189,8 +192,19 @@ class DriverThread:
         """Make one call; whether more may follow. Keeps nothing of it while waiting for another."""
         task = self._calls.get()
         if task is not None:
-            _make(*task)
+            self._make(*task)
         return task is not None
+
+    def _make(self, call: Callable[[], T], future: Future[T]) -> None:
+        if not future.set_running_or_notify_cancel():
+            return
+        self._began_at = self._clock.now()
+        try:
+            report = partial(future.set_result, call())
+        except Exception as error:  # noqa: BLE001 - the caller sees it as the result
+            report = partial(future.set_exception, error)
+        self._began_at = None
+        report()
 
 
 def driver_result(call: Callable[[], T], clock: Clock = REAL_CLOCK) -> T:
@@ -206,13 +220,6 @@ def driver_result(call: Callable[[], T], clock: Clock = REAL_CLOCK) -> T:
     if not future.done():
         raise _hanging()
     return future.result()
-
-
-def _make(call: Callable[[], T], future: Future[T]) -> None:
-    try:
-        future.set_result(call())
-    except Exception as error:  # noqa: BLE001 - the caller sees it as the result
-        future.set_exception(error)
 
 
 def _hanging() -> DeviceError:

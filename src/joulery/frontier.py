@@ -6,7 +6,6 @@ frontier is immutable, has a JSON form, and each of its points carries its prove
 
 from __future__ import annotations
 
-import heapq
 import itertools
 import json
 import math
@@ -336,20 +335,10 @@ class Frontier:
         """The frontier of this work followed by the other, each free in its setting.
 
         Exact over all pairs, O(n·m·log(n·m)); the result may have as many points as there are
-        pairs. For long chains use :meth:`then_on_hull`.
+        pairs. For long chains compose hulls, and take the hull of each result.
         """
         pairs = (first.then(second) for first in self for second in other)
         return Frontier.from_points(pairs, _joined(self.work, other.work))
-
-    def then_on_hull(self, other: Frontier) -> Frontier:
-        """Like :meth:`then` on the convex hulls only: O(n + m), and n + m - 1 points at most.
-
-        The vertices of a sum of convex curves are sums of vertices, taken in order of slope.
-        """
-        sums = _hull_sum(self.hull().points, other.hull().points)
-        # Steps of equal slope leave points within an edge, and steps lost to rounding leave
-        # points on top of each other; neither is a vertex.
-        return Frontier.from_points(sums, _joined(self.work, other.work)).hull()
 
     def to_dict(self) -> dict[str, Any]:
         """Ready for JSON."""
@@ -407,22 +396,6 @@ def _above_chord(left: OperatingPoint, middle: OperatingPoint, right: OperatingP
     return (middle.joules - left.joules) * (right.seconds - left.seconds) >= (
         right.joules - left.joules
     ) * (middle.seconds - left.seconds)
-
-
-def _hull_sum(
-    first: Sequence[OperatingPoint], second: Sequence[OperatingPoint]
-) -> Iterator[OperatingPoint]:
-    def steps(points: Sequence[OperatingPoint], which: int) -> list[tuple[float, int]]:
-        return [
-            ((b.joules - a.joules) / (b.seconds - a.seconds), which)
-            for a, b in itertools.pairwise(points)
-        ]
-
-    at = [0, 0]
-    yield first[0].then(second[0])
-    for _, which in heapq.merge(steps(first, 0), steps(second, 1)):
-        at[which] += 1
-        yield first[at[0]].then(second[at[1]])
 
 
 def _joined(first: str, second: str) -> str:

@@ -108,7 +108,7 @@ class TestIntegratedGpu(OnVirtualClock):
         """The device under test."""
         binding = EmulatedAmdSmi([EmulatedAmdGpu()], codes={"amdsmi_get_energy_count": 2})
         (found,) = amd.survey(clock, binding).devices
-        return IntegratedPower(found, clock, period_seconds=0.1)
+        return IntegratedPower(found, clock)
 
 
 class TestCpuEstimate(OnVirtualClock):
@@ -145,8 +145,8 @@ class TestWattMeter(OnVirtualClock):
     @pytest.fixture
     def device(self, clock):
         """The device under test."""
-        meter = EmulatedWattMeter(state="START", watt_hours=2.5, short_replies=True)
-        return scpi.open_meter("USB0::1::INSTR", clock, lambda resource: _Direct(meter))
+        meter = scpi.open_meter("USB0::1::INSTR", lambda resource: _Direct(EmulatedWattMeter()))
+        return IntegratedPower(meter, clock)
 
 
 class TestSimulatedGpu(OnVirtualClock):

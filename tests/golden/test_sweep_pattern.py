@@ -46,7 +46,7 @@ FIGURE_7 = (
 
 def without_noise(chosen):
     """The preset with runs that all take the same time."""
-    return replace(chosen, job=replace(chosen.job, noise=0.0))
+    return replace(chosen, noise=0.0)
 
 
 def swept(folder, node, counts, repeats):
@@ -55,7 +55,7 @@ def swept(folder, node, counts, repeats):
     plan = SweepPlan(("job",), boards, LIMITS, counts, repeats, 260.0)
     bench = SweepEnvironment(node.gpus, (*node.gpus, node), node.clock, 0.01)
     with SweepJournal.open(folder, plan) as journal:
-        assert run_sweep(plan, bench, SimulatedWork(node), journal)
+        run_sweep(plan, bench, SimulatedWork(node), journal)
         return SweepTable.of(journal.runs, 260.0, "RTX6000")
 
 

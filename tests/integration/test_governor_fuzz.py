@@ -15,7 +15,7 @@ from joulery.governor import Connection, ConnectionLimits
 from joulery.governor._protocol import encode
 from joulery.testing.emulator import build
 from support.governor.flood import nuisances, round_trips
-from support.governor.fuzz import frame, fuzz
+from support.governor.fuzz import fuzz, lines
 from support.governor.node import GovernedNode
 
 
@@ -33,8 +33,8 @@ def _resident_kilobytes(pid):
     return next(int(row.split()[1]) for row in rows if row.startswith("VmRSS"))
 
 
-def test_rubbish_frames_do_no_harm():
-    """A malformed frame would crash the daemon, leak memory or move a limit."""
+def test_rubbish_does_no_harm():
+    """A malformed line would crash the daemon, leak memory or move a limit."""
     fuzz(2000, seed=1)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     answered, sessions = fuzz(20_000, seed=2)
@@ -54,7 +54,7 @@ def test_daemon_outlives_rubbish(start):
             channel.connect(str(governed.socket))
             channel.sendall(encode({"op": "hello", "versions": [1]}))
             for _ in range(5):
-                channel.sendall(frame(chance))
+                channel.sendall(lines(chance))
     assert governed.status()[0]["watts"] == 400.0
     assert _resident_kilobytes(governed.pid) - before < 4096
 

@@ -18,7 +18,7 @@ from joulery.cluster import NodeClient
 from joulery.cluster._nodes import NodeUnreachableError
 from joulery.errors import InvalidValueError, MissingRightsError
 from joulery.governor import SOCKET_VARIABLE, STATE_VARIABLE, Connection
-from joulery.governor._protocol import HEADER, encode
+from joulery.governor._protocol import encode
 from joulery.testing.emulator import EmulatedNode, build
 from support.governor.emulated import EmulatedGovernor, EmulatedGpu
 
@@ -170,10 +170,10 @@ def test_strangers_and_nonsense_change_nothing(remote):
     with pytest.raises(NodeUnreachableError):
         NodeClient.at(remote.address, SECRET).status()
     trusted = ssl.create_default_context(cafile=remote.certificate[0])
-    for token in (None, 7, [], "", "x" * 60_000):
+    for token in (None, 7, [], "", "x" * 3000):
         with pytest.raises(MissingRightsError, match="wrong token"):
             Connection(remote.address, token, trusted)
-    for data in (b"\xff" * 5000, HEADER.pack(2**31), encode({"op": "status"})):
+    for data in (b"\xff" * 5000, b"\n", encode({"op": "status"})):
         with socket.create_connection(remote.address) as plain, suppress(OSError):
             plain.sendall(data)
         with (

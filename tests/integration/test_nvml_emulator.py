@@ -473,13 +473,7 @@ def test_a_process_of_its_own_drives_a_load(start):
     """Tests of the command line need work that runs somewhere else."""
     node = start()
     command = [sys.executable, "-m", "joulery.testing.emulator.workload", "--steps", "3"]
-    done = subprocess.run(
-        [*command, "--compute-seconds", "0.02", "--idle-seconds", "0.02"],
-        env=node.env,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = subprocess.run(command, env=node.env, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)
     # More than three if the process was kept waiting, since the board goes on.

@@ -26,8 +26,7 @@ WATTS = st.floats(0.0, 1e4)
 )
 def test_no_sequence_of_readings_takes_energy_back(steps, modulus, max_watts, watts):
     """A broken counter would give negative energy, or an infinite or undefined error."""
-    repair = CounterRepair(modulus, max_watts)
-    repair.start(EnergyReading(0.0, 0.0))
+    repair = CounterRepair(EnergyReading(0.0, 0.0, range_joules=modulus), max_watts)
     now = 0.0
     for joules, seconds in steps:
         now += seconds
@@ -48,8 +47,7 @@ def test_no_sequence_of_readings_takes_energy_back(steps, modulus, max_watts, wa
 )
 def test_wraps_lose_nothing(powers, modulus, start):
     """A counter of small range would lose its range at every turn."""
-    repair = CounterRepair(modulus, 300.0)
-    repair.start(EnergyReading(start, 0.0))
+    repair = CounterRepair(EnergyReading(start, 0.0, range_joules=modulus), 300.0)
     true = found = 0.0
     for number, power in enumerate(powers, start=1):
         true += power * 0.5
@@ -67,8 +65,7 @@ def test_wraps_lose_nothing(powers, modulus, start):
 )
 def test_a_freeze_is_filled_about_right(watts, frozen_steps, sensor_error, catches_up):
     """Frozen time would count twice or not at all."""
-    repair = CounterRepair(None, 300.0)
-    repair.start(EnergyReading(0.0, 0.0))
+    repair = CounterRepair(EnergyReading(0.0, 0.0), 300.0)
     found = 0.0
     for step in range(1, frozen_steps + 1):
         reading = EnergyReading(0.0, float(step))

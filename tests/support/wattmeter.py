@@ -17,18 +17,12 @@ class EmulatedWattMeter:
 
     Attributes:
         watts: Power at the plug; text such as ``NAN`` is sent as it stands.
-        watt_hours: The integrator's count.
-        state: The integrator's state, in full.
         identity: Answer to ``*IDN?``.
-        short_replies: Answer in SCPI's short form, as meters do with VERBOSE off.
         received: All commands so far, oldest first.
     """
 
     watts: float | str = 350.0
-    watt_hours: float = 0.0
-    state: str = "RESET"
     identity: str = "YOKOGAWA,WT310E,C2QG12345V,F1.04"
-    short_replies: bool = False
     items: dict[int, str] = field(default_factory=dict)
     received: list[str] = field(default_factory=list)
 
@@ -38,25 +32,11 @@ class EmulatedWattMeter:
         name, _, argument = command.upper().partition(" ")
         if name == "*IDN?":
             return self.identity
-        if name == ":INTEGRATE:STATE?":
-            return (
-                self.state[: 4 if self.state == "START" else 3]
-                if self.short_replies
-                else self.state
-            )
         if name == ":NUMERIC:NORMAL:VALUE?":
-            return ",".join(self._value(self.items[number]) for number in sorted(self.items))
+            return self.watts if isinstance(self.watts, str) else f"{self.watts:.4E}"
         if name.startswith(":NUMERIC:NORMAL:ITEM"):
             self.items[int(name.removeprefix(":NUMERIC:NORMAL:ITEM"))] = argument
-        elif name.startswith(":INTEGRATE:"):
-            self.state = name.removeprefix(":INTEGRATE:")
         return None
-
-    def _value(self, item: str) -> str:
-        function = item.partition(",")[0]
-        if function == "P":
-            return self.watts if isinstance(self.watts, str) else f"{self.watts:.4E}"
-        return "NAN" if self.state == "RESET" else f"{self.watt_hours:.6E}"
 
 
 class WattMeterServer:

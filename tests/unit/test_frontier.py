@@ -195,23 +195,6 @@ def test_composed_points_remember_their_parts():
     assert point.provenance.relative_error == pytest.approx(expected)
 
 
-@pytest.mark.parametrize(
-    ("first", "second"),
-    [
-        ([(1, 10), (2, 4), (5, 2)], [(1, 8), (3, 1)]),
-        ([(1, 10), (2, 8), (3, 1)], [(1, 10), (2, 9), (4, 1)]),
-        ([(1, 10), (2, 8)], [(1, 10), (2, 8)]),  # equal slopes: the middle is no vertex
-        ([(1, 10), (2, 8), (4, 7)], [(5, 3)]),
-        ([(1e16, 5), (2e16, 4)], [(1, 9), (1.5, 3)]),  # a step that rounding swallows
-    ],
-    ids=["slopes", "inner-points", "parallel", "single", "rounding"],
-)
-def test_hull_composition_is_the_hull_of_the_composition(first, second):
-    """The fast way to chain work must give what the exact way gives."""
-    left, right = _frontier(*first), _frontier(*second)
-    assert _pairs(left.then_on_hull(right)) == _pairs(left.then(right).hull())
-
-
 def test_json_round_trip_is_the_identity():
     """A frontier saved today must be the same one tomorrow."""
     every_knob = Setting(250.0, 1.41e9, 256, "V100", 4, "dp4")

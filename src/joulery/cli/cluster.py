@@ -109,11 +109,7 @@ def _allocation_text(document: Mapping[str, Any]) -> str:
         f"worst {100 * document['worst_performance']:.1f} %"
     )
     cost = "" if price is None else f"a MWh not used costs {price:.0f} GPU-hours of delay\n"
-    return f"{head}\n{cost}\n{_shares(document)}"
-
-
-def _shares(document: Mapping[str, Any]) -> str:
-    return table_of(
+    shares = table_of(
         document["jobs"],
         {
             "job": lambda job: job["id"],
@@ -121,6 +117,7 @@ def _shares(document: Mapping[str, Any]) -> str:
             ">performance": lambda job: f"{100 * job['performance']:.1f} %",
         },
     )
+    return f"{head}\n{cost}\n{shares}"
 
 
 def _simulate(arguments: argparse.Namespace) -> Output:
@@ -148,9 +145,8 @@ def _simulate(arguments: argparse.Namespace) -> Output:
     price = grid.read_signal(arguments.price, zone=arguments.zone) if arguments.price else None
     found = summarize(simulate(trace, site), carbon, price)
     report = cluster_report(found, f"{arguments.trace.name}: {site.policy}, {site.queue}")
-    if arguments.page:
-        write_file(arguments.page, report.html(), "--page")
-    return Output({"policy": site.policy, "queue": site.queue, **found}, report)
+    document = {"policy": site.policy, "queue": site.queue, **found}
+    return Output(document, report, page=arguments.html)
 
 
 def _signal(source: str, zone: tzinfo | None) -> grid.Signal:
@@ -366,7 +362,7 @@ _SIMULATE = (
     option("--carbon", "region, or a series as CSV or Parquet", "SOURCE"),
     file("--price", "series of a price per kWh"),
     _ZONE,
-    file("--page", "write the report as HTML"),
+    file("--html", "write a page with the figures and the chart"),
     *_POLICY,
 )
 _REPLAY = (

@@ -18,6 +18,7 @@ from joulery.errors import FileError, JouleryError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
+    from pathlib import Path
 
     from joulery.reports import Report
 
@@ -35,26 +36,33 @@ class Output:
         text: Text or report for people, or a function that makes it.
         code: Exit code.
         aside: Whether the text goes to standard error, beside the output of another program.
+        page: File to write the report to, as a page; None for none.
     """
 
     document: Mapping[str, Any]
     text: str | Report | Callable[[], str | Report]
     code: int = 0
     aside: bool = False
+    page: Path | None = None
 
     def show(self, *, as_json: bool) -> int:
-        """Print one or the other; the exit code."""
+        """Write the page, and print the document or the text; the exit code."""
+        text: str | Report = ""
+        if self.page is not None or not as_json:
+            text = self.text() if callable(self.text) else self.text
+        if not isinstance(text, str):
+            from joulery.cli.options import write_file
+            from joulery.reports import Terminal
+
+            if self.page is not None:
+                write_file(self.page, text.html(), "--html")
+            text = text.text(Terminal.of())
         if as_json:
             # JSON has no word for what is not known but null.
             lines = json.dumps(self.document, default=os.fspath)
             known = json.loads(lines, parse_constant=lambda _: None)
             sys.stdout.write(json.dumps(known) + "\n")
         else:
-            text = self.text() if callable(self.text) else self.text
-            if not isinstance(text, str):
-                from joulery.reports import Terminal
-
-                text = text.text(Terminal.of())
             (sys.stderr if self.aside else sys.stdout).write(text.rstrip("\n") + "\n")
         return self.code
 

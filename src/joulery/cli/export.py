@@ -38,9 +38,6 @@ def _run(arguments: argparse.Namespace) -> Output | int:
             raise MissingExtraError(
                 "exporting needs prometheus-client", remedy="pip install 'joulery[server]'"
             ) from None
-        if arguments.once:
-            sys.stdout.write(prometheus.text(meter, _SETTLE_SECONDS))
-            return 0
         try:
             stop = prometheus.serve(meter, arguments.port, arguments.address)
         except OSError as error:
@@ -65,7 +62,6 @@ COMMAND = Action(
         option("--port", "TCP port (default 9400)", read=whole(0, 65535), default=9400),
         option("--address", "address to listen on (default 127.0.0.1)", default="127.0.0.1"),
         DEVICE_OPTION,
-        flag("--once", "print the metrics once and end"),
         flag("--grafana", "print a dashboard for Grafana to import, and end"),
     ),
     epilog="""\

@@ -128,8 +128,8 @@ def _user(uid: int) -> str:
 def _check(arguments: argparse.Namespace) -> Output:
     policy = governor.load_policy(arguments.file)
     lines = [
-        f"line {rule.line}: {_who(rule)} may {_what(rule)} on {', '.join(sorted(rule.devices))}"
-        for rule in policy.rules
+        f"rule {number}: {_who(rule)} may {_what(rule)} on {', '.join(sorted(rule.devices))}"
+        for number, rule in enumerate(policy.rules, 1)
     ]
     text = "\n".join(lines or ["every request is refused"])
     return Output({"rules": len(policy.rules)}, text)

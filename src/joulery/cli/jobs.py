@@ -58,13 +58,12 @@ def _list(backend: DecisionBackend, arguments: argparse.Namespace) -> Output:
 
 
 def _show(backend: DecisionBackend, arguments: argparse.Namespace) -> Output:
-    from joulery.cli.jobs_view import show_text, summary_document
+    from joulery.cli.jobs_view import job_view, summary_document
 
     job = backend.job(arguments.name, arguments.device)
     versions = tuple(entry for entry in client.all_jobs(backend) if entry.name == job.name)
     summary = client.summary_of(job, backend, versions)
-    text = show_text(summary, arguments.last, REAL_CLOCK.wall())
-    return Output(summary_document(summary, arguments.last), text)
+    return Output(summary_document(summary), lambda: job_view(summary, REAL_CLOCK.wall()))
 
 
 def _frontier(backend: DecisionBackend, arguments: argparse.Namespace) -> Output:
@@ -165,7 +164,6 @@ _JOB = (
     option("--device", "kind of device it runs on", "NAME"),
     *STORE_OPTIONS,
 )
-_LAST = option("--last", "decisions to show (10)", "N", whole(0, 1000), default=10)
 _FRONTIER = (
     option("--batch-size", "if several were measured", "N", whole(1, 2**40)),
     option("--out", "where to write it; stdout unless given", "FILE"),
@@ -187,9 +185,7 @@ examples:
             "all jobs of a team",
         ),
         "show": Action(
-            with_store(_show),
-            (_LAST, *_JOB),
-            "what was decided for a job, why, and what it saved",
+            with_store(_show), _JOB, "what was decided for a job, why, and what it saved"
         ),
         "frontier": Action(
             with_store(_frontier), _FRONTIER, "what an epoch costs under each power limit"

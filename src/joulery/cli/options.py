@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from joulery.errors import FileError, InvalidValueError, MissingExtraError
+from joulery.errors import FileError, InvalidValueError, MissingExtraError, UsageError
+from joulery.files import write_atomic
 from joulery.units import count_from_text, seconds_from_text
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 OUT_REMEDY = "choose another folder with --out"
-_LIMITS = "write watts as low:high:step, such as 100:300:25, or a list, such as 100,150,250"
+_LEAST_WATTS = 0.001
 # More limits than this are a typing error, not a sweep.
 _MOST_LIMITS = 1000
 
@@ -97,22 +98,12 @@ def limits(text: str) -> tuple[float, ...]:
         >>> limits("100:200:50")
         (200.0, 150.0, 100.0)
     """
-    found = _range(text) if ":" in text else [_watts(word, text) for word in text.split(",")]
-    return tuple(sorted(set(found), reverse=True))
-
-
-def _refused(read: Callable[[str, str], float], text: str) -> float:
-    try:
-        return read(text, "value")
-    except InvalidValueError as error:
-        raise ArgumentTypeError(f"{error.message}: {error.remedy}") from None
-
-
-def _range(text: str) -> list[float]:
-    words = text.split(":")
+    read, words = number(_LEAST_WATTS), text.split(":")
+    if len(words) == 1:
+        return tuple(sorted(set(listed(read)(text)), reverse=True))
     if len(words) != 3:
-        raise ArgumentTypeError(f"{text!r} is no range of power limits: {_LIMITS}")
-    low, high, step = (_watts(word, text) for word in words)
+        raise ArgumentTypeError(f"{text!r} is no range of power limits: write low:high:step")
+    low, high, step = map(read, words)
     if high < low:
         turned = f"{high:g}:{low:g}:{step:g}"
         raise ArgumentTypeError(f"the range {text!r} is empty: put the lower limit first, {turned}")
@@ -120,17 +111,14 @@ def _range(text: str) -> list[float]:
     steps = math.floor((high - low) / step + 1e-9) + 1
     if steps > _MOST_LIMITS:
         raise ArgumentTypeError(f"{text!r} asks for {steps} limits: {_MOST_LIMITS} at most")
-    return [low + index * step for index in range(steps)]
+    return tuple(low + index * step for index in reversed(range(steps)))
 
 
-def _watts(word: str, text: str) -> float:
+def _refused(read: Callable[[str, str], float], text: str) -> float:
     try:
-        watts = float(word)
-    except ValueError:
-        raise ArgumentTypeError(f"{word!r} in {text!r} is no number: {_LIMITS}") from None
-    if not (math.isfinite(watts) and watts > 0):
-        raise ArgumentTypeError(f"{word} in {text!r} is not above 0 W: {_LIMITS}")
-    return watts
+        return read(text, "value")
+    except InvalidValueError as error:
+        raise ArgumentTypeError(f"{error.message}: {error.remedy}") from None
 
 
 def given_command(arguments: argparse.Namespace) -> list[str]:
@@ -155,18 +143,16 @@ def writable_folder(folder: Path) -> Path:
 
 
 def write_file(to: Path, text: str, name: str) -> None:
-    """Write what an option asks for.
-
-    Args:
-        to: File to write.
-        text: Its content.
-        name: Name of the option.
+    """Write what the option ``name`` asks for, all of it or nothing.
 
     Raises:
         FileError: The file cannot be written.
     """
     try:
-        to.write_text(text, encoding="utf-8")
+        if to.exists() and not to.is_file():  # a pipe or /dev/stdout stays what it is
+            to.write_text(text, encoding="utf-8")
+        else:
+            write_atomic(to.resolve(), text.encode())
     except OSError as error:
         why = error.strerror or str(error)
         raise FileError(f"cannot write {to}: {why}", remedy=f"choose another {name}") from None
@@ -180,7 +166,6 @@ def write_results(
     Raises:
         FileError: The folder cannot be written to.
     """
-    from joulery.files import write_atomic
     from joulery.reports import draw, write_png
 
     try:
@@ -270,15 +255,16 @@ class Action:
         """Define options and actions; the parsed namespace holds the function as ``run``."""
         parser.epilog = self.epilog
         parser.usage = self.usage or None
-        parser.set_defaults(run=self.run)
+        parser.set_defaults(run=self.run or self._refuse)
         for one in self.options:
             parser.add_argument(*one.flags, **one.settings)
         if not self.actions:
             return
-        parsers = parser.add_subparsers(
-            dest="action", required=self.run is None, metavar="ACTION", title="actions"
-        )
+        parsers = parser.add_subparsers(dest="action", metavar="ACTION", title="actions")
         for name, action in self.actions.items():
             words = action.summary
             about = f"{words[0].upper()}{words[1:]}."
             action.define(parsers.add_parser(name, help=words, description=about))
+
+    def _refuse(self, _: argparse.Namespace) -> Output:
+        raise UsageError("no action given", remedy=f"give one of {', '.join(self.actions)}")

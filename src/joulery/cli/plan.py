@@ -8,25 +8,14 @@ from typing import TYPE_CHECKING, Any
 from joulery import pipeline
 from joulery.cli import plan_coordinate
 from joulery.cli.dispatch import Output
-from joulery.cli.options import (
-    Action,
-    duration,
-    file,
-    flag,
-    listed,
-    number,
-    option,
-    whole,
-    write_file,
-)
+from joulery.cli.options import Action, duration, file, flag, listed, number, option, whole
 from joulery.errors import InvalidValueError
-from joulery.reports import PipelineView, Terminal, pipeline_report
+from joulery.reports import PipelineView, pipeline_report
 from joulery.units import count_from_text
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator
-    from pathlib import Path
 
     from joulery.pipeline import (
         PipelinePlan,
@@ -58,21 +47,14 @@ def _run(arguments: argparse.Namespace) -> Output | int:
     _refuse_unused(arguments)
     endpoint = _endpoint(arguments)
     view = _planned(arguments)
-    if arguments.html is not None:
-        write_file(arguments.html, pipeline_report(view).html(), "--html")
     if arguments.save is not None:
         view.plan.save(arguments.save)
-    shown = Output(_document(view), lambda: _text(view, arguments.html))
+    shown = Output(_document(view), lambda: pipeline_report(view), page=arguments.html)
     if endpoint is None:
         return shown
     shown.announce(as_json=arguments.json)
     plan_coordinate.coordinate(view.plan, *endpoint)
     return 0
-
-
-def _text(view: PipelineView, page: Path | None) -> str:
-    charts = "" if page is None else f"\n\nCharts: {page}"
-    return pipeline_report(view).text(Terminal.of()) + charts
 
 
 def _planned(arguments: argparse.Namespace) -> PipelineView:

@@ -11,7 +11,6 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from joulery.cli.dispatch import signals_interrupt
-from joulery.cli.progress import Progress
 from joulery.clock import REAL_CLOCK
 from joulery.errors import FileError, InvalidValueError
 from joulery.governor import parse_address
@@ -74,7 +73,7 @@ def token_from(path: Path) -> str:
 
 
 def coordinate(plan: PipelinePlan, address: tuple[str, int], token: str) -> None:
-    """Serve until SIGINT or SIGTERM, with the state on stderr."""
+    """Serve until SIGINT or SIGTERM, with changes of the state on stderr."""
     from joulery.pipeline import Coordinator, PlanCache, StragglerPolicy
 
     plans = PlanCache(plan)
@@ -84,32 +83,24 @@ def coordinate(plan: PipelinePlan, address: tuple[str, int], token: str) -> None
         found = coordinator.address
         where = f"{found[0]}:{found[1]}" if isinstance(found, tuple) else str(found)
         about = f"coordinating {policy.pipelines} × {policy.ranks} ranks at {where}"
-        watch = _Watch(coordinator)
         with suppress(KeyboardInterrupt):
             _say(f"{about}; Ctrl-C ends it")
             threading.Thread(target=plans.prepare, name="joulery-prepare", daemon=True).start()
+            said = ""
             while True:
-                watch.show()
+                if (state := _state(coordinator)) != said:
+                    _say(state)
+                said = state
                 REAL_CLOCK.sleep(_POLL_SECONDS)
-        watch.show()  # what came last
     _say("ended; ranks return to their first plan")
 
 
-class _Watch:
-    """Lines about the ranks of a coordinator."""
-
-    def __init__(self, coordinator: Coordinator) -> None:
-        self._coordinator, self._progress, self._last = coordinator, Progress(), ""
-
-    def show(self) -> None:
-        """A line of its own for a change of pace or of the connected ranks, else the progress."""
-        connected, most, iteration, factors = self._coordinator.state()
-        at = f", iteration {iteration}" if iteration >= 0 else ""
-        slow = [f"{n} at {factor:.3f}" for n, factor in enumerate(factors) if factor > 1.0]
-        slowed = f", waiting for others: pipeline {', '.join(slow)}" if slow else ""
-        key, text = f"{connected}{slowed}", f"{connected} of {most} ranks{at}{slowed}"
-        (self._progress.show if key == self._last else _say)(text)
-        self._last = key
+def _state(coordinator: Coordinator) -> str:
+    """The connected ranks and the slowed-down pipelines, in words."""
+    connected, most, _, factors = coordinator.state()
+    slow = [f"{n} at {factor:.3f}" for n, factor in enumerate(factors) if factor > 1.0]
+    slowed = f", waiting for others: pipeline {', '.join(slow)}" if slow else ""
+    return f"{connected} of {most} ranks{slowed}"
 
 
 def _say(text: str) -> None:

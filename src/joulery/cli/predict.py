@@ -115,13 +115,13 @@ def _total(found: predict.Prediction, steps: int) -> list[str]:
     frontier = found.frontier()
     return [
         f"{steps} steps at {point.setting.power_limit_watts or 0:.0f} W: "
-        f"{days(found.seconds(point, steps))}, {energy(found.joules(point, steps))} "
+        f"{_days(found.seconds(point, steps))}, {_energy(found.joules(point, steps))} "
         "(90 % within; the error of a step does not average out)"
         for point in dict.fromkeys((frontier.fastest, frontier.least_energy))
     ]
 
 
-def days(interval: predict.Interval) -> str:
+def _days(interval: predict.Interval) -> str:
     """An interval of time, in days where it is long."""
     low, high = interval.low, interval.high
     if high < 2 * 86400:
@@ -129,7 +129,7 @@ def days(interval: predict.Interval) -> str:
     return f"{low / 86400:.1f} – {high / 86400:.1f} days"
 
 
-def energy(interval: predict.Interval) -> str:
+def _energy(interval: predict.Interval) -> str:
     """An interval of joules in watt-hours."""
     return f"{human(interval.low / 3600, 'Wh')} – {human(interval.high / 3600, 'Wh')}"
 

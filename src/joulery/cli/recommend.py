@@ -7,14 +7,12 @@ from typing import TYPE_CHECKING
 
 from joulery import predict
 from joulery.cli.dispatch import Output
-from joulery.cli.options import Action, count, duration, file, names, option, whole, write_file
-from joulery.cli.predict import CALIBRATION_OPTIONS, calibration, days, energy
-from joulery.reports import CHOICE_COLUMNS, recommendation_report, table_of
+from joulery.cli.options import Action, count, duration, file, names, option, whole
+from joulery.cli.predict import CALIBRATION_OPTIONS, calibration
+from joulery.reports import recommendation_report
 
 if TYPE_CHECKING:
     import argparse
-
-    from joulery.predict import Choice, Recommendation
 
 _EPILOG = """\
 MODEL is a JSON file that describes a transformer; `joulery predict --help` lists its names.
@@ -28,7 +26,6 @@ examples:
     --objective money --rent 2.5
 """
 _MOST = 1_000_000
-_ROWS = 12
 
 
 def _run(arguments: argparse.Namespace) -> Output:
@@ -50,9 +47,7 @@ def _run(arguments: argparse.Namespace) -> Output:
         assumptions=predict.Assumptions(arguments.pue, arguments.grid, arguments.rent),
         calibration=calibration(arguments, model),
     )
-    if arguments.html is not None:
-        write_file(arguments.html, recommendation_report(found).html(), "--html")
-    return Output(found.to_dict(), lambda: _text(found))
+    return Output(found.to_dict(), lambda: recommendation_report(found), page=arguments.html)
 
 
 def _rent(text: str) -> float | dict[str, float]:
@@ -64,37 +59,6 @@ def _rent(text: str) -> float | dict[str, float]:
         return {name.strip(): float(value) for name, value in pairs}
     except ValueError:
         raise ArgumentTypeError(f"{text!r} is no price: write 2.5, or h100=2.5,b200=4") from None
-
-
-def _text(found: Recommendation) -> str:
-    shown = sorted(found.pareto, key=lambda one: one.seconds)
-    shown = shown[:: max(1, -(-len(shown) // _ROWS))]
-    if found.best not in shown:
-        shown = sorted([*shown, found.best], key=lambda one: one.seconds)
-    columns = {"": lambda one: "→" * (one == found.best), **CHOICE_COLUMNS}
-    if len({one.plan.global_batch for one in shown}) == 1:  # the line of the best states it
-        del columns[">batch"]
-    lines = [
-        table_of(shown, columns),
-        "",
-        _summary(found.best),
-        *(f"why: {reason}" for reason in found.reasons),
-        *(f"what would change it: {change}" for change in found.changes),
-        f"measure next: {found.probe}",
-        *(f"left out: {word}" for word in found.left_out),
-        *(f"assumed: {word}" for word in found.assumed),
-        f"{found.candidates} candidates",
-    ]
-    return "\n".join(lines)
-
-
-def _summary(best: Choice) -> str:
-    return (
-        f"best: {best.devices} × {best.device}, {best.plan}, {best.plan.precision}, "
-        f"{best.plan.global_batch} sequences per step, limit {best.power_limit_watts:.0f} W\n"
-        f"90 % within: {days(best.interval('time'))}, {energy(best.interval('energy'))} "
-        f"({best.source})"
-    )
 
 
 COMMAND = Action(

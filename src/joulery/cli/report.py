@@ -21,7 +21,7 @@ from joulery.clock import REAL_CLOCK
 from joulery.errors import FileError, JouleryError, UnknownRecordError, UsageError
 from joulery.frontier import Frontier, OperatingPoint, Provenance
 from joulery.objectives import OBJECTIVE_HELP, choose, parse_objective
-from joulery.units import human, human_duration, per_cent
+from joulery.units import human, human_duration
 
 if TYPE_CHECKING:
     import argparse
@@ -226,7 +226,7 @@ def _footprint(
     )
 
 
-def _phase(name: str, path: str) -> reports.Phase:
+def _phase(name: str, path: str) -> reports.Figure:
     """A part of the model's life from the energy log of it."""
     try:
         totals = metering.EnergyLog(path).totals_of(Path(path).read_bytes())
@@ -235,7 +235,7 @@ def _phase(name: str, path: str) -> reports.Phase:
         raise FileError(f"cannot read {path}: {error.strerror}", remedy=remedy) from None
     if totals.joules is None:
         raise FileError(f"{path} has no energy", remedy="measure with a device that can be read")
-    return reports.Phase(name, totals.joules, totals.provenance)
+    return reports.phase_figure(name, totals.joules, totals.provenance)
 
 
 def _stored(backend: DecisionBackend, arguments: argparse.Namespace) -> Output:
@@ -271,8 +271,8 @@ def _stored(backend: DecisionBackend, arguments: argparse.Namespace) -> Output:
         saved=jobs.saved_energy(found),
         saved_method="runs against those of the default batch size, exploring included",
         phases=(
-            reports.Phase("experiments", exploring, provenance),
-            reports.Phase("training", joules - exploring, provenance),
+            reports.phase_figure("experiments", exploring, provenance),
+            reports.phase_figure("training", joules - exploring, provenance),
         ),
         device_seconds=None if arguments.hardware else used,
     )
@@ -284,7 +284,7 @@ def _stored(backend: DecisionBackend, arguments: argparse.Namespace) -> Output:
             ">runs": lambda one: str(len(one.outcomes)),
             ">time": lambda one: human_duration(one.seconds),
             ">energy": lambda one: human(one.joules, "J"),
-            ">energy saved": lambda one: _saved_text(_saved(one)),
+            ">energy saved": lambda one: reports.saved_text(_saved(one)),
             "obtained": lambda one: str(one.provenance),
         },
     )
@@ -306,13 +306,6 @@ def _usage_document(one: JobSummary) -> dict[str, Any]:
 
 def _saved(one: JobSummary) -> Saved | None:
     return None if one.saved is None else one.saved.energy
-
-
-def _saved_text(saved: Saved | None) -> str:
-    if saved is None:
-        return "unknown"
-    error = "?" if saved.standard_error is None else per_cent(saved.standard_error)
-    return f"{per_cent(saved.share)} ± {error}"
 
 
 def _hardware(text: str) -> tuple[str, int]:

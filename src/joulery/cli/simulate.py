@@ -12,13 +12,12 @@ from joulery.cli.progress import Progress
 from joulery.clock import REAL_CLOCK
 from joulery.errors import InvalidValueError
 from joulery.jobs.policies import make_policy, policy_names
+from joulery.objectives import parse_objective
 from joulery.reports import table_of
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable
-
-    from joulery.objectives import Objective
 
 _ORACLE, _DEFAULT = "oracle", "default"
 
@@ -26,7 +25,7 @@ _ORACLE, _DEFAULT = "oracle", "default"
 def _recurring(arguments: argparse.Namespace) -> Output:
     options = simulate.SimulationOptions(
         eta=arguments.eta,
-        objective=_objective(arguments),
+        objective=parse_objective(arguments.objective) if arguments.objective else None,
         overlap=arguments.overlap,
         keep_actions=bool(arguments.log),
     )
@@ -42,25 +41,24 @@ def _recurring(arguments: argparse.Namespace) -> Output:
     return Output(document, lambda: _recurring_text(found, traces.remarks, bounded=bounded))
 
 
-def _objective(arguments: argparse.Namespace) -> Objective | None:
-    from joulery.objectives import parse_objective
-
-    return parse_objective(arguments.objective) if arguments.objective else None
-
-
 def _simulated(
     traces: simulate.Traces, arguments: argparse.Namespace, options: simulate.SimulationOptions
 ) -> list[simulate.SimulationLog]:
-    policies, seeds = _policies(arguments), range(arguments.seeds)
-    workloads = traces.workloads
+    if not arguments.policy:
+        raise InvalidValueError("no policy given", remedy="give --policy zeus,joulery")
+    tuned = {"beta": arguments.beta, "window": arguments.window, "objective": options.objective}
+    seeds, workloads = range(arguments.seeds), traces.workloads
+    policies: dict[str, Any] = {
+        name: simulate.make_oracle(workloads, seeds, options.eta, options.objective)
+        if name == _ORACLE
+        else make_policy(name, **tuned)
+        for name in arguments.policy
+    }
     if arguments.drift:
         workloads = tuple(map(simulate.parse_drift(arguments.drift, options.eta), workloads))
     progress = Progress()
     logs = []
-    for name, known in policies:
-        policy = known or simulate.make_oracle(
-            traces.workloads, seeds, options.eta, options.objective
-        )
+    for name, policy in policies.items():
         shown = replace(options, on_progress=_shares(progress, name))
         logs.append(simulate.simulate(workloads, policy, arguments.recurrences, seeds, shown))
     progress.done()
@@ -70,21 +68,6 @@ def _simulated(
 def _shares(progress: Progress, name: str, of: str = "") -> Callable[[float], None]:
     """Function that shows the share of the work that is done."""
     return lambda share: progress.show(f"joulery: {name}: {100 * share:.0f} %{of}")
-
-
-def _policies(arguments: argparse.Namespace) -> list[tuple[str, Any]]:
-    """Names and policies; the oracle, which depends on the workloads, as None."""
-    if not arguments.policy:
-        raise InvalidValueError("no policy given", remedy="give --policy zeus,joulery")
-    options = {
-        "beta": arguments.beta,
-        "window": arguments.window,
-        "objective": _objective(arguments),
-    }
-    return [
-        (name, None if name == _ORACLE else make_policy(name, **options))
-        for name in arguments.policy
-    ]
 
 
 _RECURRING_COLUMNS: dict[str, Callable[[simulate.PolicySummary], str]] = {
@@ -123,7 +106,7 @@ def _recurring_text(
 
 
 def _cluster(arguments: argparse.Namespace) -> Output:
-    policies = _cluster_policies(arguments.policy)
+    policies = {name: make_policy(name) for name in (_DEFAULT, *arguments.policy)}
     traces = simulate.read_traces(arguments.traces)
     traces = traces.select([arguments.gpu or traces.workloads[0].gpu])
     if arguments.generate is None:
@@ -141,13 +124,6 @@ def _cluster(arguments: argparse.Namespace) -> Output:
         "remarks": list(traces.remarks),
     }
     return Output(document, lambda: _cluster_text(document, found))
-
-
-def _cluster_policies(wanted: list[str]) -> dict[str, Any]:
-    """Policies by name, the default first."""
-    from joulery.jobs.policies import make_policy
-
-    return {name: make_policy(name) for name in (_DEFAULT, *wanted)}
 
 
 def _replayed(

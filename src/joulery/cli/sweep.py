@@ -6,7 +6,7 @@ import json
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING
 
 from joulery import hardware, metering, sweep
 from joulery.cli.dispatch import Output, signals_interrupt
@@ -18,7 +18,6 @@ from joulery.cli.options import (
     given_command,
     limits,
     listed,
-    number,
     option,
     whole,
     writable_folder,
@@ -27,7 +26,7 @@ from joulery.cli.options import (
 from joulery.cli.progress import Progress
 from joulery.clock import REAL_CLOCK, VirtualClock
 from joulery.errors import JouleryError, MissingHardwareError, UsageError
-from joulery.reports import Terminal, sweep_plan_text, sweep_report
+from joulery.reports import Terminal, sweep_report
 from joulery.units import human_duration
 
 if TYPE_CHECKING:
@@ -36,9 +35,7 @@ if TYPE_CHECKING:
 
     from joulery.hardware import Device, SimulatedNode
     from joulery.sweep import (
-        FinishedRun,
         SweepJournal,
-        SweepTable,
         SweepWork,
         Trial,
     )
@@ -123,7 +120,7 @@ def _simulated(arguments: argparse.Namespace) -> _Setup:
     plan = _plan(arguments, ("simulate", chosen.name, f"seed {seed}"), node.gpus)
     devices: tuple[Device, ...] = (*node.gpus, node)
     environment = sweep.SweepEnvironment(node.gpus, devices, clock, _SIMULATED_SAMPLE_HERTZ)
-    title = f"{chosen.job.work.name} on a simulated node of {chosen.boards} × {chosen.board}"
+    title = f"{chosen.work.name} on a simulated node of {chosen.boards} × {chosen.board}"
     return _Setup(plan, environment, title, node=node)
 
 
@@ -162,16 +159,14 @@ def _plan(
 
 def _run(arguments: argparse.Namespace) -> Output | int:
     setup, folder = _prepared(arguments), arguments.out
-    if arguments.dry_run:
-        return _dry_run(setup, folder, arguments.run_seconds)
     _check_results(folder, overwrite=arguments.overwrite)
     with sweep.SweepJournal.open(writable_folder(folder), setup.plan) as journal:
         try:
             with signals_interrupt():
-                complete = _swept(setup, folder, journal, arguments)
+                _sweep(setup, folder, journal)
         except KeyboardInterrupt:
             return _interrupted(setup, journal)
-        return _report(setup, journal, folder, complete=complete)
+        return _report(setup, journal, folder)
 
 
 def _check_results(folder: Path, *, overwrite: bool) -> None:
@@ -186,9 +181,7 @@ def _check_results(folder: Path, *, overwrite: bool) -> None:
             )
 
 
-def _swept(
-    setup: _Setup, folder: Path, journal: SweepJournal, arguments: argparse.Namespace
-) -> bool:
+def _sweep(setup: _Setup, folder: Path, journal: SweepJournal) -> None:
     progress, doing = Progress(silent_seconds=1.0), ""
     first = len(journal.done) - len(journal.runs) + 1
 
@@ -207,14 +200,8 @@ def _swept(
 
     with (folder / _OUTPUT_LOG).open("ab") as output:
         try:
-            return sweep.run_sweep(
-                setup.plan,
-                setup.environment,
-                setup.work(output, show),
-                journal,
-                stop_on_failure=arguments.stop_on_failure,
-                on_trial=begin,
-            )
+            work = setup.work(output, show)
+            sweep.run_sweep(setup.plan, setup.environment, work, journal, on_trial=begin)
         finally:
             progress.done()
 
@@ -227,7 +214,7 @@ def _interrupted(setup: _Setup, journal: SweepJournal) -> int:
     return _INTERRUPTED
 
 
-def _report(setup: _Setup, journal: SweepJournal, folder: Path, *, complete: bool) -> Output:
+def _report(setup: _Setup, journal: SweepJournal, folder: Path) -> Output:
     table = sweep.SweepTable.of(journal.runs, setup.plan.default_watts, setup.device)
     if not table.settings:
         last = journal.runs[-1]
@@ -235,75 +222,29 @@ def _report(setup: _Setup, journal: SweepJournal, folder: Path, *, complete: boo
             f"no run succeeded; {last.trial} ended with exit code {last.exit_code}",
             remedy=f"see what the command printed in {folder / _OUTPUT_LOG}",
         )
-    written, remarks = _write_files(setup, table, folder)
-    document = {
-        **_document(setup, table),
-        "complete": complete and not table.failures,
-        "files": written,
-        "remarks": remarks,
-    }
-    report = sweep_report(table, setup.title, f"Energy of {setup.energy_of}.")
-
-    def text() -> str:
-        stopped = "Stopped at the first failure; run the same command again to continue."
-        files = f"Written: {', '.join(map(str, written))}"
-        shown = [report.text(Terminal.of()), "", *([] if complete else [stopped]), files]
-        return "\n".join([*shown, *remarks])
-
-    return Output(document, text, 1 if table.failures else 0)
-
-
-def _document(setup: _Setup, table: SweepTable) -> dict[str, Any]:
-    """All results, ready for JSON."""
-    return {
+    summary = f"Energy is that of {setup.energy_of}. Gains are against the default limit."
+    report = sweep_report(table, setup.title, summary)
+    results = {
         "schema": SCHEMA,
         "title": setup.title,
         "energy_of": setup.energy_of,
         "plan": setup.plan.to_dict(),
         **table.to_dict(),
     }
-
-
-def _write_files(setup: _Setup, table: SweepTable, folder: Path) -> tuple[list[Path], list[str]]:
-    """Write every form of the results; the files written, and remarks on those missing."""
-    summary = f"Energy is that of {setup.energy_of}. Gains are against the default limit."
-    report = sweep_report(table, setup.title, summary)
     texts = {
-        "sweep.json": json.dumps(_document(setup, table), allow_nan=False, indent=1) + "\n",
+        "sweep.json": json.dumps(results, allow_nan=False, indent=1) + "\n",
         "sweep.csv": table.to_csv(),
         "sweep.html": report.html(),
         "frontier.json": table.frontier().to_json() + "\n",
     }
-    return write_results(folder, texts, report.charts, "sweep.png", columns=2)
+    written, remarks = write_results(folder, texts, report.charts, "sweep.png", columns=2)
+    more = {"complete": not table.failures, "files": written, "remarks": remarks}
 
+    def text() -> str:
+        files = f"Written: {', '.join(map(str, written))}"
+        return "\n".join([report.text(Terminal.of()), "", files, *remarks])
 
-def _dry_run(setup: _Setup, folder: Path, run_seconds: float | None) -> Output:
-    plan = setup.plan
-    runs = list(sweep.recorded_runs(folder, plan))
-    done = {run.trial for run in runs if run.exit_code == 0}
-    left = [trial for trial in plan.trials() if trial not in done]
-    seconds = _expected_seconds(setup, runs, left, run_seconds)
-    document = {
-        "plan": plan.to_dict(),
-        "runs": len(plan),
-        "done": len(done),
-        "estimated_seconds": seconds,
-    }
-    simulated = setup.node is not None
-    return Output(document, sweep_plan_text(plan, len(done), seconds, simulated=simulated))
-
-
-def _expected_seconds(
-    setup: _Setup, runs: list[FinishedRun], left: list[Trial], run_seconds: float | None
-) -> float | None:
-    """Time of the runs that are left; None where it is unknown."""
-    if run_seconds is not None:
-        return len(left) * run_seconds
-    if setup.node is None:
-        return sweep.seconds_left(setup.plan, runs)
-    node = setup.node
-    each = {(t.gpus, t.watts): node.expected_seconds(t.gpus, t.watts) for t in left}
-    return sum(each[trial.gpus, trial.watts] for trial in left)
+    return Output(results | more, text, 1 if table.failures else 0)
 
 
 COMMAND = Action(
@@ -330,9 +271,6 @@ COMMAND = Action(
         flag("--overwrite", "replace results that are not of a sweep, such as the demo's"),
         option("--simulate", "run a preset simulated node, such as rtx6000x8, instead", "NODE"),
         option("--seed", "decides the simulation's noise (0)", read=whole(0, 2**64 - 1), default=0),
-        flag("--stop-on-failure", "end at the first run that fails"),
-        flag("--dry-run", "print the plan and how long it takes, run nothing"),
-        option("--run-seconds", "time of one run, for --dry-run's estimate", "S", number(0.0)),
     ),
     usage=(
         "joulery sweep [options] -- COMMAND [ARGUMENTS...]\n"

@@ -36,12 +36,6 @@ def story_report(story: Story, objective: str) -> Report:
         "Seconds, joules and watts are SIMULATED: they are what a model of the board takes for "
         f"as many steps of {plan.workload.name}, on a virtual clock. No GPU is used."
     )
-    accuracies = sorted({_share(swept.learned.accuracy) for swept in story.sweep})
-    reached = " to ".join(dict.fromkeys((accuracies[0], accuracies[-1])))
-    if story.same_weights:
-        learned = "Both runs took the same steps to the same weights, bit for bit (real)."
-    else:
-        learned = "The runs ended with different weights: this machine's arithmetic varies (real)."
     return Report(
         f"A real network on a simulated {plan.board.name}",
         "simulated",
@@ -55,7 +49,6 @@ def story_report(story: Story, objective: str) -> Report:
                 "run; saved and lost against the default limit."
             ),
             _sweep_table(story),
-            Paragraph(f"Accuracy after that epoch (real): {reached} under every limit."),
             Heading("3. The frontier"),
             *story_page(story, objective).charts,
             Heading("4. Choose"),
@@ -63,7 +56,6 @@ def story_report(story: Story, objective: str) -> Report:
             Heading("5. Train again under the chosen limit"),
             _runs_table(story),
             Paragraph(saved_sentence(story)),
-            Paragraph(learned),
         ),
     )
 
@@ -73,7 +65,7 @@ def story_page(story: Story, objective: str) -> Report:
     return frontier_report(
         story.frontier,
         f"Time and energy of one training run on a simulated {story.plan.board.name}",
-        cloud=[swept.cost for swept in story.sweep],
+        cloud=story.sweep,
         default=story.reference,
         chosen=story.chosen,
         summary=f"{saved_sentence(story)} Chosen by {objective}.",
@@ -85,7 +77,7 @@ def saved_sentence(story: Story) -> str:
     first, second = story.default.cost, story.retrained.cost
     if second.setting == first.setting:
         return "The objective keeps the default limit, so there is nothing to save (simulated)."
-    savings = [gains(swept.cost, story.reference).energy for swept in story.sweep]
+    savings = [gains(point, story.reference).energy for point in story.sweep]
     if max(map(abs, savings)) < _NOTHING_PER_CENT:
         return (
             "There is nothing to save (simulated): this work stays below every limit that the "
@@ -104,7 +96,7 @@ def saved_sentence(story: Story) -> str:
 
 def _units(story: Story) -> tuple[Unit, Unit]:
     """Units of energy and time that suit every whole run of the story."""
-    runs = [swept.cost for swept in story.sweep] + [story.default.cost]
+    runs = (*story.sweep, story.default.cost)
     return joules_unit(run.joules for run in runs), seconds_unit(run.seconds for run in runs)
 
 
@@ -132,7 +124,7 @@ def _epochs_table(story: Story) -> Table:
 def _sweep_table(story: Story) -> Table:
     energy, time = _units(story)
     return Table.of(
-        [swept.cost for swept in story.sweep],
+        story.sweep,
         {
             ">limit": lambda one: _limit(one.setting.power_limit_watts),
             ">time": lambda one: time.text(one.seconds),

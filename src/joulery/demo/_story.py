@@ -7,6 +7,7 @@ on its virtual clock: each real step also runs one step of a simulated workload.
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from joulery.clock import VirtualClock
@@ -83,14 +84,6 @@ class TrainingRun:
 
 
 @dataclass(frozen=True, slots=True)
-class SweptLimit:
-    """One epoch under one limit, as the cost of a whole run, and what was learned in it."""
-
-    cost: OperatingPoint
-    learned: Learned
-
-
-@dataclass(frozen=True, slots=True)
 class Story:
     """Everything that happened, in order.
 
@@ -98,7 +91,7 @@ class Story:
         plan: Plan of the demonstration.
         untrained_accuracy: Accuracy of the fresh network, by chance.
         default: Run under the board's default limit.
-        sweep: One epoch under each limit, scaled to a run.
+        sweep: Cost of one epoch under each limit, scaled to a run.
         frontier: Pareto set of the sweep.
         reference: Point that gains and slowdowns refer to: the default limit, from the sweep
             where it is among the limits.
@@ -109,7 +102,7 @@ class Story:
     plan: DemoPlan
     untrained_accuracy: float
     default: TrainingRun
-    sweep: tuple[SweptLimit, ...]
+    sweep: tuple[OperatingPoint, ...]
     frontier: Frontier
     reference: OperatingPoint
     chosen: OperatingPoint
@@ -125,11 +118,6 @@ class Story:
         """Gains that the sweep predicts, in per cent."""
         return gains(self.chosen, self.reference)
 
-    @property
-    def same_weights(self) -> bool:
-        """Whether both runs ended with the same weights, to the last bit."""
-        return self.default.final.fingerprint == self.retrained.final.fingerprint
-
     def to_dict(self) -> dict[str, Any]:
         """Plain data, ready for JSON; each cost carries its origin."""
         recipe, first, second = self.plan.recipe, self.default.cost, self.retrained.cost
@@ -142,10 +130,7 @@ class Story:
             "steps_per_epoch": recipe.steps_per_epoch,
             "untrained_accuracy": self.untrained_accuracy,
             "default": self.default.to_dict(),
-            "sweep": [
-                {**swept.cost.to_dict(), "first_epoch_accuracy": swept.learned.accuracy}
-                for swept in self.sweep
-            ],
+            "sweep": [point.to_dict() for point in self.sweep],
             "frontier": self.frontier.to_dict(),
             "chosen": self.chosen.to_dict(),
             "retrained": self.retrained.to_dict(),
@@ -155,7 +140,6 @@ class Story:
                 "extra_seconds": second.seconds - first.seconds,
                 **_percent(self.saved),
             },
-            "same_weights": self.same_weights,
         }
 
 
@@ -186,10 +170,8 @@ class Demonstration:
             default_watts = self.plan.board.default_limit_watts
             default = self._train(trainer, meter, default_watts, "default run")
             sweep = self._sweep(trainer, meter, limits)
-            frontier = Frontier.from_points(
-                (swept.cost for swept in sweep), f"demo: {self.plan.workload.name}"
-            )
-            at_default = (s.cost for s in sweep if _watts(s.cost) == default_watts)
+            frontier = Frontier.from_points(sweep, f"demo: {self.plan.workload.name}")
+            at_default = (point for point in sweep if _watts(point) == default_watts)
             reference = next(at_default, default.cost)
             chosen = choose(self.plan.objective, frontier, reference)
             retrained = self._train(trainer, meter, _watts(chosen), "second run")
@@ -236,23 +218,19 @@ class Demonstration:
 
     def _sweep(
         self, trainer: Trainer, meter: Meter, limits: tuple[float, ...]
-    ) -> tuple[SweptLimit, ...]:
+    ) -> tuple[OperatingPoint, ...]:
         """One epoch from the start under each limit, scaled to the length of a run."""
-        lessons: list[Learned] = []
+        numbers = count(1)
 
         def first_epoch() -> None:
-            lessons.append(next(trainer.epochs(self._simulated_step)))
+            next(trainer.epochs(self._simulated_step))
 
         def note(point: OperatingPoint) -> None:
-            self._say(f"sweep: {_watts(point):g} W, limit {len(lessons)} of {len(limits)}")
+            self._say(f"sweep: {_watts(point):g} W, limit {next(numbers)} of {len(limits)}")
             self._clock.sleep(_REST_SECONDS)
 
         points = sweep_power_limits(self._gpu, limits, first_epoch, meter, on_point=note)
-        epochs = self.plan.recipe.epochs
-        return tuple(
-            SweptLimit(point.scaled(epochs), lesson)
-            for point, lesson in zip(points, lessons, strict=True)
-        )
+        return tuple(point.scaled(self.plan.recipe.epochs) for point in points)
 
     def _simulated_step(self) -> None:
         self._gpu.run(self.plan.workload)

@@ -23,9 +23,9 @@ from joulery.governor._journal import LeaseJournal
 from joulery.governor._protocol import (
     MAX_REPLY_BYTES,
     VERSION,
-    Decoder,
     LeaseLostError,
     check_secrecy,
+    decode,
     default_socket,
     encode,
 )
@@ -385,7 +385,6 @@ class Connection:
         tls: ssl.SSLContext | None = None,
         timeout_seconds: float = 10.0,
     ) -> None:
-        self._decoder = Decoder(MAX_REPLY_BYTES)
         if isinstance(address, tuple):
             check_secrecy(address, tls)
             self._channel = socket.create_connection(address, timeout_seconds)
@@ -394,6 +393,7 @@ class Connection:
         try:
             if tls is not None and isinstance(address, tuple):
                 self._channel = tls.wrap_socket(self._channel, server_hostname=address[0])
+            self._replies = self._channel.makefile("rb")
             self.ask("hello", versions=[VERSION], **({} if token is None else {"token": token}))
         except BaseException:
             self._channel.close()
@@ -405,15 +405,14 @@ class Connection:
         An OSError means that the daemon has gone or does not answer.
         """
         self._channel.sendall(encode({"op": operation, **details}))
-        while (reply := self._decoder.take()) is None:
-            data = self._channel.recv(self._decoder.room)
-            if not data:
-                raise ConnectionResetError("the governor closed the connection")
-            self._decoder.feed(data)
-        return checked_reply(reply)
+        line = self._replies.readline(MAX_REPLY_BYTES)
+        if not line.endswith(b"\n"):
+            raise ConnectionResetError("the governor closed the connection or does not answer")
+        return checked_reply(decode(line))
 
     def close(self) -> None:
         """Close; the daemon restores what this connection changed."""
+        self._replies.close()
         self._channel.close()
 
 

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
-import threading
-from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from queue import SimpleQueue
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
+from joulery.background import DriverThread
 from joulery.errors import DeviceError, InvalidValueError, JouleryError
 from joulery.governor._commands import with_commands
 from joulery.governor._journal import Intent
@@ -19,13 +17,14 @@ from joulery.hardware import Capability, ClockLock, PowerLimit, PowerLimitRange,
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from concurrent.futures import Future
 
-    from joulery.clock import Clock
     from joulery.governor._journal import LeaseJournal
     from joulery.hardware import Device, PowerMeter, TelemetrySource
 
-    DriverCall = Callable[[], Any]
     Undo = Callable[[Future[Any]], object]
+
+T = TypeVar("T")
 
 KNOBS = {Capability.POWER_LIMIT, Capability.CLOCK_LOCK}
 # Drivers count milliwatts.
@@ -230,75 +229,43 @@ class GovernedDevice:
         self._dirty = True
 
 
-@dataclass(eq=False)
-class DeviceWorker:
-    """Thread that makes the driver calls of one device, in order.
+class DeviceWorker(DriverThread):
+    """Thread that makes the driver calls of one device; one that hangs delays only its own device.
 
-    A driver call that hangs delays only its own device.
-
-    A driver call that takes longer than ``patience_seconds`` counts as stuck.
+    An error that is none of Joulery's is a bug and ends the process: its successor restores.
     """
 
-    clock: Clock
-    patience_seconds: float
-    _began_at: float | None = None
-    _calls: SimpleQueue[tuple[DriverCall, Future[Any]]] = field(default_factory=SimpleQueue)
-    _thread: threading.Thread | None = None
-
-    @property
-    def stuck(self) -> bool:
-        """Whether the driver has not answered within the patience."""
-        began_at = self._began_at
-        return began_at is not None and self.clock.now() - began_at >= self.patience_seconds
-
-    @property
-    def busy(self) -> bool:
-        """Whether a call is running or queued."""
-        return self._began_at is not None or not self._calls.empty()
-
-    def submit(self, call: DriverCall) -> Future[Any]:
+    def submit(self, call: Callable[[], T]) -> Future[T]:
         """Queue a call."""
-        if self._thread is None:
-            # A daemon thread: the process must be able to end while a call hangs.
-            self._thread = threading.Thread(target=self._work, name="joulery-device", daemon=True)
-            self._thread.start()
-        future: Future[Any] = Future()
-        self._calls.put((call, future))
-        return future
+        return super().submit(partial(_result_or_exit, call))
 
-    async def run(self, call: DriverCall, undo: Undo = lambda _: None) -> Any:
-        """Result of a call, which is refused while the device is stuck.
+    async def run(self, call: Callable[[], T], undo: Undo = lambda _: None) -> T:
+        """Result of a call, which is refused while the driver hangs.
 
         A call that has not begun in time is dropped; ``undo`` gets a finished one that was not
         waited for.
         """
         import asyncio  # 20 ms that a client of the governor need not spend
 
-        if self.stuck:
+        if self.hangs:
             raise _no_answer()
         future = self.submit(call)
         try:
-            async with asyncio.timeout(self.patience_seconds):
+            async with asyncio.timeout(self._patience_seconds):
                 return await asyncio.wrap_future(future)
         except (TimeoutError, asyncio.CancelledError) as error:
             future.add_done_callback(undo)
             raise _no_answer() if isinstance(error, TimeoutError) else error from None
 
-    def _work(self) -> None:
-        while True:
-            call, future = self._calls.get()
-            if not future.set_running_or_notify_cancel():
-                continue
-            self._began_at = self.clock.now()
-            try:
-                report = partial(future.set_result, call())
-            except JouleryError as error:
-                report = partial(future.set_exception, error)
-            except BaseException:  # noqa: BLE001 - a bug: end the process, its successor restores
-                sys.excepthook(*sys.exc_info())
-                os._exit(70)  # EX_SOFTWARE of sysexits.h
-            self._began_at = None
-            report()
+
+def _result_or_exit(call: Callable[[], T]) -> T:
+    try:
+        return call()
+    except JouleryError:
+        raise
+    except BaseException:  # noqa: BLE001 - a bug
+        sys.excepthook(*sys.exc_info())
+        os._exit(70)  # EX_SOFTWARE of sysexits.h
 
 
 def _no_answer() -> DeviceError:

@@ -93,7 +93,7 @@ class LeaseTable:
         """Submit the periodic work of every device that is due."""
         now = self.clock.now()
         for device in self.devices.values():
-            if device.is_due(now) and not device.worker.busy:
+            if device.is_due(now) and not device.worker.is_busy:
                 device.worker.submit(device.tick)
 
     def replace_policy(self, policy: AccessPolicy) -> None:
@@ -138,7 +138,7 @@ class DeviceLeases:
             "name": self.governed.device.info.name[:200],
             "file": self._file,
             "held": self.governed.held,
-            "stuck": self.worker.stuck,
+            "stuck": self.worker.hangs,
             "flaw": self._flaw[:500],
             **self.governed.state(),
             **self.governed.readings,

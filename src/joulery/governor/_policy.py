@@ -6,7 +6,6 @@ import grp
 import hashlib
 import os
 import pwd
-import re
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,7 +49,6 @@ class Rule:
         shared: Whether holders share the device at the lowest value that any requests.
         fallback_watts: Limit in force while no client holds the device by this rule; None for
             the limit found.
-        line: Line of the table in its file.
     """
 
     uids: frozenset[int] | None
@@ -62,7 +60,6 @@ class Rule:
     must_own: str = ""
     shared: bool = False
     fallback_watts: float | None = None
-    line: int = 0
 
     def covers(self, peer: Peer, info: DeviceInfo) -> bool:
         """Whether the rule applies to this client and device."""
@@ -167,12 +164,11 @@ def parse_policy(text: str, name: str = "policy", folder: Path = Path()) -> Acce
         raise FileError(f"{name}: {error}", remedy="write it as TOML") from None
     for key in document:
         if key not in _KEYS or not isinstance(document[key], list):
-            line = next((n for n, row in enumerate(text.splitlines(), 1) if key in row), 1)
-            flaw = f"{name}, line {line}: unknown table {key!r}"
+            flaw = f"{name}: unknown table {key!r}"
             raise FileError(flaw, remedy="use [[allow]] and [[pinned]] only")
 
     def tables(kind: str) -> list[_Table]:
-        return [_Table(kind, row, text, name, n) for n, row in enumerate(document.get(kind, []))]
+        return [_Table(kind, row, name, n) for n, row in enumerate(document.get(kind, []), 1)]
 
     return AccessPolicy(
         tuple(_rule(table) for table in tables("allow")),
@@ -199,33 +195,22 @@ def _rule(table: _Table) -> Rule:
         must_own=_MUST_OWN[must_own],
         shared=shared == "minimum",
         fallback_watts=table.amount("fallback_watts"),
-        line=table.line(),
     )
 
 
 class _Table:
-    """One table of the file, with the lines of its keys for messages."""
+    """One table of the file, with its name and number for messages."""
 
-    def __init__(self, kind: str, row: Any, text: str, name: str, ordinal: int) -> None:
+    def __init__(self, kind: str, row: Any, name: str, number: int) -> None:
         self.row: dict[str, Any] = row if isinstance(row, dict) else {}
-        self._kind, self._text, self._name, self._ordinal = kind, text, name, ordinal
+        self._place = f"{name}, [[{kind}]] {number}"
         for key in self.row:
             if key not in _KEYS[kind]:
                 raise self.error(key, "is unknown", f"known are {', '.join(sorted(_KEYS[kind]))}")
 
-    def line(self, key: str = "") -> int:
-        """The line of the table, or of a key in it."""
-        lines = self._text.splitlines()
-        head = re.compile(rf"\s*\[\[\s*{self._kind}\s*\]\]")
-        heads = [n for n, row in enumerate(lines, 1) if head.match(row)]
-        start = heads[self._ordinal] if self._ordinal < len(heads) else 1
-        word = re.compile(rf"\s*[\"']?{re.escape(key)}[\"']?\s*=")
-        rows = enumerate(lines[start:], start + 1)
-        return next((n for n, row in rows if key and word.match(row)), start)
-
     def error(self, key: str, flaw: str, remedy: str) -> FileError:
-        """The error for a key, with its line."""
-        return FileError(f"{self._name}, line {self.line(key)}: {key} {flaw}", remedy=remedy)
+        """The error for a key, with the table's place."""
+        return FileError(f"{self._place}: {key} {flaw}", remedy=remedy)
 
     def words(self, key: str) -> list[str]:
         """A list of names or numbers, as text."""

@@ -1,10 +1,9 @@
-"""Wire format of the governor: frames of four bytes of length and one JSON object."""
+"""Wire format of the governor: one JSON object per line."""
 
 from __future__ import annotations
 
 import json
 import os
-import struct
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -15,9 +14,8 @@ if TYPE_CHECKING:
 
 SOCKET_VARIABLE = "JOULERY_GOVERNOR"
 VERSION = 1
-MAX_REQUEST_BYTES = 64 * 1024
+MAX_REQUEST_BYTES = 4096
 MAX_REPLY_BYTES = 1024 * 1024
-HEADER = struct.Struct(">I")
 REMEDY = f"speak version {VERSION} of the governor's protocol"
 
 
@@ -53,53 +51,20 @@ def lost_lease() -> LeaseLostError:
 
 
 def encode(message: dict[str, Any]) -> bytes:
-    """The frame of one message."""
-    body = json.dumps(message, allow_nan=False, separators=(",", ":")).encode()
-    return HEADER.pack(len(body)) + body
+    """The line of one message."""
+    return json.dumps(message, allow_nan=False, separators=(",", ":")).encode() + b"\n"
 
 
-class Decoder:
-    """Decoder of frames from bytes that arrive in any portions; ``max_bytes`` bounds the buffer."""
-
-    def __init__(self, max_bytes: int = MAX_REQUEST_BYTES) -> None:
-        self._max_bytes = max_bytes
-        self._buffer = bytearray()
-
-    @property
-    def room(self) -> int:
-        """Number of bytes that may be fed before a message is taken."""
-        return HEADER.size + self._max_bytes - len(self._buffer)
-
-    @property
-    def waiting(self) -> bool:
-        """Whether :meth:`take` would return a message or raise."""
-        if len(self._buffer) < HEADER.size:
-            return False
-        (length,) = HEADER.unpack_from(self._buffer)
-        return bool(length > self._max_bytes or len(self._buffer) >= HEADER.size + length)
-
-    def feed(self, data: bytes) -> None:
-        """Add bytes that were read; at most :attr:`room`."""
-        self._buffer += data
-
-    def take(self) -> dict[str, Any] | None:
-        """The next message; None until it is whole. Bytes that are no frame raise."""
-        if not self.waiting:
-            return None
-        (length,) = HEADER.unpack_from(self._buffer)
-        if length > self._max_bytes:
-            flaw = f"a frame of {length} bytes is longer than {self._max_bytes}"
-            raise InvalidValueError(flaw, remedy=REMEDY)
-        body = self._buffer[HEADER.size : HEADER.size + length]
-        del self._buffer[: HEADER.size + length]
-        try:
-            message = json.loads(body.decode(), parse_constant=_refuse)
-        # Nesting beyond the interpreter's depth is as malformed as a missing brace.
-        except (ValueError, RecursionError):
-            message = None
-        if not isinstance(message, dict):
-            raise InvalidValueError("a frame does not hold a JSON object", remedy=REMEDY)
-        return message
+def decode(line: bytes) -> dict[str, Any]:
+    """The message of a line; anything but a JSON object raises."""
+    try:
+        message = json.loads(line.decode(), parse_constant=_refuse)
+    # Nesting beyond the interpreter's depth is as malformed as a missing brace.
+    except (ValueError, RecursionError):
+        message = None
+    if not isinstance(message, dict):
+        raise InvalidValueError("a line does not hold a JSON object", remedy=REMEDY)
+    return message
 
 
 def _refuse(constant: str) -> NoReturn:

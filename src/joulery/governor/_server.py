@@ -18,7 +18,14 @@ from typing import TYPE_CHECKING, Any, cast
 from joulery.errors import InvalidValueError, JouleryError
 from joulery.governor._device import LeaseRequest
 from joulery.governor._peer import Peer, pidfd_of
-from joulery.governor._protocol import REMEDY, VERSION, Decoder, encode, lost_lease
+from joulery.governor._protocol import (
+    MAX_REQUEST_BYTES,
+    REMEDY,
+    VERSION,
+    decode,
+    encode,
+    lost_lease,
+)
 from joulery.units import finite
 
 if TYPE_CHECKING:
@@ -31,11 +38,10 @@ if TYPE_CHECKING:
 _REST_SECONDS = 5e-3
 _TICK_SECONDS = 0.2
 _MAX_USERS = 4096
-_BUFFER_BYTES = 4096
 
 
 class LeaseSession:
-    """Session of one client, without sockets: frames in, frames out.
+    """Session of one client, without sockets: lines in, lines out.
 
     The transport identifies the peer; None stands for a client on another machine, which its token
     identifies.
@@ -43,7 +49,6 @@ class LeaseSession:
 
     def __init__(self, table: LeaseTable, peer: Peer | None) -> None:
         self.peer = peer or Peer()
-        self.incoming = Decoder()
         self.answered = 0
         self.closing = False
         self._greeted = False
@@ -57,18 +62,18 @@ class LeaseSession:
         """Whether the client has a lease."""
         return any(not lease.ended for lease in list(self._leases.values()))
 
-    async def answer(self) -> bytes:
-        """Frame that answers the next whole frame."""
-        message: dict[str, Any] | None = None
-        try:
-            message = self.incoming.take() or {}
-            reply = {"ok": True, **await self._reply(message)}
-        except JouleryError as error:
-            reply = _refusal(error)
-        if message is None:
-            self.closing = True  # the rest of the stream cannot be decoded either
+    async def answer(self, line: bytes) -> bytes:
+        """Line that answers a line."""
         self.answered += 1
-        return encode(reply)
+        try:
+            message = decode(line)
+        except JouleryError as error:
+            self.closing = True  # it speaks another protocol
+            return encode(_refusal(error))
+        try:
+            return encode({"ok": True, **await self._reply(message)})
+        except JouleryError as error:
+            return encode(_refusal(error))
 
     def end(self, why: str) -> None:
         """End the client's leases, because it is gone."""
@@ -295,7 +300,7 @@ class Server:
         tls: ssl.SSLContext | None,
         pidfd: int | None,
     ) -> None:
-        """Answer one frame after the other until the client is gone for any reason."""
+        """Answer one line after the other until the client is gone for any reason."""
         loop, session, why = asyncio.get_running_loop(), client.session, "it disconnected"
         transport: asyncio.BaseTransport | None = None
         client.task = this = cast("asyncio.Task[None]", asyncio.current_task())
@@ -306,20 +311,17 @@ class Server:
                 reader, writer = await _streams(channel, tls)
             transport = writer.transport
             while not session.closing:
-                if session.incoming.waiting:
-                    await asyncio.sleep(self._wait_seconds(client.user))
-                    writer.write(await session.answer())
-                    async with asyncio.timeout(self.limits.stall_seconds):
-                        await writer.drain()
-                    continue
                 # The greeting and one request must come soon; then clients may be silent.
                 soon = None if session.answered > 1 else self.limits.stall_seconds
                 async with asyncio.timeout(soon):
-                    data = await reader.read(min(_BUFFER_BYTES, session.incoming.room))
-                if not data:
+                    line = await reader.readline()
+                if not line:
                     break
-                session.incoming.feed(data)
-        except (OSError, TimeoutError) as error:
+                await asyncio.sleep(self._wait_seconds(client.user))
+                writer.write(await session.answer(line))
+                async with asyncio.timeout(self.limits.stall_seconds):
+                    await writer.drain()
+        except (OSError, TimeoutError, ValueError) as error:  # the last for a line that is too long
             why = f"it stalled or disconnected: {error}"
         except asyncio.CancelledError as error:
             why = str(error) or "the governor stops"
@@ -358,7 +360,7 @@ async def _streams(
     channel: socket.socket, tls: ssl.SSLContext | None
 ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     """Reader and writer of an accepted connection, after the TLS handshake if there is one."""
-    loop, reader = asyncio.get_running_loop(), asyncio.StreamReader(_BUFFER_BYTES)
+    loop, reader = asyncio.get_running_loop(), asyncio.StreamReader(MAX_REQUEST_BYTES)
     protocol = asyncio.StreamReaderProtocol(reader)
     transport, _ = await loop.connect_accepted_socket(lambda: protocol, channel, ssl=tls)
     return reader, asyncio.StreamWriter(transport, protocol, reader, loop)

@@ -24,9 +24,6 @@ _log = logging.getLogger("joulery")
 
 ENTRY_POINTS = "joulery.devices"
 
-# GPU power sensors refresh every 20-100 ms, controllers and meters about every second.
-_SAMPLING_SECONDS = {DeviceKind.GPU: 0.1}
-
 
 def discover(clock: Clock = REAL_CLOCK, *, environ: Mapping[str, str] = os.environ) -> list[Device]:
     """The devices of this machine.
@@ -52,6 +49,7 @@ def survey(clock: Clock = REAL_CLOCK, *, environ: Mapping[str, str] = os.environ
     from joulery.hardware import _estimate as estimate
     from joulery.hardware import _rapl as rapl
     from joulery.hardware import amd, node, nvidia
+    from joulery.hardware._integrated import with_energy
 
     found = (
         _attempted("NVIDIA GPUs", lambda: nvidia.survey(clock))
@@ -63,7 +61,9 @@ def survey(clock: Clock = REAL_CLOCK, *, environ: Mapping[str, str] = os.environ
         found += _plugin(point, clock)
     if not any(_counts_cpu_energy(device) for device in found.devices):
         found += _attempted("CPU energy estimate", lambda: estimate.survey(environ, clock))
-    return _without_duplicates(_with_energy(found, clock))
+    # Devices with a power sensor but no counter, such as old GPUs, are integrated.
+    counting = tuple(with_energy(device, clock) for device in found.devices)
+    return _without_duplicates(Survey(counting, found.obstacles))
 
 
 def _attempted(what: str, find: Callable[[], Survey]) -> Survey:
@@ -110,17 +110,6 @@ def _flaw(device: object) -> str:
 
 def _counts_cpu_energy(device: Device) -> bool:
     return device.info.kind is DeviceKind.CPU and Capability.ENERGY in device.capabilities
-
-
-def _with_energy(found: Survey, clock: Clock) -> Survey:
-    """Wrap devices with a power sensor but no counter, such as old GPUs, in integrated samples."""
-    from joulery.hardware._integrated import with_energy
-
-    devices = (
-        with_energy(device, clock, period_seconds=_SAMPLING_SECONDS.get(device.info.kind, 1.0))
-        for device in found.devices
-    )
-    return Survey(tuple(devices), found.obstacles)
 
 
 def _without_duplicates(found: Survey) -> Survey:

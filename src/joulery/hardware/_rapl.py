@@ -4,21 +4,17 @@ Zones become devices as follows:
 
 - ``package-N`` (``package-N-die-M`` on multi-die parts) is a CPU.
 - ``dram`` below a package is that package's MEMORY. The package does not include it.
-- ``core`` and ``uncore`` are parts of the package and left out, so nothing counts twice.
-- ``psys`` is what the board maker wired to it, at least the packages and often the whole
-  laptop. It is a NODE: like a wattmeter at the wall it contains other devices, so it is never
-  added to them. Its error is unknown.
+- ``core`` and ``uncore`` are parts of the package and left out, so nothing counts twice. So is
+  ``psys``, whose meaning differs by board maker.
 
-The tree shows AMD's counters under ``intel-rapl`` too, and some Intel parts twice, through MSRs
-(``intel-rapl``) and through memory (``intel-rapl-mmio``); the same zone is one device.
-The counters refresh about every millisecond and carry no time stamp. They wrap at
-``max_energy_range_uj`` (some 65 kJ to 262 kJ: 5 to 20 minutes at full load), so read them at
-least that often.
+The tree shows AMD's counters under ``intel-rapl`` too, and some Intel parts a second time under
+``intel-rapl-mmio``, which is left out. The counters refresh about every millisecond and carry no
+time stamp. They wrap at ``max_energy_range_uj`` (some 65 kJ to 262 kJ: 5 to 20 minutes at full
+load), so read them at least that often.
 """
 
 from __future__ import annotations
 
-import os
 import re
 import threading
 from pathlib import Path
@@ -45,13 +41,11 @@ if TYPE_CHECKING:
 DEFAULT_ROOT = Path("/sys/class/powercap")
 
 _PACKAGE = re.compile(r"package-(\d+)(-die-\d+)?")
-_MSRS = "intel-rapl:"
-_PSYS = re.compile(r"psys(-(\d+))?")
 
 # Our judgement, not a vendor's figure. Khan et al., "RAPL in Action" (2018), find readings that
 # follow plug power closely; Desrochers et al. (2016) find DRAM off by a constant that differs
-# between machines and weighs most when idle. AMD's counters and psys are not covered by either.
-_RELATIVE_ERRORS = {DeviceKind.CPU: 0.03, DeviceKind.MEMORY: 0.1, DeviceKind.NODE: None}
+# between machines and weighs most when idle. AMD's counters are not covered by either.
+_RELATIVE_ERRORS = {DeviceKind.CPU: 0.03, DeviceKind.MEMORY: 0.1}
 
 # No package draws this much. A counter that went back and would need more to have wrapped was
 # reset instead (driver reload, resume from suspend).
@@ -59,14 +53,7 @@ _IMPLAUSIBLE_WATTS = 5000.0
 
 
 class RaplDevice:
-    """Energy counter of one powercap zone, unwrapped.
-
-    Args:
-        info: Identity of the device.
-        energy_file: Path of the zone's ``energy_uj``.
-        range_joules: Value at which the counter wraps, if the tree states it.
-        clock: Clock of the readings' times.
-    """
+    """Energy counter of one powercap zone, unwrapped where the tree states its range."""
 
     capabilities = frozenset({Capability.ENERGY})
 
@@ -116,21 +103,18 @@ def survey(clock: Clock = REAL_CLOCK, root: Path = DEFAULT_ROOT) -> Survey:
 
     A zone whose counter this user may not read is listed without the ENERGY capability.
     """
-    found: dict[str, list[RaplDevice]] = {}
-    for device in _devices(root, clock):
-        found.setdefault(device.info.id, []).append(device)
-    devices: list[RaplDevice] = []
+    devices = sorted(_devices(root, clock), key=_by_kind_and_index)
     closed: list[RaplDevice] = []
     faults: list[Obstacle] = []
-    for candidates in sorted(found.values(), key=_by_kind_and_index):
-        device, error = _best(candidates)
-        devices.append(device)
-        if error is not None:
+    for device in devices:
+        try:
+            device.read_energy()
+        except JouleryError as error:
             device.capabilities = frozenset()
-        if isinstance(error, MissingRightsError):
-            closed.append(device)
-        elif error is not None:
-            faults.append(Obstacle.from_error(device.info.name, error))
+            if isinstance(error, MissingRightsError):
+                closed.append(device)
+            else:
+                faults.append(Obstacle.from_error(device.info.name, error))
     if closed:
         faults.insert(0, _closed_counters(closed))
     return Survey(tuple(devices), tuple(faults))
@@ -147,32 +131,13 @@ def _closed_counters(devices: list[RaplDevice]) -> Obstacle:
     )
 
 
-def _best(candidates: list[RaplDevice]) -> tuple[RaplDevice, JouleryError | None]:
-    """The first device that can be read, else the first one with its error."""
-    first_error: JouleryError | None = None
-    for device in candidates:
-        try:
-            device.read_energy()
-        except JouleryError as error:
-            first_error = first_error or error
-        else:
-            return device, None
-    return candidates[0], first_error
-
-
-def _by_kind_and_index(candidates: list[RaplDevice]) -> tuple[int, int, str]:
-    info = candidates[0].info
-    order = (DeviceKind.CPU, DeviceKind.MEMORY, DeviceKind.NODE)
-    return order.index(info.kind), info.index, info.id
+def _by_kind_and_index(device: RaplDevice) -> tuple[bool, int, str]:
+    return device.info.kind is DeviceKind.MEMORY, device.info.index, device.info.id
 
 
 def _devices(root: Path, clock: Clock) -> Iterator[RaplDevice]:
-    """Every zone that stands for a device, the MSRs' before their copies."""
-    try:
-        folders = [path for path in root.iterdir() if ":" in path.name]
-    except OSError:
-        return
-    for folder in sorted(folders, key=lambda path: (not path.name.startswith(_MSRS), path)):
+    """Every zone that stands for a device."""
+    for folder in root.glob("intel-rapl:*"):
         info = _describe(folder)
         if info is not None:
             span = _number(folder / "max_energy_range_uj")
@@ -187,8 +152,6 @@ def _describe(folder: Path) -> DeviceInfo | None:
     max_watts = None if watts is None else watts_from_microwatts(watts)
     if package := _PACKAGE.fullmatch(name):
         kind, path, title, index = DeviceKind.CPU, name, f"CPU {name}", int(package[1])
-    elif psys := _PSYS.fullmatch(name):
-        kind, path, title, index = DeviceKind.NODE, name, f"platform {name}", int(psys[2] or 0)
     elif name == "dram":
         kind, path, title, index = DeviceKind.MEMORY, name, "DRAM", 0
         parent = _text(folder.parent / folder.name.rpartition(":")[0] / "name")
@@ -202,13 +165,7 @@ def _describe(folder: Path) -> DeviceInfo | None:
 def _read_counter(path: Path, name: str) -> float:
     """Joules in the counter file, with every failure as one of Joulery's errors."""
     try:
-        # Straight system calls: this runs at every sample, and a text stream costs five times it.
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            content = os.read(descriptor, 64)
-        finally:
-            os.close(descriptor)
-        return joules_from_microjoules(int(content))
+        return joules_from_microjoules(int(path.read_bytes()))
     except PermissionError:
         raise MissingRightsError(
             f"this user may not read {path}", remedy="see `joulery doctor` for how to open it"

@@ -69,7 +69,7 @@ _STOP_SECONDS = 5.0
 _SUMS = ("duration", "emissions", "cpu_energy", "gpu_energy", "ram_energy", "energy_consumed")
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class EmissionsData:
     """A row of CodeCarbon's output: kg of CO2, kWh and watts."""
 
@@ -87,23 +87,23 @@ class EmissionsData:
     gpu_energy: float
     ram_energy: float
     energy_consumed: float
-    water_consumed: float
-    country_name: str | None
+    water_consumed: float = 0.0
+    country_name: str | None = None
     country_iso_code: str | None
-    region: str | None
-    cloud_provider: str
-    cloud_region: str
+    region: str | None = None
+    cloud_provider: str = ""
+    cloud_region: str = ""
     os: str
     python_version: str
-    codecarbon_version: str
+    codecarbon_version: str = ""
     cpu_count: float
     cpu_model: str
     gpu_count: float
     gpu_model: str
-    longitude: float | None
-    latitude: float | None
+    longitude: float | None = None
+    latitude: float | None = None
     ram_total_size: float
-    tracking_mode: str
+    tracking_mode: str = "machine"
     cpu_utilization_percent: float = 0.0
     gpu_utilization_percent: float = 0.0
     ram_utilization_percent: float = 0.0
@@ -412,23 +412,14 @@ class EmissionsTracker:
             gpu_energy=parts[DeviceKind.GPU],
             ram_energy=parts[DeviceKind.MEMORY],
             energy_consumed=total,
-            water_consumed=0.0,
-            country_name=None,
             country_iso_code=self._country,
-            region=None,
-            cloud_provider="",
-            cloud_region="",
             os=platform.platform(),
             python_version=platform.python_version(),
-            codecarbon_version="",
             cpu_count=os.cpu_count() or 0,
             cpu_model=cpus[0] if cpus else platform.processor(),
             gpu_count=len(gpus),
             gpu_model=", ".join(dict.fromkeys(gpus)),
-            longitude=None,
-            latitude=None,
             ram_total_size=memory,
-            tracking_mode="machine",
             cpu_utilization_percent=self._cpu_percent(),
             ram_utilization_percent=100 * memory_used / max(memory, 1e-9),
             ram_used_gb=memory_used,

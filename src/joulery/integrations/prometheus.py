@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from prometheus_client import CollectorRegistry, generate_latest, start_http_server
+from prometheus_client import CollectorRegistry, start_http_server
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
@@ -60,14 +60,6 @@ class DeviceCollector(Collector):
             _add(watts, labels, latest.get(info.id))
             _add(limits, labels, _limit(devices[info.id]))
         yield from (joules, errors, watts, limits)
-
-
-def text(meter: Meter, seconds: float) -> str:
-    """The metrics in Prometheus's text format, after some seconds of sampling."""
-    registry = CollectorRegistry()
-    registry.register(DeviceCollector(meter))
-    meter.clock.sleep(seconds)
-    return generate_latest(registry).decode()
 
 
 def serve(meter: Meter, port: int, address: str = "127.0.0.1") -> Callable[[], None]:

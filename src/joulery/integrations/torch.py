@@ -123,12 +123,8 @@ class EnergyDataLoader:
         return self._loader
 
     def _made(self, size: int | None) -> Any:
-        try:
-            from torch.utils.data import DataLoader, DistributedSampler, IterableDataset
-        except ImportError:
-            raise MissingExtraError(
-                "loaders of torch need torch", remedy="pip install 'joulery[torch]'"
-            ) from None
+        from torch.utils.data import DataLoader, DistributedSampler, IterableDataset
+
         options = dict(self._options)
         own = options.get("sampler") or options.get("batch_sampler")
         if (

@@ -63,6 +63,9 @@ class ZeusMonitor:
         log_file: CSV file of all windows.
         sync_execution_with: Framework to wait for at the edges of a window.
 
+    Attributes:
+        gpus: GPUs that are measured.
+
     Raises:
         ValueError: An index is out of range.
     """
@@ -84,7 +87,7 @@ class ZeusMonitor:
         for wanted, found in ((self.gpu_indices, gpus), (self.cpu_indices, cpus)):
             if any(not 0 <= index < len(found) for index in wanted):
                 raise ValueError(f"indices {wanted} are not all among the {len(found)} found")
-        self._gpus = [gpus[index] for index in self.gpu_indices]
+        self.gpus = [gpus[index] for index in self.gpu_indices]
         self._synchronize = _SYNCHRONIZE[sync_execution_with]
         self._windows: dict[str, Window] = {}
         self._log = None if log_file is None else Path(log_file)
@@ -92,11 +95,6 @@ class ZeusMonitor:
             self._log.parent.mkdir(parents=True, exist_ok=True)
             columns = [f"gpu{index}_energy" for index in self.gpu_indices]
             self._write_row(["start_time", "window_name", "elapsed_time", *columns], "w")
-
-    @property
-    def gpus(self) -> Sequence[Device]:
-        """The GPUs that are measured."""
-        return self._gpus
 
     def begin_window(self, key: str, sync_execution: bool = True, restart: bool = False) -> None:  # noqa: FBT001, FBT002
         """Begin a window.

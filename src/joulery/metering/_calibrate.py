@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 # Scatter of gains and offsets over the 26 GPU types that Yang et al. (SC'24) put behind a meter.
 _GAIN_SIGMA = 0.07
 _OFFSET_SIGMA_WATTS = 10.0
+_REST_ERROR_WATTS = 3.0  # one sigma of the rest of a node that is stated
 _READ_SECONDS = 0.1
 _DELAYS = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 5.5, 7.0)
 _AVERAGES = (1.0, 2.0, 4.0, 8.0)
@@ -67,13 +68,11 @@ class NodePower:
         efficiency: Share of the node's watts that arrives at its boards.
         efficiency_error: One sigma of ``efficiency``.
         rest_watts: Node watts without the boards, where known.
-        rest_error_watts: One sigma of ``rest_watts``.
     """
 
     efficiency: float = 0.95
     efficiency_error: float = 0.025
     rest_watts: float | None = None
-    rest_error_watts: float = 3.0
 
     def __post_init__(self) -> None:
         if finite(self.efficiency, "efficiency", minimum=0.5) > 1.0:
@@ -376,7 +375,7 @@ class _Fit:
         count, prior = len(self.slopes), _OFFSET_SIGMA_WATTS / node.efficiency
         if node.rest_watts is None:
             return np.zeros(count), prior
-        noise = self.intercept_error**2 + node.rest_error_watts**2
+        noise = self.intercept_error**2 + _REST_ERROR_WATTS**2
         weight = prior**2 / (count * prior**2 + noise)
         total = node.rest_watts - self.intercept
         return np.full(count, weight * total), prior * math.sqrt(max(0.0, 1.0 - weight))

@@ -73,16 +73,13 @@ def calibrations_file() -> Path:
     return data_folder() / "calibrations.json"
 
 
-def load_calibrations(path: Path | None = None) -> dict[str, SensorCalibration]:
-    """Calibrations by device id; none where there is no file.
-
-    Args:
-        path: File to read; this user's unless given.
+def load_calibrations() -> dict[str, SensorCalibration]:
+    """This user's calibrations by device id; none where there is no file.
 
     Raises:
         FileError: The file cannot be read or is none of ours.
     """
-    path = path or calibrations_file()
+    path = calibrations_file()
     if not path.exists():
         return {}
     import json  # costs 10 ms, which only those who have calibrations pay
@@ -104,20 +101,15 @@ def load_calibrations(path: Path | None = None) -> dict[str, SensorCalibration]:
     return {calibration.device_id: calibration for calibration in found}
 
 
-def save_calibrations(learned: Iterable[SensorCalibration], path: Path | None = None) -> Path:
-    """Add ``learned`` to the file, in place of older ones of the same devices; its path.
-
-    Args:
-        learned: Calibrations to keep.
-        path: File to write; this user's unless given.
+def save_calibrations(learned: Iterable[SensorCalibration]) -> Path:
+    """Add ``learned`` to this user's file, in place of older ones of the same devices; its path.
 
     Raises:
         FileError: The file cannot be written, or holds something else.
     """
     import json
 
-    path = path or calibrations_file()
-    kept = load_calibrations(path)
+    path, kept = calibrations_file(), load_calibrations()
     kept.update((calibration.device_id, calibration) for calibration in learned)
     document = {"schema": SCHEMA, "calibrations": [asdict(entry) for entry in kept.values()]}
     try:

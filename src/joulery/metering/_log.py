@@ -193,7 +193,7 @@ def _parsed(line: bytes) -> dict[str, Any] | None:
         if document["schema"] != SCHEMA or not isinstance(document["session"], str):
             return None
         used = [document["joules"], document["relative_error"], *document["devices"].values()]
-        used.append(document.get("shared_error_joules"))
+        used.append(document["shared_error_joules"])
         for number in (document["seconds"], *(value for value in used if value is not None)):
             finite(number, "a logged number", minimum=0.0)
         Origin(document["provenance"])
@@ -208,7 +208,7 @@ def _added_up(sessions: list[dict[str, Any]], damaged: tuple[int, ...]) -> LogTo
         for name, joules in session["devices"].items():
             if joules is not None:
                 devices[name] = devices.get(name, 0.0) + joules
-    known = [session for session in sessions if session.get("joules") is not None]
+    known = [session for session in sessions if session["joules"] is not None]
     return LogTotals(
         seconds=sum(session["seconds"] for session in sessions),
         joules=sum(session["joules"] for session in known) if known else None,
@@ -224,17 +224,13 @@ def _provenance(sessions: list[dict[str, Any]]) -> Provenance:
     """Provenance of the sum over sessions, which share the errors of their sensors."""
     origins = [Origin(session["provenance"]) for session in sessions]
     weakest = max(origins, key=list(Origin).index)
-    errors = [session.get("relative_error") for session in sessions]
+    errors = [session["relative_error"] for session in sessions]
     total = math.fsum(session["joules"] for session in sessions)
     if total <= 0 or None in errors:
         return Provenance(weakest)
     shared = own = 0.0
-    for session, origin, error in zip(sessions, origins, errors, strict=True):
-        sigma = error * session["joules"]
-        # Logs of older versions do not say; an assumption is the same in every session.
-        stated = session.get("shared_error_joules")
-        if stated is None:
-            stated = sigma if origin is Origin.ASSUMED else 0.0
+    for session, error in zip(sessions, errors, strict=True):
+        sigma, stated = error * session["joules"], session["shared_error_joules"] or 0.0
         shared += min(sigma, stated)
         own += max(0.0, sigma**2 - stated**2)
     return Provenance(weakest, "", math.hypot(shared, math.sqrt(own)) / total)

@@ -7,7 +7,6 @@ import math
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from joulery.frontier import Origin, Provenance
-from joulery.hardware import IntegratedPower
 from joulery.metering._measurement import DeviceMeasurement, Flag, Measurement
 from joulery.metering.energy._interpolate import energy_between, energy_unseen
 from joulery.metering.energy._timeline import SHORTEST_MEAN_SECONDS
@@ -284,8 +283,6 @@ class Window:
         sigma = math.hypot(share * own / gain, shared)
         joules = share * true
         flags = _new_flags(first.start, last.end.flags if last.end else timeline.flags)
-        if isinstance(device, IntegratedPower) and device.gaps_between(self._began, ended):
-            flags |= {Flag.GAP}
         known = Flag.LOST not in flags and math.isfinite(sigma)
         source = origin.source
         if calibration is not None:

@@ -9,9 +9,7 @@ from joulery.lazy import lazy
 if TYPE_CHECKING:
     from joulery.reports._chart import (
         Axis,
-        Bar,
         Chart,
-        Gantt,
         Series,
         Unit,
         joules_unit,
@@ -23,56 +21,45 @@ if TYPE_CHECKING:
         DISCLOSURES,
         Figure,
         Footprint,
-        Phase,
         footprint_report,
-        sci,
+        phase_figure,
     )
     from joulery.reports._document import (
         Heading,
-        KeyFigure,
-        KeyFigures,
         Paragraph,
         Report,
         Table,
         page_style,
         table_of,
     )
-    from joulery.reports._drawing import draw, svg, write_png
+    from joulery.reports._drawing import draw, write_png
     from joulery.reports._frontier import frontier_report
     from joulery.reports._jobs import (
         ElectricityPrice,
-        decisions_table,
         electricity_price,
         energy_text,
         job_report,
         objective_words,
         overview_report,
         saved_text,
-        sizes_table,
         store_report,
     )
     from joulery.reports._pipeline import PipelineView, pipeline_report
-    from joulery.reports._recommendation import CHOICE_COLUMNS, recommendation_report
+    from joulery.reports._recommendation import recommendation_report
     from joulery.reports._run import Heartbeat, run_report
-    from joulery.reports._sweep import sweep_charts, sweep_plan_text, sweep_report
-    from joulery.reports._terminal import Terminal, plot, table_text
+    from joulery.reports._sweep import sweep_report
+    from joulery.reports._terminal import Terminal, table_text
 
 __all__ = [
-    "CHOICE_COLUMNS",
     "DISCLOSURES",
     "Axis",
-    "Bar",
     "Chart",
     "ElectricityPrice",
     "Figure",
     "Footprint",
-    "Gantt",
     "Heading",
     "Heartbeat",
-    "KeyFigure",
-    "KeyFigures",
     "Paragraph",
-    "Phase",
     "PipelineView",
     "Report",
     "Series",
@@ -81,7 +68,6 @@ __all__ = [
     "Unit",
     "agent_report",
     "cluster_report",
-    "decisions_table",
     "draw",
     "electricity_price",
     "energy_text",
@@ -93,18 +79,13 @@ __all__ = [
     "overview_report",
     "page_style",
     "percent",
+    "phase_figure",
     "pipeline_report",
-    "plot",
     "recommendation_report",
     "run_report",
     "saved_text",
-    "sci",
     "seconds_unit",
-    "sizes_table",
     "store_report",
-    "svg",
-    "sweep_charts",
-    "sweep_plan_text",
     "sweep_report",
     "table_of",
     "table_text",

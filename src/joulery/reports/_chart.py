@@ -63,11 +63,6 @@ def percent(value: float | None, decimals: int = 1) -> str:
     return "" if value is None else f"{round(value, decimals) + 0.0:.{decimals}f} %"
 
 
-def watts_unit(values: Iterable[float]) -> Unit:
-    """One unit of power for all of ``values``."""
-    return _unit_for(values, _WATTS)
-
-
 def joules_unit(values: Iterable[float]) -> Unit:
     """One unit of energy for all of ``values``."""
     return _unit_for(values, _JOULES)
@@ -104,16 +99,23 @@ class Axis:
         return dict(zip(self.ticks, self.labels, strict=False)).get(tick, f"{tick:g}")
 
 
-def time_axis(values: Iterable[float], origin: str, name: str = "time") -> Axis:
-    """Axis of seconds in the unit that suits them, with how they came about."""
-    unit = seconds_unit(values)
-    return Axis(f"{name} in {unit.name} ({origin})", unit)
+def time_axis(values: Iterable[float], origin: str = "", name: str = "time") -> Axis:
+    """Axis of seconds in the unit that suits them, with their origin if it is given."""
+    return _axis(name, seconds_unit(values), origin)
 
 
-def energy_axis(values: Iterable[float], origin: str) -> Axis:
-    """Axis of joules in the unit that suits them, with how they came about."""
-    unit = joules_unit(values)
-    return Axis(f"energy in {unit.name} ({origin})", unit)
+def energy_axis(values: Iterable[float], origin: str = "", name: str = "energy") -> Axis:
+    """Axis of joules in the unit that suits them, with their origin if it is given."""
+    return _axis(name, joules_unit(values), origin)
+
+
+def power_axis(values: Iterable[float], origin: str = "", name: str = "power") -> Axis:
+    """Axis of watts in the unit that suits them, with their origin if it is given."""
+    return _axis(name, _unit_for(values, _WATTS), origin)
+
+
+def _axis(name: str, unit: Unit, origin: str) -> Axis:
+    return Axis(f"{name} in {unit.name}{f' ({origin})' * bool(origin)}", unit)
 
 
 @dataclass(frozen=True, slots=True)

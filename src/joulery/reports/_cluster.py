@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from joulery.reports._chart import Axis, Chart, Series, seconds_unit, time_axis, watts_unit
+from joulery.reports._chart import Chart, Series, power_axis, time_axis
 from joulery.reports._document import Heading, KeyFigure, KeyFigures, Paragraph, Report, Table
 from joulery.units import human, human_age, human_duration
 
@@ -72,11 +72,10 @@ def _power_chart(power: Mapping[str, list[float]], origin: str = "simulated") ->
     if power.get("budget_watts"):
         points = zip(times, power["budget_watts"], strict=True)
         lines.append(Series.curve("budget", points, "dashed", 1))
-    watts = watts_unit(power["watts"])
     return Chart(
         "Power over time",
         time_axis(map(abs, times), origin),
-        Axis(f"IT power in {watts.name} ({origin})", watts),
+        power_axis(power["watts"], origin, "IT power"),
         tuple(lines),
         "Mean IT power of the cluster in equal steps of time, against its budget.",
     )
@@ -118,7 +117,6 @@ def agent_report(
         step = -(-len(history) // _MOST_SAMPLES)
         some = history[::-step][::-1]
         times = [at - history[-1][0] for at, _, _ in some]
-        unit = seconds_unit(-one for one in times)
         chart = _power_chart(
             {
                 "seconds": times,
@@ -127,7 +125,7 @@ def agent_report(
             },
             "as nodes report it",
         )
-        blocks.append(replace(chart, x=Axis(f"time until now in {unit.name}", unit)))
+        blocks.append(replace(chart, x=time_axis(map(abs, times), name="time until now")))
     if status["events"]:
         blocks += [Heading("Events"), _events_table(status["events"])]
     paused = [[name, "–", "paused"] for name in status["paused"]]

@@ -71,19 +71,10 @@ class Figure:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class Phase:
-    """Energy of one part of a model's life, such as its training.
-
-    Attributes:
-        name: Name such as ``inference``.
-        joules: Energy of its devices.
-        provenance: Provenance of that figure.
-    """
-
-    name: str
-    joules: float
-    provenance: Provenance
+def phase_figure(name: str, joules: float, provenance: Provenance) -> Figure:
+    """Energy of the devices in one part of a model's life, such as ``inference``."""
+    kilowatt_hours = joules / JOULES_PER_KILOWATT_HOUR
+    return Figure(name, kilowatt_hours, "kWh", provenance, "energy of the devices")
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,9 +97,10 @@ class Footprint:
         price: Price of a kilowatt-hour; None when unknown.
         saved: Share of the energy that was saved, and its standard error; None when unknown.
         saved_method: Baseline of the savings, in words.
-        units: Number of functional units, such as tokens; None when unknown.
+        units: Number of functional units, such as tokens, above 0; None when unknown.
         unit: Name of a functional unit.
-        phases: Parts of the model's life; without one for the training, that is all of the energy.
+        phases: Energy by part of the model's life (:func:`phase_figure`); without one for the
+            training, that is all of the energy.
         device_seconds: Time in use by name of accelerator; by default the time of all of them.
     """
 
@@ -129,7 +121,7 @@ class Footprint:
     saved_method: str = ""
     units: float | None = None
     unit: str = "model"
-    phases: tuple[Phase, ...] = ()
+    phases: tuple[Figure, ...] = ()
     device_seconds: Mapping[str, float] | None = None
 
     def __post_init__(self) -> None:
@@ -200,7 +192,7 @@ class Footprint:
             return
         yield Figure("CO2 in all", carbon + embodied.value, "kg CO2", ASSUMED, "both of the above")
         if self.units is not None:
-            rate, unit = sci(self, self.units), f"g CO2 per {self.unit}"
+            rate, unit = 1000 * (carbon + embodied.value) / self.units, f"g CO2 per {self.unit}"
             text = "ISO/IEC 21031: CO2 in all by units"
             yield Figure("software carbon intensity", rate, unit, ASSUMED, text)
 
@@ -218,21 +210,15 @@ class Footprint:
     @property
     def life_cycle(self) -> list[Figure]:
         """Energy by part of the model's life; parts that were not measured are unknown."""
-        known = {phase.name: phase for phase in self.phases}
-        if "training" not in known:
-            known["training"] = Phase("training", self.joules, self.provenance)
-        return [
-            Figure(name, None, "kWh", ASSUMED, f"not measured: add a log with --phase {name}=FILE")
-            if name not in known
-            else Figure(
-                name,
-                known[name].joules / JOULES_PER_KILOWATT_HOUR,
-                "kWh",
-                known[name].provenance,
-                "energy of the devices",
+        unknown = {
+            name: Figure(
+                name, None, "kWh", ASSUMED, f"not measured: add a log with --phase {name}=FILE"
             )
-            for name in dict.fromkeys((*_PHASES, *known))
-        ]
+            for name in _PHASES
+        }
+        training = phase_figure("training", self.joules, self.provenance)
+        stated = {phase.name: phase for phase in (training, *self.phases)}
+        return list((unknown | stated).values())
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, ready for JSON."""
@@ -278,27 +264,6 @@ def significant(value: float, digits: int = 3) -> float:
     if value == 0 or not math.isfinite(value):
         return value
     return round(value, digits - 1 - math.floor(math.log10(abs(value))))
-
-
-def sci(footprint: Footprint, units: float) -> float:
-    """Software carbon intensity (ISO/IEC 21031): grams per functional unit, (E·I + M)/R.
-
-    Args:
-        footprint: Footprint with a carbon intensity and embodied emissions.
-        units: Number of functional units: tokens, steps, models.
-
-    Raises:
-        InvalidValueError: A part of the sum is unknown, or there are no units.
-    """
-    embodied = footprint.embodied.value
-    if footprint.grams is None or embodied is None:
-        raise InvalidValueError(
-            "software carbon intensity needs the carbon intensity and the embodied emissions",
-            remedy="give a region or an intensity, and the embodied emissions",
-        )
-    if not (math.isfinite(units) and units > 0):
-        raise InvalidValueError(f"{units} is no number of units", remedy="give a positive number")
-    return (footprint.grams + 1000 * embodied) / units
 
 
 def footprint_report(footprint: Footprint, *more: Block) -> Report:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import textwrap
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING, TypeVar
 
@@ -165,10 +165,11 @@ class Report:
     origin: str
     blocks: tuple[Block, ...]
     sources: str = ""
-    charts: tuple[Chart, ...] = field(init=False)
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "charts", tuple(_charts(self.blocks)))
+    @property
+    def charts(self) -> tuple[Chart, ...]:
+        """All charts among the blocks, in order."""
+        return tuple(_charts(self.blocks))
 
     def body(self, name: str = "chart") -> str:
         """The content of a page below its title.

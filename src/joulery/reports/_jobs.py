@@ -12,7 +12,7 @@ from joulery.frontier import Frontier, OperatingPoint, Origin, Provenance, Setti
 from joulery.grid import static_intensity
 from joulery.jobs.policies import ActionKind, RunEnd
 from joulery.objectives import Cost, LeastEnergy, choose, gains, objective_text
-from joulery.reports._chart import Axis, Chart, Series, joules_unit, seconds_unit
+from joulery.reports._chart import Axis, Chart, Series, energy_axis, time_axis
 from joulery.reports._document import (
     Details,
     Grid,
@@ -105,12 +105,13 @@ def with_error(value: float, error: float | None, show: Callable[[float], str]) 
 
 
 def saved_text(saved: Saved | None) -> str:
-    """A share that was saved, such as ``31 ± 2 %``."""
+    """A share that was saved, to the place of its error's first digit, such as ``31 ± 2 %``."""
     if saved is None:
         return _NONE
-    error = saved.standard_error
-    shown = f"{100 * saved.share:.0f}"
-    return f"{shown} %" if error is None else f"{shown} ± {100 * error:.0f} %"
+    share, error = 100 * saved.share, 100 * (saved.standard_error or 0.0)
+    decimals = min(2, max(0, -math.floor(math.log10(error)))) if error else 0
+    bar = "?" if saved.standard_error is None else f"{error:.{decimals}f}"
+    return f"{share:.{decimals}f} ± {bar} %"
 
 
 def overview_report(
@@ -327,10 +328,10 @@ def job_report(
         if beliefs is not None and beliefs.changed:
             noticed = "The policy has noticed that this job no longer trains as it used to, and"
             blocks.append(Paragraph(f"{noticed} weighs older runs down since."))
-        blocks += [Heading("By batch size"), sizes_table(summary)]
+        blocks += [Heading("By batch size"), _sizes_table(summary)]
     latest = summary.decisions[: -_MOST_JOBS - 1 : -1]
     none = Paragraph("No decision has been made yet.")
-    decisions = decisions_table(summary, latest, link) if latest else none
+    decisions = _decisions_table(summary, latest, link) if latest else none
     blocks += [Heading("Latest decisions"), decisions]
     return (
         Report(name, "", (_job_figures(summary),)),
@@ -340,9 +341,10 @@ def job_report(
 
 
 def _job_figures(summary: JobSummary) -> KeyFigures:
-    saved, used = summary.saved, summary.reported_joules
-    how = _origins_text(summary.origins, used) + " of the latest part" * summary.cut
-    shown = [KeyFigure("Energy used", energy_text(used), how)]
+    saved, used = summary.saved, summary.joules
+    least = "at least " * (summary.cut or summary.energy_cut)
+    how = _origins_text(summary.origins, used)
+    shown = [KeyFigure("Energy used", least + energy_text(used), how)]
     if saved is None:
         why = "it needs runs of the default batch size and of another one"
         return KeyFigures((KeyFigure("Energy saved", _NONE, why), *shown))
@@ -390,7 +392,8 @@ class _RunPoints:
                 limit = one.limit_watts or entry.decision.power_limit_watts
                 groups.setdefault((size, limit), []).append((one.seconds, one.joules))
                 epochs.setdefault(size, []).append(one.epochs)
-        origin = Origin.MEASURED if set(summary.origins) == {"measured"} else Origin.ASSUMED
+        known = tuple(summary.origins)
+        origin = Origin(known[0]) if len(known) == 1 else Origin.ASSUMED
         self.points = [
             _mean_point(runs, Setting(limit, batch_size=size), origin)
             for (size, limit), runs in groups.items()
@@ -430,8 +433,6 @@ class _RunPoints:
 
     def chart(self, objective: Objective, chosen: OperatingPoint | None, words: str) -> Chart:
         """The time-energy plot with the choice, the baseline and the line of equal cost."""
-        seconds = seconds_unit(p.seconds for p in self.points)
-        joules = joules_unit(p.joules for p in self.points)
         frontier = Frontier.from_points(self.points)
         drawn = [Series("frontier", tuple((p.seconds, p.joules) for p in frontier), symbol="")]
         marked = [(p.seconds, p.joules) for p in (chosen, self.baseline) if p is not None]
@@ -447,8 +448,8 @@ class _RunPoints:
             drawn += self._bound(objective, chosen)
         return Chart(
             "Time and energy of a whole run",
-            Axis(f"time in {seconds.name}", seconds),
-            Axis(f"energy in {joules.name}", joules),
+            time_axis(p.seconds for p in self.points),
+            energy_axis(p.joules for p in self.points),
             tuple(one for one in drawn if one.points),
             f"{len(self.points)} settings. {words} Bars are one standard error.",
         )
@@ -556,8 +557,7 @@ def _size_axis(summary: JobSummary, name: str) -> Axis:
 
 
 def _cost_axis(costs: Iterable[float]) -> Axis:
-    joules = joules_unit(map(abs, costs))
-    return Axis(f"cost in {joules.name}", joules)
+    return energy_axis(map(abs, costs), name="cost")
 
 
 def _by_recurrence(
@@ -683,7 +683,7 @@ def thinned(points: Sequence[tuple[float, float]]) -> tuple[tuple[float, float],
     return tuple((fmean(x for x, _ in one), fmean(y for _, y in one)) for one in groups)
 
 
-def sizes_table(summary: JobSummary) -> Table:
+def _sizes_table(summary: JobSummary) -> Table:
     """Runs of a job by batch size: how they ended, and medians of those that reached the target."""
 
     def middle(show: Callable[[float], str], values: Sequence[float]) -> str:
@@ -703,31 +703,25 @@ def sizes_table(summary: JobSummary) -> Table:
             ">cost": lambda row: middle(_joules, row.costs_joules),
             ">time": lambda row: middle(human_duration, row.seconds),
             ">energy": lambda row: middle(energy_text, row.joules),
-            ">limit": lambda row: _limit(row.limit_watts),
+            ">limit": lambda row: limit_text(row.limit_watts),
         },
         kinds=["default" * (row.batch_size == summary.job.default) for row in summary.batch_sizes],
     )
 
 
-def decisions_table(
+def _decisions_table(
     summary: JobSummary,
     shown: Sequence[DecisionEntry],
     link: Callable[[str], str] | None = None,
 ) -> Table:
-    """Decisions of a job, how they ended and why they were made.
-
-    Args:
-        summary: Summary of the job's history.
-        shown: Decisions to list.
-        link: Address of the page of a decision.
-    """
+    """Decisions of a job, how they ended and why they were made."""
     found = Table.of(
         shown,
         {
             ">recurrence": lambda one: str(one.decision.recurrence + 1),
             "what": lambda one: "probe" if one.decision.kind == ActionKind.PROBE else "train",
             ">batch size": lambda one: str(one.decision.batch_size),
-            ">limit": lambda one: _limit(one.decision.power_limit_watts),
+            ">limit": lambda one: limit_text(one.decision.power_limit_watts),
             "ended": end_text,
             ">epochs": lambda one: _NONE if one.outcome is None else f"{one.outcome.epochs:g}",
             ">cost": lambda one: (
@@ -743,7 +737,8 @@ def _joules(value: float) -> str:
     return human(value, "J")
 
 
-def _limit(watts: float | None) -> str:
+def limit_text(watts: float | None) -> str:
+    """A power limit, such as ``250 W``; a dash for none."""
     return _NONE if watts is None else f"{watts:g} W"
 
 

@@ -139,37 +139,31 @@ def _schedule_table(search: ScheduleSearch) -> Table:
 def _winner_table(search: ScheduleSearch) -> Table:
     """The best schedule by number of microbatches."""
 
-    def best(comparison: ScheduleComparison, *, any_memory: bool) -> tuple[str, str, str]:
-        found = comparison.best(any_memory=any_memory)
-        stored = "" if found is None else f"{found.activations:g}"
-        return *_name_and_saved(comparison, found), stored
+    def any_memory(comparison: ScheduleComparison) -> ScheduleCandidate | None:
+        return comparison.best(any_memory=True)
 
     return Table.of(
         search.comparisons,
         {
             ">microbatches": lambda one: str(one.microbatches),
-            "best": lambda one: best(one, any_memory=False)[0],
-            ">saved": lambda one: best(one, any_memory=False)[1],
-            "with memory to spare": lambda one: best(one, any_memory=True)[0],
-            "> saved": lambda one: best(one, any_memory=True)[1],
-            ">stored": lambda one: best(one, any_memory=True)[2],
+            "best": lambda one: _name(one.best()),
+            ">saved": lambda one: _saved(one, one.best()),
+            "with memory to spare": lambda one: _name(any_memory(one)),
+            "> saved": lambda one: _saved(one, any_memory(one)),
+            ">stored": lambda one: f"{found.activations:g}" if (found := any_memory(one)) else "",
         },
     )
 
 
-def _name_and_saved(
-    comparison: ScheduleComparison, candidate: ScheduleCandidate | None
-) -> tuple[str, str]:
-    if candidate is None:
-        return "none fits", ""
-    return candidate.schedule.name, _saved(comparison, candidate)
+def _name(candidate: ScheduleCandidate | None) -> str:
+    return "none fits" if candidate is None else candidate.schedule.name
 
 
-def _saved(comparison: ScheduleComparison, candidate: ScheduleCandidate) -> str:
-    """The share of the energy of 1F1B at full clocks that a candidate saves; empty if too slow."""
-    if candidate.joules is None:
+def _saved(comparison: ScheduleComparison, candidate: ScheduleCandidate | None) -> str:
+    """The share of the energy of 1F1B at full clocks that is saved; empty if nothing is in time."""
+    if candidate is None or candidate.joules is None:
         return ""
-    return f"{100 * (1 - candidate.joules / comparison.full_clocks_joules):.1f} %"
+    return percent(100 * (1 - candidate.joules / comparison.full_clocks_joules))
 
 
 def pipeline_report(view: PipelineView) -> Report:
@@ -238,14 +232,17 @@ def _partitions(search: ScheduleSearch) -> Block:
     layers = ",".join(map(str, search.layers))
     if not search.moved_layers:
         return Paragraph(f"Layers {layers}: no other partition has a faster slowest stage.")
-    plain, moved = search.wanted.best(), search.moved_best
-    rows = [
-        [layers, *_name_and_saved(search.wanted, plain)],
-        [",".join(map(str, search.moved_layers)), *_name_and_saved(search.wanted, moved)],
-    ]
-    rows[search.best is not plain].append("★")
-    rows[search.best is plain].append("")
-    return Table(("layers", "best", "saved", ""), rows, "llrl")
+    plain = search.wanted.best()
+    tried = {search.layers: plain, search.moved_layers: search.moved_best}
+    return Table.of(
+        tried.items(),
+        {
+            "layers": lambda one: ",".join(map(str, one[0])),
+            "best": lambda one: _name(one[1]),
+            ">saved": lambda one: _saved(search.wanted, one[1]),
+            "": lambda one: "★" * ((one[1] is plain) == (search.best is plain)),
+        },
+    )
 
 
 def _frontier_table(view: PipelineView) -> Table:

@@ -23,8 +23,8 @@ def recommendation_report(found: Recommendation) -> Report:
     best = found.best
     summary = (
         f"{best.devices} × {best.device}, {best.plan}, {best.plan.precision}, limit "
-        f"{best.power_limit_watts:.0f} W: {CHOICE_COLUMNS['>time'](best)} ± "
-        f"{per_cent(best.relative_error_time)}, {CHOICE_COLUMNS['>energy'](best)} ± "
+        f"{best.power_limit_watts:.0f} W: {_COLUMNS['>time'](best)} ± "
+        f"{per_cent(best.relative_error_time)}, {_COLUMNS['>energy'](best)} ± "
         f"{per_cent(best.relative_error_energy)}"
     )
     words = [
@@ -45,7 +45,7 @@ def recommendation_report(found: Recommendation) -> Report:
             Heading("Reasons"),
             *(Paragraph(text, soft=True) for text in words),
             Heading("Choices that no other beats"),
-            Table.of(shown, CHOICE_COLUMNS, kinds=["chosen" * (one == best) for one in shown]),
+            Table.of(shown, _COLUMNS, kinds=["chosen" * (one == best) for one in shown]),
         ),
         _SOURCES,
     )
@@ -93,7 +93,7 @@ def _series(name: str, members: Sequence[Choice], colour: int, *, star: bool = F
     )
 
 
-CHOICE_COLUMNS: dict[str, Callable[[Choice], str]] = {
+_COLUMNS: dict[str, Callable[[Choice], str]] = {
     "devices": lambda one: f"{one.devices} × {one.device}",
     "plan": lambda one: str(one.plan),
     ">batch": lambda one: str(one.plan.global_batch),

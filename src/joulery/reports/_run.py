@@ -7,7 +7,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from joulery.reports._chart import Axis, Chart, Series, Unit, seconds_unit
+from joulery.reports._chart import Axis, Chart, Series, Unit, time_axis
 from joulery.reports._document import (
     Grid,
     Heading,
@@ -17,7 +17,7 @@ from joulery.reports._document import (
     Report,
     Table,
 )
-from joulery.reports._jobs import end_text, energy_text, thinned, with_error
+from joulery.reports._jobs import end_text, energy_text, limit_text, thinned, with_error
 from joulery.units import human, human_age, human_duration, per_cent
 
 if TYPE_CHECKING:
@@ -103,7 +103,9 @@ def _figures(
     if entry.outcome is not None:
         note = "reported late" if entry.late else "as reported"
     spent, ceiling = cost.of(last.seconds, last.joules), one.cost_ceiling_joules
-    limit = "left to the tuner" if one.power_limit_watts is None else _limit(one.power_limit_watts)
+    limit = (
+        "left to the tuner" if one.power_limit_watts is None else limit_text(one.power_limit_watts)
+    )
     stop = "no ceiling: it is not stopped early"
     if math.isfinite(ceiling):
         stop = f"{per_cent(spent / ceiling)} of {human(ceiling, 'J')}, where it is stopped"
@@ -130,8 +132,7 @@ def _figures(
 def _charts(beats: Sequence[Heartbeat], live: Sequence[LiveState]) -> Iterator[Chart]:
     """Power, clocks, steps and epochs over the time of the run."""
     latest = max((beat.seconds for beat in beats), default=0.0)
-    unit = seconds_unit([latest, *(state.seconds for state in live)])
-    time = Axis(f"time in {unit.name}", unit)
+    time = time_axis([latest, *(state.seconds for state in live)])
 
     def chart(title: str, y: Axis, series: Sequence[Series]) -> Iterator[Chart]:
         if any(len(one.points) > 1 for one in series):
@@ -198,7 +199,7 @@ def _live_blocks(live: Sequence[LiveState], *, is_open: bool) -> Iterator[Block]
         columns: dict[str, Callable[[LiveDevice], str]] = {
             "device": lambda one: one.name,
             ">power": lambda one: _watts(one.watts),
-            ">power limit": lambda one: _limit(one.limit_watts),
+            ">power limit": lambda one: limit_text(one.limit_watts),
             ">core clock": lambda one: (
                 _NONE if one.clock_hertz is None else f"{one.clock_hertz / 1e6:.0f} MHz"
             ),
@@ -276,7 +277,7 @@ def _limits_table(measured: Sequence[Measured]) -> Table:
     return Table.of(
         sorted(measured, key=lambda each: each.limit_watts or 0.0),
         {
-            ">power limit": lambda each: _limit(each.limit_watts),
+            ">power limit": lambda each: limit_text(each.limit_watts),
             ">time of an epoch": lambda each: human_duration(each.epoch_seconds),
             ">energy of an epoch": lambda each: energy_text(each.epoch_joules),
             ">error": lambda each: f"± {per_cent(each.relative_error)}",
@@ -286,10 +287,6 @@ def _limits_table(measured: Sequence[Measured]) -> Table:
 
 def _watts(watts: float | None) -> str:
     return _NONE if watts is None else f"{watts:.0f} W"
-
-
-def _limit(watts: float | None) -> str:
-    return _NONE if watts is None else f"{watts:g} W"
 
 
 def _mean_watts(seconds: float, joules: float) -> str:

@@ -20,13 +20,12 @@ from joulery.reports._chart import (
 from joulery.reports._document import Details, Grid, Heading, Paragraph, Report, Table
 from joulery.reports._drawing import series_symbol
 from joulery.sweep import Metric
-from joulery.units import human_duration
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from joulery.reports._document import Block
-    from joulery.sweep import Best, SettingResult, SweepPlan, SweepTable
+    from joulery.sweep import Best, SettingResult, SweepTable
 
     Value = Callable[[SettingResult], tuple[float, float]]
 
@@ -300,35 +299,3 @@ def _times(table: SweepTable) -> Chart:
         tuple(lines),
         "Time of the work over the number of GPUs.",
     )
-
-
-def sweep_plan_text(
-    plan: SweepPlan, done: int, seconds: float | None, *, simulated: bool = False
-) -> str:
-    """The plan of a sweep, as text.
-
-    Args:
-        plan: Runs to make.
-        done: Number of runs that are done already.
-        seconds: Expected duration of the rest; None where unknown.
-        simulated: Whether the duration is on a simulated clock.
-    """
-    limits = ", ".join(f"{watts:g}" for watts in plan.limits_watts)
-    lines = [
-        f"work     {' '.join(plan.work)}",
-        f"boards   {len(plan.boards)}, all under the same limit",
-        f"limits   {limits} W; the default is {plan.default_watts:g} W",
-        f"GPUs     {', '.join(map(str, plan.gpu_counts))}",
-        f"repeats  {plan.repeats}",
-        f"runs     {len(plan)}" + (f", of which {done} are done already" if done else ""),
-    ]
-    if seconds is None:
-        guess = human_duration(60.0 * (len(plan) - done))
-        lines.append(
-            f"duration unknown before the first run; {guess} if each run takes a minute (say how "
-            "long with --run-seconds)"
-        )
-    else:
-        clock = " on the simulated clock; seconds here" if simulated else ""
-        lines.append(f"duration about {human_duration(seconds)}{clock}")
-    return "\n".join(lines)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from joulery.lazy import lazy
 
 if TYPE_CHECKING:
-    from joulery.sweep._journal import FinishedRun, SweepJournal, has_journal, recorded_runs
+    from joulery.sweep._journal import FinishedRun, SweepJournal, has_journal
     from joulery.sweep._plan import (
         SweepPlan,
         Trial,
@@ -47,7 +47,6 @@ __all__ = [
     "common_limits",
     "has_journal",
     "limit_range",
-    "recorded_runs",
     "run_sweep",
     "seconds_left",
     "settable_boards",

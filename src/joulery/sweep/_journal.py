@@ -137,11 +137,6 @@ def has_journal(folder: Path) -> bool:
     return (folder / FILE_NAME).exists()
 
 
-def recorded_runs(folder: Path, plan: SweepPlan) -> list[FinishedRun]:
-    """Runs of ``plan`` in the journal of ``folder``; nothing is written."""
-    return _recorded(folder / FILE_NAME, plan)[0] if has_journal(folder) else []
-
-
 def _lock(descriptor: int, path: Path) -> None:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -190,19 +185,9 @@ def _same_plan(header: dict[str, Any], plan: SweepPlan, path: Path) -> None:
     changed = [name for name in wanted if found.get(name) != wanted[name]]
     if changed:
         raise UsageError(
-            f"{path} belongs to a sweep with other {' and '.join(_WORDS[n] for n in changed)}",
+            f"{path} belongs to a sweep with other {' and '.join(changed)}",
             remedy="give the same options as then to continue, or choose another folder with --out",
         )
-
-
-_WORDS = {
-    "work": "work to run",
-    "boards": "boards",
-    "limits_watts": "limits",
-    "gpu_counts": "numbers of GPUs",
-    "repeats": "repeats",
-    "default_watts": "default limit",
-}
 
 
 def _run(document: dict[str, Any], path: Path, number: int) -> FinishedRun:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 # More runs than this are a typing error, not a sweep.
 _MOST_RUNS = 1_000_000
+_MOST_LIMITS = 12
 # Distances between limits that people would choose by hand, in watts.
 _ROUND_STEPS_WATTS = (1.0, 2.0, 5.0, 10.0, 20.0, 25.0, 50.0, 100.0, 200.0, 250.0, 500.0)
 
@@ -155,14 +156,14 @@ def checked_limits(wanted: Iterable[float], allowed: PowerLimitRange) -> tuple[f
     return tuple(sorted({*wanted, allowed.default_watts}, reverse=True))
 
 
-def spread_limits(allowed: PowerLimitRange, most: int = 12) -> tuple[float, ...]:
-    """At most ``most`` limits at round distances, from the highest down to the lowest.
+def spread_limits(allowed: PowerLimitRange) -> tuple[float, ...]:
+    """At most twelve limits at round distances, from the highest down to the lowest.
 
     The range's ends and its default are among them, so that savings refer to the default.
     """
     span = allowed.max_watts - allowed.min_watts
     # Two of the points may be the ends, off the round grid, and one the default.
-    enough = (step for step in _ROUND_STEPS_WATTS if span / step <= max(1, most - 3))
+    enough = (step for step in _ROUND_STEPS_WATTS if span / step <= _MOST_LIMITS - 3)
     step = next(enough, span)
     limits = {allowed.min_watts, allowed.max_watts, allowed.default_watts}
     if step > 0:

@@ -69,9 +69,8 @@ def run_sweep(
     work: SweepWork,
     journal: SweepJournal,
     *,
-    stop_on_failure: bool = False,
     on_trial: Callable[[Trial], None] | None = None,
-) -> bool:
+) -> None:
     """Make every run of the plan that the journal does not have, and record each.
 
     The limits found before are restored after each run, however it ends.
@@ -81,11 +80,7 @@ def run_sweep(
         node: Node on which to run.
         work: Work to run.
         journal: Journal of finished runs.
-        stop_on_failure: Whether to end at the first run that fails.
         on_trial: Function called before each run.
-
-    Returns:
-        Whether the plan was completed.
 
     Raises:
         MissingRightsError: This user may not set the limit.
@@ -94,18 +89,14 @@ def run_sweep(
     done = journal.done
     todo = [trial for trial in plan.trials() if trial not in done]
     if not todo:
-        return True
+        return
     with held(node.boards, watts=min(plan.limits_watts)):
         pass  # missing rights show now, not after a long run at the default
     with Meter(node.devices, clock=node.clock, sample_hertz=node.sample_hertz) as meter:
         for trial in todo:
             if on_trial is not None:
                 on_trial(trial)
-            run = _measured(trial, node, work, meter)
-            journal.append(run)
-            if run.exit_code != 0 and stop_on_failure:
-                return False
-    return True
+            journal.append(_measured(trial, node, work, meter))
 
 
 def _measured(trial: Trial, node: SweepEnvironment, work: SweepWork, meter: Meter) -> FinishedRun:

@@ -208,7 +208,6 @@ class DeviceContract:
         assert found.utilisation is None or 0 <= found.utilisation <= 1
         assert found.temperature_celsius is None or -50 < found.temperature_celsius < 150
         assert found.clock_hertz is None or 0 <= found.clock_hertz < 1e11
-        assert found.memory_used_bytes is None or found.memory_used_bytes >= 0
         assert found.process_ids is None or all(pid > 0 for pid in found.process_ids)
 
 

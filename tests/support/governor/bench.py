@@ -18,7 +18,7 @@ from joulery.governor._journal import LeaseJournal
 from joulery.governor._leases import LeaseTable
 from joulery.governor._peer import Peer
 from joulery.governor._policy import parse_policy
-from joulery.governor._protocol import MAX_REPLY_BYTES, VERSION, Decoder, encode
+from joulery.governor._protocol import VERSION, decode, encode
 from joulery.governor._server import LeaseSession
 from joulery.hardware import Capability, DeviceInfo, DeviceKind, PowerLimitRange
 
@@ -115,7 +115,7 @@ class MemoryJournal(LeaseJournal):
 class PromptWorker(DeviceWorker):
     """Makes each call at once, on the thread that asks."""
 
-    stuck = busy = False
+    hangs = is_busy = False
 
     def __init__(self) -> None:
         pass
@@ -150,16 +150,11 @@ class Caller:
 
     def __init__(self, table: LeaseTable, peer: Peer) -> None:
         self.session = LeaseSession(table, peer)
-        self._decoder = Decoder(MAX_REPLY_BYTES)
         self.ask("hello", versions=[VERSION])
 
     def ask(self, operation: str, **details: Any) -> dict[str, Any]:
         """The answer to one request."""
-        self.session.incoming.feed(encode({"op": operation, **details}))
-        self._decoder.feed(at_once(self.session.answer()))
-        reply = self._decoder.take()
-        assert reply is not None, "every request is answered"
-        return reply
+        return decode(at_once(self.session.answer(encode({"op": operation, **details}))))
 
 
 @dataclass(slots=True)

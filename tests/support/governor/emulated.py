@@ -17,7 +17,7 @@ from joulery.governor._device import GovernedDevice
 from joulery.governor._journal import LeaseJournal
 from joulery.governor._leases import LeaseTable
 from joulery.governor._policy import parse_policy
-from joulery.governor._protocol import MAX_REPLY_BYTES, VERSION, Decoder, encode
+from joulery.governor._protocol import VERSION, decode, encode
 from joulery.governor._server import LeaseSession, Server
 from joulery.hardware import Capability, DeviceInfo, DeviceKind, PowerLimitRange, Telemetry
 from support.governor.bench import PromptWorker, at_once
@@ -195,16 +195,14 @@ class DirectConnection:
     def __init__(self, governor: EmulatedGovernor, token: str) -> None:
         self._governor = governor
         self._session = LeaseSession(governor.table, None)
-        self._decoder = Decoder(MAX_REPLY_BYTES)
         self.ask("hello", versions=[VERSION], token=token)
 
     def ask(self, operation: str, **details: Any) -> dict[str, Any]:
         """Answer to a request; refusals are raised."""
         if self._governor.is_cut:
             raise ConnectionResetError("cut off")
-        self._session.incoming.feed(encode({"op": operation, **details}))
-        self._decoder.feed(at_once(self._session.answer()))
-        return checked_reply(self._decoder.take() or {})
+        line = encode({"op": operation, **details})
+        return checked_reply(decode(at_once(self._session.answer(line))))
 
     def close(self) -> None:
         """Hang up."""

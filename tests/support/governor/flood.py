@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 NOBODY = 65534
 # As the kernel's struct timeval: 0.2 s.
 _PATIENCE = struct.pack("ll", 0, 200_000)
-NUISANCES = ("ask", "connect", "never read", "half a frame")
+NUISANCES = ("ask", "connect", "never read", "half a line")
 
 
 def nuisance(path: str, kind: str) -> None:
@@ -53,7 +53,7 @@ def nuisance(path: str, kind: str) -> None:
                 channel.close()
                 continue
             channels = [*channels[-100:], channel]
-            channel.sendall(hello if kind != "half a frame" else hello[:7])
+            channel.sendall(hello if kind != "half a line" else hello[:7])
             while kind == "ask":
                 channel.sendall(many)
                 channel.recv(1 << 16)

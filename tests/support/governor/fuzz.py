@@ -1,4 +1,4 @@
-"""Frames that no honest caller sends."""
+"""Lines that no honest caller sends."""
 
 from __future__ import annotations
 
@@ -6,13 +6,11 @@ import json
 import random
 from typing import TYPE_CHECKING
 
-from joulery.governor._protocol import HEADER, MAX_REQUEST_BYTES
+from joulery.governor._protocol import encode
 from joulery.governor._server import LeaseSession
 from support.governor.bench import Bench, at_once
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from joulery.governor._peer import Peer
 
 _VALID = (
@@ -48,8 +46,8 @@ _POISON = (
 )
 
 
-def frame(chance: random.Random) -> bytes:
-    """A frame that is wrong in some way, or just about right."""
+def lines(chance: random.Random) -> bytes:
+    """A line or two, wrong in some way or just about right."""
     message = dict(chance.choice(_VALID))
     body = json.dumps(message)
     kind = chance.randrange(7)
@@ -68,37 +66,33 @@ def frame(chance: random.Random) -> bytes:
         data = bytes(changed)
     elif kind == 3:  # noise
         data = chance.randbytes(chance.randrange(200))
-    if kind == 4:  # a wrong length
-        length = chance.choice([0, len(data) - 1, len(data) + 1, MAX_REQUEST_BYTES + 1, 2**32 - 1])
-        return HEADER.pack(length) + data
-    if kind == 5:  # cut short
-        return (HEADER.pack(len(data)) + data)[: chance.randrange(len(data))]
-    return HEADER.pack(len(data)) + data
+    elif kind == 4:  # cut short
+        data = data[: chance.randrange(len(data))]
+    elif kind == 5:  # lines run together, or one torn in two
+        place = chance.randrange(len(data))
+        data = chance.choice([data + data, data[:place] + b"\n" + data[place:]])
+    return data + b"\n"
 
 
-def fuzz(
-    count: int, seed: int = 0, on_frame: Callable[[int], None] | None = None
-) -> tuple[int, int]:
-    """Feed ``count`` frames to sessions; how many were answered, and how many sessions it took.
+def fuzz(count: int, seed: int = 0) -> tuple[int, int]:
+    """Give ``count`` such lines to sessions; how many were answered, and how many sessions it took.
 
-    Whatever the frames say, no limit may end above the administrator's, and everything comes back.
+    Whatever they say, no limit may end above the administrator's, and everything comes back.
     """
     chance, bench = random.Random(seed), Bench()  # noqa: S311 - no secret
     peer = bench.callers[0].session.peer
     session, answered, sessions = _greeted(bench, peer), 0, 1
-    for number in range(count):
-        session.incoming.feed(frame(chance)[: session.incoming.room])
+    for _ in range(count):
         told = 0
-        while session.incoming.waiting and not session.closing:
-            told += len(at_once(session.answer()))
+        for line in lines(chance).splitlines(keepends=True):
+            if not session.closing:
+                told += len(at_once(session.answer(line)))
         answered += bool(told)
         assert told < 4 * 1024 * 1024
         if session.closing or chance.random() < 0.02:
             session.end("it was misunderstood")
             session, sessions = _greeted(bench, peer), sessions + 1
         assert all(board.watts <= 400.0 for board in bench.boards)
-        if on_frame is not None:
-            on_frame(number)
     session.end("done")
     assert all(board.watts == 400.0 and board.locked_hertz is None for board in bench.boards)
     return answered, sessions
@@ -106,7 +100,5 @@ def fuzz(
 
 def _greeted(bench: Bench, peer: Peer) -> LeaseSession:
     session = LeaseSession(bench.table, peer)
-    data = json.dumps(_VALID[0]).encode()
-    session.incoming.feed(HEADER.pack(len(data)) + data)
-    at_once(session.answer())
+    at_once(session.answer(encode(_VALID[0])))
     return session

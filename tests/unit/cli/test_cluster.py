@@ -88,7 +88,7 @@ def test_simulate_reports_skipped_rows(capsys, jobs, tmp_path):
     assert found["violation_seconds"] == 0
     assert found["carbon_kilograms"] > 0
     page = tmp_path / "page.html"
-    assert main(["cluster", *map(str, words), "--budget", "900", "--page", str(page)]) == 0
+    assert main(["cluster", *map(str, words), "--budget", "900", "--html", str(page)]) == 0
     assert "Jain index" in capsys.readouterr().out
     assert "Power over time" in page.read_text()
     assert "duration_seconds is not a number" in page.read_text()

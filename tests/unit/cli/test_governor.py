@@ -66,8 +66,8 @@ def test_policy_is_printed_in_words(policy, capsys):
     """An administrator could not see what a policy comes to."""
     assert _run("check-policy", str(policy)) == 0
     assert capsys.readouterr().out.splitlines() == [
-        "line 2: user root may set 100–300 W and pin 500–900 MHz where it owns the device on *",
-        "line 8: everyone may hold, but change nothing on 0",
+        "rule 1: user root may set 100–300 W and pin 500–900 MHz where it owns the device on *",
+        "rule 2: everyone may hold, but change nothing on 0",
     ]
     _run("check-policy", str(policy), "--json")
     assert json.loads(capsys.readouterr().out) == {"rules": 2}
@@ -76,7 +76,7 @@ def test_policy_is_printed_in_words(policy, capsys):
 def test_bad_policy_is_an_error(policy):
     """A script that checks a policy before it installs it would go on."""
     policy.write_text("[[allow]]\nusers = 7\n")
-    with pytest.raises(FileError, match="line 2"):
+    with pytest.raises(FileError, match="users is not a list"):
         _run("check-policy", str(policy))
 
 

@@ -8,7 +8,6 @@ from types import SimpleNamespace
 import pytest
 
 from joulery.cli import main
-from joulery.cli.jobs_view import energy_text, profiles_text, savings_text
 from joulery.client import open_backend, summary_of
 from joulery.frontier import Frontier, OperatingPoint, Origin, Provenance, Setting
 from joulery.jobs import (
@@ -18,8 +17,6 @@ from joulery.jobs import (
     Outcome,
     ProfileEntry,
     Request,
-    Saved,
-    Savings,
 )
 from joulery.jobs.policies import RunEnd
 from joulery.objectives import Cost, LeastEnergy
@@ -70,16 +67,17 @@ def test_an_empty_store_says_how_to_begin(tmp_path, monkeypatch, capsys):
 
 def test_a_job_is_shown_with_its_costs_and_reasons(store, capsys):
     """If this fails, it is unknown why a batch size was chosen, or what it saved."""
-    assert main(["jobs", "show", "nightly", "--store", store, "--last", "3"]) == 0
+    assert main(["jobs", "show", "nightly", "--store", store]) == 0
     text = capsys.readouterr().out
     assert "256 (default)" in text
-    assert "recurrences: 5" in text
-    assert "against as many runs of the default batch size (" in text
-    assert "Exploring is part of that: " in text
-    assert "objective: least-energy:slowdown=" in text
+    assert "Recurrences: 5" in text
+    assert "of the default, exploration included" in text
+    assert "spent on exploring" in text
+    assert "least-energy:slowdown=" in text
+    assert "default 256" in text  # in the chart of time and energy
     assert "under way" in text
-    assert "stopped (in quarantine)" in text  # no ceiling explains it, and nothing confirms it
-    assert text.count(" train ") == 3
+    assert "quarantine)" in text  # no ceiling explains it, and nothing confirms it
+    assert text.count(" train ") == 5
 
 
 def test_the_document_has_the_figures(store, capsys):
@@ -191,8 +189,8 @@ def test_a_changed_job_shows_its_versions(store, capsys):
     assert main(["jobs", "show", "nightly", "--store", store]) == 0
     text = capsys.readouterr().out
     assert "version 2" in text
-    assert "also: version 1" in text
-    assert "warm start:" in text
+    assert "Also: version 1" in text
+    assert "Warm start:" in text
     assert main(["jobs", "list", "--all", "--store", store, "--json"]) == 0
     assert len(json.loads(capsys.readouterr().out)["jobs"]) == 3
 
@@ -207,7 +205,7 @@ def test_a_slip_in_the_path_makes_no_store(tmp_path, capsys):
 def test_wrong_use_is_said_to_be(store, capsys):
     """If this fails, a wrong option ends in a traceback."""
     assert main(["jobs"]) == 2
-    assert main(["jobs", "show", "nightly", "--last", "-1", "--store", store]) == 2
+    assert "list, show, frontier, pause, resume, delete" in capsys.readouterr().err
     assert main(["jobs", "show", "nothing", "--store", store]) == 2
 
 
@@ -252,16 +250,16 @@ def measured(store):
 def test_energy_is_shown_with_where_its_figures_come_from(measured, capsys):
     """If this fails, simulated energy passes for measured, or the energy of a job is unknown."""
     assert main(["jobs", "show", "nightly", "--store", measured]) == 0
-    line = next(one for one in capsys.readouterr().out.splitlines() if "energy used" in one)
-    assert "7.20 MJ (2 kWh), measured" in line
-    assert "3.60 MJ (1 kWh), simulated" in line
-    assert "reports" not in line
+    line = next(one for one in capsys.readouterr().out.splitlines() if "Energy used" in one)
+    assert "3.00 kWh" in line
+    assert "67 % measured, 33 % simulated" in line
+    assert "reported" not in line
 
 
 def test_energy_of_older_runs_is_known_from_their_reports(store, capsys):
     """If this fails, runs of before seem to have used nothing."""
     assert main(["jobs", "show", "nightly", "--store", store]) == 0
-    assert "by reports that do not say how it was measured" in capsys.readouterr().out
+    assert "100 % reported without saying how" in capsys.readouterr().out
 
 
 def test_frontiers_are_shown_in_one_line_each(measured, capsys):
@@ -281,10 +279,7 @@ def test_the_document_has_energy_and_frontiers(measured, capsys):
     document = json.loads(capsys.readouterr().out)
     assert document["energy"]["joules"] == pytest.approx(10.8e6)
     assert document["energy"]["complete"]
-    assert {one["origin"]: one["joules"] for one in document["energy"]["by_origin"]} == {
-        "measured": 7.2e6,
-        "simulated": 3.6e6,
-    }
+    assert document["energy"]["by_origin"] == {"measured": 7.2e6, "simulated": 3.6e6}
     assert [one["batch_size"] for one in document["profiles"]] == [64, 256]
     assert Frontier.from_dict(document["profiles"][0]["frontier"]) == frontier_at(64)
 
@@ -318,33 +313,8 @@ def test_which_frontier_is_meant_must_be_clear(measured, tmp_path, capsys):
     assert "choose another --out" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("share", "error", "shown"),
-    [
-        (0.4392, 0.0006, "43.92 ± 0.06 % less cost"),
-        (-0.312, 0.02, "31 ± 2 % more cost"),
-        (0.3, 0.0, "30 ± 0 % less cost"),
-        (0.3, None, "30 ± ? % less cost"),
-    ],
-)
-def test_savings_are_as_exact_as_their_error(share, error, shown):
-    """If this fails, a figure claims digits that its error takes back, or hides those it has."""
-    saved = Saved(share, error)
-    assert shown in savings_text(Savings(saved, saved, saved, 0.0, 8, 1))
-
-
-@pytest.mark.parametrize(
-    ("seconds", "shown"),
-    [(-5.0, "0 s"), (59.0, "59 s"), (61.0, "1 min"), (7200.0, "2 h"), (2.5 * 86400, "2 d")],
-)
-def test_ages_are_short(seconds, shown):
-    """If this fails, an age fills the line, or is wrong by a unit."""
-    profiles = [ProfileEntry(64, "V100", frontier_at(64), 1000.0)]
-    assert profiles_text(profiles, 1000.0 + seconds).endswith(f"  {shown}")
-
-
 def test_an_endless_record_is_said_to_be_cut():
-    """If this fails, one look at an old job reads for minutes, or tells less than was used."""
+    """If this fails, one look at an old job reads for minutes."""
 
     class Endless:
         def energy(self, _job, after, _limit):
@@ -356,6 +326,4 @@ def test_an_endless_record_is_said_to_be_cut():
         def profiles(self, _job):
             return []
 
-    found = summary_of(SimpleNamespace(id=1, events=0), Endless())
-    assert found.energy_cut
-    assert "at least 72.0 MJ (20 kWh), measured" in energy_text(found)
+    assert summary_of(SimpleNamespace(id=1, events=0), Endless()).energy_cut

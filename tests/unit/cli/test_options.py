@@ -1,8 +1,11 @@
+import errno
+import os
 from argparse import ArgumentTypeError
 
 import pytest
 
-from joulery.cli.options import count, duration, limits, listed, number, path, whole
+from joulery.cli.options import count, duration, limits, listed, number, path, whole, write_file
+from joulery.errors import FileError
 
 
 @pytest.mark.parametrize(
@@ -63,3 +66,36 @@ def test_values_are_read_as_people_write_them():
     """If this fails, a documented way to write a value is refused."""
     assert (whole(-1, 5)("-1"), number(0.0)("2"), listed(whole(1, 5))("1, 5")) == (-1, 2.0, [1, 5])
     assert (duration("2h"), count("3k")) == (7200.0, 3000.0)
+
+
+def test_a_full_disk_leaves_what_was_there(tmp_path, monkeypatch):
+    """If this fails, a page that did not fit is an empty file, and the one before is lost."""
+    page = tmp_path / "page.html"
+    page.write_text("old")
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patched:
+        patched.setattr("joulery.files.write_all", full)
+        with pytest.raises(FileError, match="No space left") as caught:
+            write_file(page, "new", "--html")
+    assert "--html" in caught.value.remedy
+    assert page.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [page]
+
+
+def test_pipes_and_links_stay_what_they_are(tmp_path):
+    """If this fails, `--html /dev/stdout` replaces the device, or a link its file's name."""
+    link, page = tmp_path / "link", tmp_path / "page.html"
+    link.symlink_to(page)
+    write_file(link, "text", "--html")
+    assert link.is_symlink()
+    assert page.read_text() == "text"
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    write_file(pipe, "text", "--html")
+    assert os.read(reader, 10) == b"text"
+    os.close(reader)
+    assert pipe.is_fifo()

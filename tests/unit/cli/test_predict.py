@@ -105,7 +105,7 @@ def test_a_recommendation_names_winner_reasons_and_changes(capsys, model):
         *("--devices", "h100,b200", "--max-gpus", 256),
     )
     assert code == 0
-    for word in ("best:", "why:", "what would change it:", "measure next:", "→"):
+    for word in ("Why:", "What would change it:", "Measure next:", "★ recommended", "limit"):
         assert word in said.out
 
 

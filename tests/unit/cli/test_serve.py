@@ -54,7 +54,7 @@ def test_only_the_token_is_on_stdout(capsys):
 @pytest.mark.parametrize(
     ("arguments", "word"),
     [
-        (["token"], "ACTION"),
+        (["token"], "create, list, revoke"),
         (["token", "create"], "--team"),
         (["token", "create", "--team", "v", "--rights", "owner"], "owner"),
         (["token", "create", "--team", "v", "--days", "-1"], "--days"),

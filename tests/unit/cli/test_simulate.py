@@ -7,7 +7,6 @@ import pytest
 
 from joulery.cli import simulate as simulate_command
 from joulery.cli.dispatch import Parser, run_command
-from joulery.errors import InvalidValueError
 from joulery.jobs.policies import policy_names
 
 STABLE = {
@@ -158,17 +157,13 @@ def test_unwritable_log(simulate, traces):
     assert "cannot write" in err
 
 
-def test_default_is_always_replayed_first():
-    """There would be nothing to compare with."""
-    found = simulate_command._cluster_policies(["zeus", "default", "zeus"])
-    assert list(found) == ["default", "zeus"]
-    assert list(simulate_command._cluster_policies([])) == ["default"]
-
-
-def test_unknown_policies_are_named():
+@pytest.mark.parametrize("action", ["recurring", "cluster"])
+def test_unknown_policies_are_named(action, traces, capsys):
     """A typing error would surface after minutes of work."""
-    with pytest.raises(InvalidValueError, match="'zeuss'"):
-        simulate_command._cluster_policies(["zeuss"])
+    options = [action, "--traces", str(traces), "--policy", "default,zeuss"]
+    options += ["--groups", "/nowhere"] if action == "cluster" else []
+    assert run_command("simulate", "what if", options) == 2
+    assert "'zeuss'" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("text", ["x", "-0.1", "1.1", "nan"])

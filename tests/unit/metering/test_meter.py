@@ -108,6 +108,48 @@ def test_the_devices_own_error_enters_the_bar():
     assert window.relative_error == pytest.approx(0.05, rel=0.1)
 
 
+class FakeSensor(FakeCounter):
+    """A node's power sensor that a test silences."""
+
+    silent = False
+
+    def __init__(self, clock, watts):
+        super().__init__(clock, watts, info("node", DeviceKind.NODE), error=0.01)
+        self.capabilities = frozenset({Capability.POWER})
+
+    def read_power(self):
+        """The watts, unless it is silent."""
+        if self.silent:
+            raise DeviceError("no answer", remedy="wait")
+        return self.watts
+
+
+def test_a_gap_between_power_samples_is_flagged_and_widens_the_bar():
+    """Interpolated energy would pass for measured."""
+    clock = VirtualClock()
+    sensor = FakeSensor(clock, 300.0)
+    with Meter([sensor], clock=clock) as meter:
+        clock.sleep(10.0)
+        with meter.window("dense") as dense:
+            clock.sleep(60.0)
+        with meter.window("gap") as gap:
+            clock.sleep(10.0)
+            sensor.silent = True
+            clock.sleep(40.0)
+            sensor.silent = False
+            clock.sleep(10.0)
+        clock.sleep(10.0)
+        with meter.window("after") as after:
+            clock.sleep(60.0)
+    assert dense.relative_error < 0.02
+    assert Flag.GAP in gap.flags
+    assert gap.relative_error > 0.2
+    assert gap.joules == pytest.approx(18000.0, rel=0.01)
+    assert not dense.flags
+    assert not after.flags
+    assert after.relative_error < 0.02
+
+
 def test_idle_energy_is_counted_apart():
     """Waste while waiting would be invisible."""
     clock = VirtualClock()

@@ -9,7 +9,7 @@ from joulery.cli import main
 from joulery.errors import InvalidValueError
 from joulery.frontier import Origin, Provenance
 from joulery.predict import embodied_kilograms
-from joulery.reports import DISCLOSURES, Footprint, Terminal, footprint_report, sci
+from joulery.reports import DISCLOSURES, Footprint, Terminal, footprint_report
 
 MEASURED = Footprint(
     "tiny",
@@ -30,7 +30,8 @@ def test_the_sums_are_those_of_the_standard():
     """If this fails, emissions are stated in wrong units."""
     assert MEASURED.kilowatt_hours == pytest.approx(1200)
     assert MEASURED.grams == pytest.approx(120_000)
-    assert sci(MEASURED, units=1e6) == pytest.approx(0.2)
+    (rate,) = [one for one in replace(MEASURED, units=1e6).figures if "intensity" in one.name]
+    assert (rate.value, rate.unit) == (pytest.approx(0.2), "g CO2 per model")
     assert DISCLOSURES["huggingface"](MEASURED)["co2_eq_emissions"]["emissions"] == 120_000
 
 
@@ -69,8 +70,7 @@ def test_what_is_unknown_is_not_zero():
     assert "co2CostEquivalent" not in json.dumps(DISCLOSURES["cyclonedx"](unknown))
     with pytest.raises(InvalidValueError, match="carbon intensity"):
         DISCLOSURES["huggingface"](unknown)
-    with pytest.raises(InvalidValueError, match="embodied"):
-        sci(unknown, 1)
+    assert "intensity" not in footprint_report(replace(unknown, units=1.0)).markdown()
     with pytest.raises(InvalidValueError, match="effectiveness"):
         replace(MEASURED, pue=0.5)
 
@@ -81,7 +81,7 @@ def test_the_command_shows_a_log_in_every_form(tmp_path, capsys):
     line = {
         "schema": "joulery.energy-log/1", "session": "a", "label": "", "started": 1.0,
         "seconds": 3600.0, "joules": 7.2e6, "provenance": "measured", "relative_error": 0.01,
-        "devices": {"nvidia:0": 7.2e6}, "flags": [], "final": True,
+        "shared_error_joules": 0.0, "devices": {"nvidia:0": 7.2e6}, "flags": [], "final": True,
     }  # fmt: skip
     log.write_text(json.dumps(line) + "\n")
     for form in ("markdown", *DISCLOSURES):
@@ -109,7 +109,7 @@ def test_every_figure_states_how_it_was_obtained_and_what_it_holds_for():
     assert (made.provenance.origin, "NVIDIA" in made.provenance.source) == (Origin.ASSUMED, True)
     assert figures["CO2 in all"].value == pytest.approx(120 + made.value)
     rate = figures["software carbon intensity"]
-    assert rate.value == pytest.approx(sci(footprint, 1e9))
+    assert rate.value == pytest.approx((120_000 + 1000 * made.value) / 1e9)
     assert rate.unit == "g CO2 per token"
     assert figures["cost of the electricity"].value == pytest.approx(240)
     phases = {figure.name: figure.value for figure in footprint.life_cycle}

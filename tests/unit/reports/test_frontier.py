@@ -14,9 +14,7 @@ from joulery.errors import FileError, MissingExtraError
 from joulery.frontier import Frontier, OperatingPoint, Origin, Provenance, Setting
 from joulery.reports import (
     Axis,
-    Bar,
     Chart,
-    Gantt,
     Heading,
     Report,
     Series,
@@ -25,13 +23,12 @@ from joulery.reports import (
     draw,
     frontier_report,
     joules_unit,
-    plot,
     seconds_unit,
-    svg,
     write_png,
 )
-from joulery.reports._chart import round_ticks, scale_of
-from joulery.reports._drawing import Words
+from joulery.reports._chart import Bar, Gantt, round_ticks, scale_of
+from joulery.reports._drawing import Words, svg
+from joulery.reports._terminal import plot
 
 SIMULATED = Provenance(Origin.SIMULATED, "a model <of> sorts")
 

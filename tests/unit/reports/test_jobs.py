@@ -134,7 +134,28 @@ def test_an_unknown_error_is_said():
     """If this fails, a sum whose error is unknown looks exact."""
     text = overview_report([figures(error=None)], WORLD, NOW).html()
     assert "The error of 1 is not yet known" in text
-    assert saved_text(Saved(0.25, None)) == "25 %"
+
+
+def test_a_part_of_the_energy_is_said_to_be_one():
+    """If this fails, a job whose record is too long seems to have used less."""
+    whole, _, _ = job_report(summary())
+    part, _, _ = job_report(dataclasses.replace(summary(), energy_cut=True))
+    assert "at least" not in whole.body()
+    assert "at least 2.78 Wh" in part.body()
+
+
+@pytest.mark.parametrize(
+    ("share", "error", "shown"),
+    [
+        (0.4392, 0.0006, "43.92 ± 0.06 %"),
+        (-0.312, 0.02, "-31 ± 2 %"),
+        (0.3, 0.0, "30 ± 0 %"),
+        (0.3, None, "30 ± ? %"),
+    ],
+)
+def test_savings_are_as_exact_as_their_error(share, error, shown):
+    """If this fails, a figure claims digits that its error takes back, or hides those it has."""
+    assert saved_text(Saved(share, error)) == shown
 
 
 def profile(size, *points):

@@ -2,7 +2,7 @@
 
 from joulery.clock import VirtualClock
 from joulery.hardware import SimulatedNode, preset
-from joulery.reports import sweep_charts
+from joulery.reports._sweep import sweep_charts
 from joulery.sweep import FinishedRun, SweepTable
 
 

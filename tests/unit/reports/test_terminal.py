@@ -5,8 +5,9 @@ import sys
 
 import pytest
 
-from joulery.reports import Axis, Chart, Series, Terminal, plot
+from joulery.reports import Axis, Chart, Series, Terminal
 from joulery.reports import table_text as table
+from joulery.reports._terminal import plot
 
 
 def test_columns_line_up():

@@ -34,7 +34,7 @@ from joulery.sweep._run import environment_for
 
 def without_noise(chosen):
     """The preset with runs that all take the same time."""
-    return replace(chosen, job=replace(chosen.job, noise=0.0))
+    return replace(chosen, noise=0.0)
 
 
 class Scripted:
@@ -69,9 +69,10 @@ class Place:
         )
 
     def sweep(self, work, **options):
-        """Run the plan; the runs, and whether it was completed."""
+        """Run the plan; the runs."""
         with SweepJournal.open(self.folder, self.plan) as journal:
-            return journal.runs, run_sweep(self.plan, self.bench, work, journal, **options)
+            run_sweep(self.plan, self.bench, work, journal, **options)
+            return journal.runs
 
     def limits(self):
         """The limits in force."""
@@ -87,9 +88,8 @@ def place(tmp_path):
 def test_every_board_has_the_limit_during_a_run(place):
     """Idle boards are part of the node; the paper caps them alike."""
     work = Scripted(place.node)
-    runs, complete = place.sweep(work)
+    runs = place.sweep(work)
     assert work.seen == [[watts] * 8 for watts in (260.0, 150.0, 260.0, 150.0)]
-    assert complete
     assert [(run.gpus, run.watts) for run in runs] == [(8, 260), (8, 150), (2, 260), (2, 150)]
     assert place.limits() == {260.0}
 
@@ -97,7 +97,7 @@ def test_every_board_has_the_limit_during_a_run(place):
 def test_energy_is_the_node_meters_and_idle_boards_are_counted_apart(place):
     """Summing boards and plug would count joules twice; leaving out idle boards loses some."""
     before = place.node.read_energy().joules
-    runs, _ = place.sweep(SimulatedWork(place.node))
+    runs = place.sweep(SimulatedWork(place.node))
     used = place.node.read_energy().joules - before
     assert sum(run.joules for run in runs) == pytest.approx(used, rel=0.01)
     eight, two = runs[0], runs[2]
@@ -112,7 +112,7 @@ def test_energy_is_the_node_meters_and_idle_boards_are_counted_apart(place):
 def test_energy_is_the_sum_where_there_is_no_node_meter(place):
     """Machines without a wattmeter would have no energy at all."""
     place.bench = replace(place.bench, devices=place.node.gpus)
-    runs, _ = place.sweep(SimulatedWork(place.node))
+    runs = place.sweep(SimulatedWork(place.node))
     two = runs[2]
     assert two.joules == pytest.approx(two.gpu_joules + two.idle_gpu_joules)
 
@@ -124,8 +124,7 @@ def test_limits_come_back_and_finished_runs_stay_however_it_ends(place, how):
         place.sweep(Scripted(place.node, {2: how}))
     assert place.limits() == {260.0}
     work = Scripted(place.node)
-    runs, complete = place.sweep(work)
-    assert complete
+    runs = place.sweep(work)
     assert len(work.seen) == 3
     assert len(runs) == 4
 
@@ -141,25 +140,15 @@ def test_a_limit_lowered_before_the_sweep_comes_back(place):
 
 def test_a_failed_run_is_recorded_and_the_sweep_goes_on(place):
     """One crash in a night of runs would cost the night."""
-    runs, complete = place.sweep(Scripted(place.node, {2: 7}))
+    runs = place.sweep(Scripted(place.node, {2: 7}))
     assert [run.exit_code for run in runs] == [0, 7, 0, 0]
-    assert complete
-
-
-def test_stop_on_failure_stops_and_the_next_sweep_tries_again(place):
-    """A user who asked to stop would find hundreds of failed runs."""
-    runs, complete = place.sweep(Scripted(place.node, {2: 7}), stop_on_failure=True)
-    assert ([run.exit_code for run in runs], complete) == ([0, 7], False)
-    assert place.limits() == {260.0}
-    runs, complete = place.sweep(Scripted(place.node), stop_on_failure=True)
-    assert ([run.exit_code for run in runs], complete) == ([0, 7, 0, 0, 0], True)
 
 
 def test_a_finished_sweep_runs_nothing(place):
     """Drawing the charts again would take hours."""
     place.sweep(SimulatedWork(place.node))
     work = Scripted(place.node)
-    assert place.sweep(work)[1]
+    place.sweep(work)
     assert work.seen == []
 
 

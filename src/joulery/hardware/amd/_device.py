@@ -14,7 +14,6 @@ the library. They differ in names and units, which :class:`AmdGpu` evens out:
 from __future__ import annotations
 
 import math
-import threading
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -24,7 +23,6 @@ from joulery.clock import REAL_CLOCK
 from joulery.errors import DeviceError, JouleryError, UnsupportedError
 from joulery.frontier import Origin, Provenance
 from joulery.hardware._device import (
-    Capability,
     DeviceInfo,
     DeviceKind,
     EnergyReading,
@@ -59,31 +57,48 @@ _CLOCK_KEYS = ("clk", "cur_clk")
 
 
 class AmdGpu:
-    """One AMD GPU, by its handle in ``amdsmi`` or an object with the functions of that."""
+    """One AMD GPU, by its handle in ``amdsmi`` or an object with the functions of that.
 
-    capabilities: frozenset[Capability] = frozenset()
+    What works on it is found out by trying it.
+    """
 
-    def __init__(
-        self, binding: Any, handle: Any, info: DeviceInfo, clock: Clock = REAL_CLOCK
-    ) -> None:
-        self.info = info
+    def __init__(self, binding: Any, handle: Any, index: int, clock: Clock = REAL_CLOCK) -> None:
+        self.info = DeviceInfo(f"amd:{index}", f"AMD GPU {index}", DeviceKind.GPU, "amd", index)
         # AMD states no accuracy.
         self.provenance = Provenance(Origin.MEASURED, "AMD SMI energy accumulator")
         self._binding = binding
         self._handle = handle
         self._clock = clock
-        self._stamps = RefreshStamps()
+        self._offset_seconds = math.inf
+        self.capabilities = working_capabilities(self)
+        limits = attempt(self.power_limits)
+        uuid = attempt(lambda: self.query("amdsmi_get_gpu_device_uuid"))
+        asic = attempt(lambda: self.query("amdsmi_get_gpu_asic_info"))
+        name = asic.get("market_name") if isinstance(asic, dict) else None
+        self.info = replace(
+            self.info,
+            id=_text(uuid) or self.info.id,
+            name=_text(name) or self.info.name,
+            max_watts=None if limits is None else limits.max_watts,
+        )
 
     def read_energy(self) -> EnergyReading:
-        """Accumulator value, with its time stamp converted to the device's clock."""
+        """Accumulator value, with its time stamp converted to the device's clock.
+
+        The stamp counts from another origin than the clock does. The smallest difference ever seen
+        belongs to the freshest reading, so adding it converts every stamp, at worst late by that
+        reading's age.
+        """
         found = self.query("amdsmi_get_energy_count")
         now = self._clock.now()
         count, resolution = number(found, *_ENERGY_KEYS), number(found, "counter_resolution")
         if count is None or not resolution:
             raise self._unknown("energy")
-        stamp = number(found, "timestamp")
-        refreshed = None if not stamp else self._stamps.refreshed_at(count, stamp * 1e-9, now)
-        return EnergyReading(joules_from_microjoules(count * resolution), now, refreshed)
+        joules, stamp = joules_from_microjoules(count * resolution), number(found, "timestamp")
+        if not stamp:
+            return EnergyReading(joules, now)
+        self._offset_seconds = min(self._offset_seconds, now - stamp * 1e-9)
+        return EnergyReading(joules, now, stamp * 1e-9 + self._offset_seconds)
 
     def read_power(self) -> float:
         """Power of the socket: the current value, or the board's average before MI300."""
@@ -144,7 +159,6 @@ class AmdGpu:
             utilisation=None if percent is None else min(1.0, percent / 100),
             temperature_celsius=self._temperature(),
             clock_hertz=None if megahertz is None else hertz_from_megahertz(megahertz),
-            memory_used_bytes=attempt(self._memory_used),
             process_ids=attempt(self._process_ids),
         )
 
@@ -160,12 +174,6 @@ class AmdGpu:
         degrees = number({"": self.query("amdsmi_get_temp_metric", kind, current)}, "")
         # Early releases pass on the driver's millidegrees.
         return degrees / 1000 if degrees is not None and degrees > 1000 else degrees
-
-    def _memory_used(self) -> int | None:
-        kind = self._constant("AmdSmiMemoryType", "VRAM")
-        # Bytes can be any number, so all ones do not mean that the value is absent.
-        used = self.query("amdsmi_get_gpu_memory_usage", kind)
-        return used if isinstance(used, int) and used >= 0 else None
 
     def _process_ids(self) -> tuple[int, ...] | None:
         found = self.query("amdsmi_get_gpu_process_list")
@@ -200,31 +208,6 @@ class AmdGpu:
         )
 
 
-class RefreshStamps:
-    """Converts the accumulator's time stamps to the device's clock, as long as they are usable.
-
-    The stamp counts from another origin than the clock does. The smallest difference ever seen
-    belongs to the freshest reading, so adding it converts every stamp, at worst late by that
-    reading's age. Some drivers stamp the call and not the refresh: their stamp moves on while
-    the count stands still, and from then on the time of the refresh is unknown.
-    """
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._offset_seconds = math.inf
-        self._last: tuple[float, float] | None = None
-        self._dates_refresh = True
-
-    def refreshed_at(self, count: float, stamp_seconds: float, now_seconds: float) -> float | None:
-        """Time of the count's refresh on the device's clock; None where it is unknown."""
-        with self._lock:
-            last, self._last = self._last, (count, stamp_seconds)
-            if last is not None and count == last[0] and stamp_seconds != last[1]:
-                self._dates_refresh = False
-            self._offset_seconds = min(self._offset_seconds, now_seconds - stamp_seconds)
-            return stamp_seconds + self._offset_seconds if self._dates_refresh else None
-
-
 def survey(clock: Clock = REAL_CLOCK, binding: Any = None, kfd: Path = KFD) -> Survey:
     """The AMD GPUs of this machine, or the obstacle where some are present but unusable.
 
@@ -241,25 +224,7 @@ def survey(clock: Clock = REAL_CLOCK, binding: Any = None, kfd: Path = KFD) -> S
     except JouleryError as error:
         unusable = (Obstacle.from_error("AMD GPUs", error),) if kfd.exists() else ()
         return Survey(obstacles=unusable)
-    return Survey(tuple(_probe(smi, handle, n, clock) for n, handle in enumerate(handles)))
-
-
-def _probe(smi: Any, handle: Any, index: int, clock: Clock) -> AmdGpu:
-    """The GPU with the capabilities that answered a first call."""
-    gpu = AmdGpu(smi, handle, DeviceInfo("", f"AMD GPU {index}", DeviceKind.GPU, "amd"), clock)
-    gpu.capabilities = working_capabilities(gpu)
-    limits = attempt(gpu.power_limits)
-    uuid = attempt(lambda: gpu.query("amdsmi_get_gpu_device_uuid"))
-    asic = attempt(lambda: gpu.query("amdsmi_get_gpu_asic_info"))
-    gpu.info = DeviceInfo(
-        _text(uuid) or f"amd:{index}",
-        _text(asic.get("market_name") if isinstance(asic, dict) else None) or gpu.info.name,
-        DeviceKind.GPU,
-        "amd",
-        index,
-        None if limits is None else limits.max_watts,
-    )
-    return gpu
+    return Survey(tuple(AmdGpu(smi, handle, n, clock) for n, handle in enumerate(handles)))
 
 
 def _text(found: object) -> str:

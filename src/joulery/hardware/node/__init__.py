@@ -69,14 +69,14 @@ def open_node_meter(
 ) -> Device:
     """The meter that a specification such as ``ipmi:`` names, once it has answered.
 
-    A meter that counts no energy itself is wrapped in integrated samples.
+    Its power is integrated to energy.
     """
     kind, address = _parsed(specification)
     meter: PoweredDevice
     if kind == "visa":
         from joulery.hardware.node import _scpi as scpi
 
-        meter = scpi.open_meter(address, clock)
+        meter = scpi.open_meter(address)
     elif kind == "ipmi":
         from joulery.hardware.node import _ipmi as ipmi
 

@@ -99,14 +99,10 @@ def run_command(arguments: Sequence[str]) -> str:
         raise MissingHardwareError(
             f"{arguments[0]} is not installed", remedy="install your system's ipmitool package"
         ) from None
-    except PermissionError:
-        raise MissingRightsError(
-            f"this user may not run {arguments[0]}", remedy="ask the administrator"
-        ) from None
-    except subprocess.TimeoutExpired:
+    except (OSError, subprocess.TimeoutExpired) as failure:
         raise DeviceError(
-            f"{arguments[0]} did not answer within {TIMEOUT_SECONDS:g} s",
-            remedy="check that the management controller is reachable",
+            f"{arguments[0]} does not answer: {failure}",
+            remedy="check that this user may run it and that the controller is reachable",
         ) from None
     if done.returncode == 0:
         return done.stdout

@@ -1,29 +1,22 @@
 """Whole-node wattmeters of the Yokogawa WT300 family, over SCPI through PyVISA.
 
 The commands are those of the WT300/WT300E communication manual (IM WT310E-17EN): active power is
-the numeric item ``P``, the integrator's watt-hours are ``WH``. A WT310E updates every 100 ms to
-20 s as set on its panel and is accurate to 0.1 % of reading + 0.05 % of range.
-
-The integrator counts only after it was started at the meter. A meter found counting offers
-ENERGY; otherwise :class:`joulery.hardware._integrated.IntegratedPower` adds up its power.
+the numeric item ``P``. A WT310E updates every 100 ms to 20 s as set on its panel and is accurate to
+0.1 % of reading + 0.05 % of range.
 """
 
 from __future__ import annotations
 
-import math
 import threading
 from typing import TYPE_CHECKING, Any
 
 from joulery.errors import DeviceError, JouleryError, MissingExtraError, UnsupportedError
 from joulery.frontier import Origin, Provenance
-from joulery.hardware._device import Capability, DeviceInfo, DeviceKind, EnergyReading
+from joulery.hardware._device import Capability, DeviceInfo, DeviceKind
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from joulery.clock import Clock
-
-JOULES_PER_WATT_HOUR = 3600.0
 TIMEOUT_SECONDS = 3.0
 
 # 0.1 % of reading + 0.05 % of range (at 50/60 Hz), read at a third of the range.
@@ -33,82 +26,54 @@ _SENTINEL = 9.9e37
 
 
 class WattMeter:
-    """One wattmeter at the node's plug, which counts energy if its integrator was found running."""
+    """One wattmeter at the node's plug."""
 
-    def __init__(
-        self,
-        session: VisaSession,
-        identity: tuple[str, str, str],
-        clock: Clock,
-        *,
-        is_counting: bool = False,
-    ) -> None:
-        maker, model, serial = identity
+    capabilities = frozenset({Capability.POWER})
+
+    def __init__(self, session: VisaSession, maker: str, model: str, serial: str) -> None:
         name = f"{maker.title()} {model}"
         self.info = DeviceInfo(f"scpi:{model}:{serial}", name, DeviceKind.NODE, "scpi")
         self.provenance = Provenance(Origin.MEASURED, f"{model} wattmeter", _RELATIVE_ERROR)
-        energy = {Capability.ENERGY} if is_counting else set()
-        self.capabilities = frozenset({Capability.POWER} | energy)
         self._session = session
-        self._clock = clock
 
     def read_power(self) -> float:
         """Watts at the plug, as of the meter's last update."""
-        return self._watts(self._values()[0])
-
-    def read_energy(self) -> EnergyReading:
-        """Energy that the integrator counted; DeviceError where it stopped."""
-        state = integrator_state(self._session)
-        if state != "START":
+        reply = self._session.query(":NUMERIC:NORMAL:VALUE?")
+        try:
+            watts = float(reply)
+        except ValueError:
             raise DeviceError(
-                f"the integrator of {self.info.name} does not run ({state})",
-                remedy="start it at the meter, with no timer set",
+                f"expected a number from the meter, got {reply!r}",
+                remedy="check that no other program changes the meter's output items",
+            ) from None
+        if not abs(watts) < _SENTINEL:
+            raise DeviceError(
+                f"{self.info.name} shows no power (over range or no data)",
+                remedy="set the meter's ranges to automatic",
             )
-        watts, watt_hours = self._values()
-        if not math.isfinite(watt_hours):
-            raise self._no_value("watt-hours")
-        return EnergyReading(
-            watt_hours * JOULES_PER_WATT_HOUR, self._clock.now(), watts=self._watts(watts)
-        )
+        if watts < 0:
+            raise DeviceError(
+                f"{self.info.name} states {watts:g} W",
+                remedy="swap the current terminals: the meter sees the node as a source",
+            )
+        return watts
 
     def close(self) -> None:
         """End the session; the meter keeps running."""
         self._session.close()
 
-    def _values(self) -> tuple[float, float]:
-        """Watts and watt-hours from one reply, so both are of the same update."""
-        return parse_values(self._session.query(":NUMERIC:NORMAL:VALUE?"))
 
-    def _watts(self, value: float) -> float:
-        if not math.isfinite(value):
-            raise self._no_value("power")
-        if value < 0:
-            raise DeviceError(
-                f"{self.info.name} states {value:g} W",
-                remedy="swap the current terminals: the meter sees the node as a source",
-            )
-        return value
-
-    def _no_value(self, what: str) -> DeviceError:
-        return DeviceError(
-            f"{self.info.name} shows no {what} (over range or no data)",
-            remedy="set the meter's ranges to automatic",
-        )
-
-
-def open_meter(
-    resource: str, clock: Clock, connect: Callable[[str], VisaSession] | None = None
-) -> WattMeter:
+def open_meter(resource: str, connect: Callable[[str], VisaSession] | None = None) -> WattMeter:
     """Connect to a wattmeter, such as ``TCPIP0::192.0.2.7::INSTR``, and select what it reports."""
     session = (connect or connect_visa)(resource)
     try:
-        return _set_up(session, resource, clock)
+        return _set_up(session, resource)
     except JouleryError:
         session.close()
         raise
 
 
-def _set_up(session: VisaSession, resource: str, clock: Clock) -> WattMeter:
+def _set_up(session: VisaSession, resource: str) -> WattMeter:
     # Such as YOKOGAWA,WT310E,C2QG12345V,F1.04.
     reply = session.query("*IDN?")
     maker, model, serial = ([part.strip() for part in reply.split(",")] + [""] * 3)[:3]
@@ -123,43 +88,9 @@ def _set_up(session: VisaSession, resource: str, clock: Clock) -> WattMeter:
     # Only the layout of replies on this connection; measuring ranges and panel stay as found.
     session.write(":COMMUNICATE:HEADER OFF")
     session.write(":NUMERIC:FORMAT ASCII")
-    session.write(":NUMERIC:NORMAL:NUMBER 2")
+    session.write(":NUMERIC:NORMAL:NUMBER 1")
     session.write(f":NUMERIC:NORMAL:ITEM1 P,{element}")
-    session.write(f":NUMERIC:NORMAL:ITEM2 WH,{element}")
-    counting = integrator_state(session) == "START"
-    return WattMeter(session, (maker, model, serial), clock, is_counting=counting)
-
-
-def integrator_state(session: VisaSession) -> str:
-    """State of the integrator; meters may answer in SCPI's short form."""
-    reply = session.query(":INTEGRATE:STATE?").strip().rpartition(" ")[2].upper()
-    for state in ("RESET", "READY", "START", "STOP", "TIMEUP", "ERROR"):
-        if len(reply) >= 3 and state.startswith(reply):
-            return state
-    raise DeviceError(
-        f"unknown integrator state {reply!r}", remedy="check the meter's firmware and resource"
-    )
-
-
-def parse_values(reply: str) -> tuple[float, float]:
-    """Watts and watt-hours of a ``:NUMERIC:NORMAL:VALUE?`` reply; NaN where the meter shows none.
-
-    Examples:
-        >>> parse_values("103.76E+00,NAN")
-        (103.76, nan)
-    """
-    try:
-        watts, watt_hours = (float(part) for part in reply.strip().split(","))
-    except ValueError:
-        raise DeviceError(
-            f"expected 2 numbers from the meter, got {reply!r}",
-            remedy="check that no other program changes the meter's output items",
-        ) from None
-    return _shown(watts), _shown(watt_hours)
-
-
-def _shown(value: float) -> float:
-    return value if abs(value) < _SENTINEL else math.nan
+    return WattMeter(session, maker, model, serial)
 
 
 class VisaSession:

@@ -40,7 +40,7 @@ _FIELDS = 2
 # nvmlFieldValue_t: field, scope, timestamp, latency, type of the value, return code, value.
 _ONE = "IIqqiiQ"
 _LAYOUT = struct.Struct(f"={_ONE}{_ONE}")
-_DOUBLE, _UNSIGNED_INT, _SIGNED_INT, _UNSIGNED_SHORT = 0, 1, 5, 6
+_UNSIGNED_INT = 1
 
 # The wall clock moved by more than this against the monotonic one: it was set, not slewed.
 _STEP_SECONDS = 2e-3
@@ -143,12 +143,8 @@ class FieldReader:
 
 
 def _whole(kind: int, raw: int) -> int:
-    """Number in a union of 64 bits; narrower members leave the upper bits undefined."""
-    if kind in {_UNSIGNED_INT, _SIGNED_INT}:
-        return raw & 0xFFFFFFFF
-    if kind == _DOUBLE:
-        return round(float(struct.unpack("=d", struct.pack("=Q", raw))[0]))
-    return raw & 0xFFFF if kind == _UNSIGNED_SHORT else raw
+    """Number in a union of 64 bits; an unsigned int leaves the upper half undefined."""
+    return raw & 0xFFFFFFFF if kind == _UNSIGNED_INT else raw
 
 
 class StampConverter:

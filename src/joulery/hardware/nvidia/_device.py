@@ -56,54 +56,39 @@ _LIMIT_SLACK_WATTS = 1.0
 
 
 class NvidiaGpu:
-    """One NVIDIA board; made by :func:`survey`.
+    """One NVIDIA board; made by :func:`survey`. What works on it is found out by trying it.
 
     Setting a limit or clock may need more rights than finding out that there is one.
-
-    Args:
-        nvml: Initialised binding.
-        handle: NVML handle of the board.
-        info: Identity; the id is the board's UUID.
-        provenance: Source of its figures; simulated where the driver is an emulated one.
-        clock: Clock of the readings' times.
     """
-
-    capabilities: frozenset[Capability] = frozenset()
-    power_sensor: PowerSensor | None = None
 
     def __init__(
         self,
         nvml: Nvml,
         handle: Any,
-        info: DeviceInfo,
+        index: int,
+        driver: str,
         provenance: Provenance,
         clock: Clock = REAL_CLOCK,
     ) -> None:
-        self.info = info
         self.provenance = provenance
         self._nvml = nvml
         self._handle = handle
         self._clock = clock
         self._stamps = StampConverter()
         # Readers of energy and of instant power by field, where the driver supports that.
-        self._energy_reader: FieldReader | None = None
-        self._power_reader: FieldReader | None = None
-        self._clocks_hertz: tuple[float, ...] = ()
-
-    def probe(self, driver: str) -> None:
-        """Find out what works on the board, by trying it."""
-        reader = attempt(lambda: FieldReader(self._nvml, self._handle))
+        reader = attempt(lambda: FieldReader(nvml, handle))
         fields = attempt(reader.read) if reader else None
-        if fields is not None and fields.energy_code == SUCCESS:
-            self._energy_reader = reader
-        if fields is not None and fields.power_code == SUCCESS:
-            self._power_reader = reader
-        field = "instant" if self._power_reader else "plain"
-        self.power_sensor = sensor_of(self.info.name, field=field, driver=driver)
+        self._energy_reader = reader if fields and fields.energy_code == SUCCESS else None
+        self._power_reader = reader if fields and fields.power_code == SUCCESS else None
         self._clocks_hertz = attempt(self._lockable_clocks) or ()
-        self.capabilities = working_capabilities(self)
+        uuid = attempt(lambda: str(self._call("nvmlDeviceGetUUID"))) or f"nvidia:{index}"
+        name = attempt(lambda: str(self._call("nvmlDeviceGetName"))) or "NVIDIA GPU"
         limits = attempt(self.power_limits)
-        self.info = replace(self.info, max_watts=limits.max_watts if limits else None)
+        max_watts = limits.max_watts if limits else None
+        self.info = DeviceInfo(uuid, name, DeviceKind.GPU, "nvidia", index, max_watts)
+        field = "instant" if self._power_reader else "plain"
+        self.power_sensor: PowerSensor | None = sensor_of(name, field=field, driver=driver)
+        self.capabilities = working_capabilities(self)
 
     def read_energy(self) -> EnergyReading:
         """Counter value, with the driver's stamp of its refresh and the instant power if given.
@@ -185,7 +170,6 @@ class NvidiaGpu:
             clock_hertz=optional(
                 lambda: hertz_from_megahertz(self._call("nvmlDeviceGetClockInfo", _CLOCK_GRAPHICS))
             ),
-            memory_used_bytes=optional(lambda: _memory_used(self._nvml, self._handle)),
             process_ids=optional(lambda: _process_ids(self._nvml, self._handle)),
         )
 
@@ -222,11 +206,10 @@ class MigInstance:
         self._board = board
 
     def telemetry(self) -> Telemetry:
-        """Memory and processes of the instance, temperature and clock of the board."""
+        """Processes of the instance, temperature and clock of the board."""
         return replace(
             self._board.telemetry(),
             utilisation=None,  # NVML does not report it per instance
-            memory_used_bytes=optional(lambda: _memory_used(self._nvml, self._handle)),
             process_ids=optional(lambda: _process_ids(self._nvml, self._handle)),
         )
 
@@ -264,8 +247,7 @@ def _devices(clock: Clock) -> Iterator[NvidiaGpu | MigInstance]:
     for index in range(count):
         with suppress(JouleryError):
             handle = nvml.call("nvmlDeviceGetHandleByIndex", index)
-            board = _board(nvml, handle, index, provenance, clock)
-            board.probe(driver)
+            board = NvidiaGpu(nvml, handle, index, driver, provenance, clock)
             yield board
             yield from _instances(nvml, handle, board)
 
@@ -279,15 +261,6 @@ def _provenance(nvml: Nvml, driver: str) -> Provenance:
         return Provenance(Origin.SIMULATED, f"emulated NVML {version}", 0.0)
     # NVIDIA states no accuracy for the counter; what its sensors do is in sensors.toml.
     return Provenance(Origin.MEASURED, "NVML energy counter")
-
-
-def _board(nvml: Nvml, handle: Any, index: int, provenance: Provenance, clock: Clock) -> NvidiaGpu:
-    uuid = attempt(lambda: str(nvml.call("nvmlDeviceGetUUID", handle)))
-    name = attempt(lambda: str(nvml.call("nvmlDeviceGetName", handle)))
-    info = DeviceInfo(
-        uuid or f"nvidia:{index}", name or "NVIDIA GPU", DeviceKind.GPU, "nvidia", index
-    )
-    return NvidiaGpu(nvml, handle, info, provenance, clock)
 
 
 def _instances(nvml: Nvml, handle: Any, board: NvidiaGpu) -> Iterator[MigInstance]:
@@ -314,11 +287,6 @@ def _instance(nvml: Nvml, handle: Any, index: int, total: int, board: NvidiaGpu)
         share=min(1.0, attributes.computeInstanceSliceCount / total),
     )
     return MigInstance(nvml, part, info, board)
-
-
-def _memory_used(nvml: Nvml, handle: Any) -> int:
-    """Bytes in use on a board or instance."""
-    return int(nvml.call("nvmlDeviceGetMemoryInfo", handle).used)
 
 
 def _process_ids(nvml: Nvml, handle: Any) -> tuple[int, ...]:

@@ -241,12 +241,12 @@ class SimulatedGpu:
     def supported_clocks(self) -> tuple[float, ...]:
         """Clocks in hertz that the board accepts, ascending."""
         self._present_now()
-        return _clocks(self.board)
+        return self.board.clocks()
 
     def lock_clock(self, hertz: float) -> None:
         """Pin the core clock to the highest supported one at or below ``hertz``."""
         self._permitted("clock")
-        check_clock(hertz, _clocks(self.board), self.board.name)
+        check_clock(hertz, self.board.clocks(), self.board.name)
         with self._lock:
             self._locked_hertz = float(hertz)
             self._retarget()
@@ -410,11 +410,6 @@ class SimulatedGpu:
 @lru_cache(maxsize=256)
 def _states(board: Board, workload: Workload) -> tuple[Steady, ...]:
     return physics.clock_states(board, workload)
-
-
-@lru_cache(maxsize=64)
-def _clocks(board: Board) -> tuple[float, ...]:
-    return board.clocks()
 
 
 _MASK = (1 << 64) - 1

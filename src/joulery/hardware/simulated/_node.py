@@ -24,34 +24,8 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class DataParallelJob:
-    """A training run that any number of boards can share.
-
-    Attributes:
-        work: Work of the whole run on one board as one step; its host time is the serial part,
-            which more boards do not shorten.
-        communication_share: Compute and memory time added to each board by exchanging gradients,
-            as a share of the whole run's, approached as the number of boards grows.
-        noise: Relative standard deviation of the time between runs.
-    """
-
-    work: Workload
-    communication_share: float
-    noise: float
-
-    def on(self, gpus: int) -> Workload:
-        """Work of each of ``gpus`` boards."""
-        share = 1.0 / gpus + self.communication_share * (1.0 - 1.0 / gpus)
-        return replace(
-            self.work,
-            compute_seconds=self.work.compute_seconds * share,
-            memory_seconds=self.work.memory_seconds * share,
-        )
-
-
-@dataclass(frozen=True, slots=True)
 class NodePreset:
-    """A server to simulate, and its job.
+    """A server to simulate, and the training run that any number of its boards can share.
 
     Attributes:
         name: Name for ``joulery sweep --simulate``.
@@ -59,8 +33,12 @@ class NodePreset:
         boards: Number of boards.
         constant_watts: Power of idle processors, memory, disks, slowest fans and conversion losses.
         fan_watts: Additional power of the fans when every board draws its highest limit.
-        host_joules: Energy of the host's own share of one run of the job, of any length.
-        job: Job that it runs.
+        host_joules: Energy of the host's own share of one run, of any length.
+        work: Work of the whole run on one board as one step; its host time is the serial part,
+            which more boards do not shorten.
+        communication_share: Compute and memory time added to each board by exchanging gradients,
+            as a share of the whole run's, approached as the number of boards grows.
+        noise: Relative standard deviation of the time between runs.
         source: Source of the numbers.
     """
 
@@ -70,8 +48,19 @@ class NodePreset:
     constant_watts: float
     fan_watts: float
     host_joules: float
-    job: DataParallelJob
+    work: Workload
+    communication_share: float
+    noise: float
     source: str
+
+    def work_on(self, gpus: int) -> Workload:
+        """Work of each of ``gpus`` boards."""
+        share = 1.0 / gpus + self.communication_share * (1.0 - 1.0 / gpus)
+        return replace(
+            self.work,
+            compute_seconds=self.work.compute_seconds * share,
+            memory_seconds=self.work.memory_seconds * share,
+        )
 
 
 PRESETS = (
@@ -82,17 +71,15 @@ PRESETS = (
         constant_watts=330.0,
         fan_watts=500.0,
         host_joules=20e3,
-        job=DataParallelJob(
-            Workload(
-                "Xception transfer learning",
-                compute_seconds=280.0,
-                memory_seconds=355.0,
-                host_seconds=12.0,
-                activity=0.87,
-            ),
-            communication_share=0.06,
-            noise=0.001,
+        work=Workload(
+            "Xception transfer learning",
+            compute_seconds=280.0,
+            memory_seconds=355.0,
+            host_seconds=12.0,
+            activity=0.87,
         ),
+        communication_share=0.06,
+        noise=0.001,
         source="host and job fitted to Koszczał et al. (Euro-Par 2023 workshops), Table 1 and "
         "Fig. 7; 8 × Quadro RTX 6000, 2 × Xeon Silver 4210",
     ),
@@ -120,7 +107,7 @@ class SimulatedNode:
     The meter is exact as long as limits change while the boards are idle, as a sweep changes them.
 
     Args:
-        preset: Boards, host and job.
+        preset: Boards, host and work.
         clock: Clock of the node; on a virtual clock a run takes no real time.
         seed: Seed of the noise between runs and of the boards' counters.
 
@@ -153,7 +140,7 @@ class SimulatedNode:
 
     def expected_seconds(self, gpus: int, watts: float) -> float:
         """Time of a run under a limit, without noise."""
-        return settle(self.gpus[0].board, self.preset.job.on(gpus), watts).seconds
+        return settle(self.gpus[0].board, self.preset.work_on(gpus), watts).seconds
 
     def run(self, gpus: int, occasion: int = 0) -> float:
         """Run the job once on the first ``gpus`` boards; the others stay idle.
@@ -173,8 +160,8 @@ class SimulatedNode:
         watts = active[0].power_limits().current_watts
         # One seed per run, so that a run's noise does not depend on those before it.
         seed = f"{self._seed}/{gpus}/{watts}/{occasion}"
-        drawn = random.Random(seed).gauss(1.0, self.preset.job.noise)  # noqa: S311 - noise
-        work = self.preset.job.on(gpus).scaled(max(0.5, drawn))
+        drawn = random.Random(seed).gauss(1.0, self.preset.noise)  # noqa: S311 - noise
+        work = self.preset.work_on(gpus).scaled(max(0.5, drawn))
         self._update()
         for board in active:
             board.set_load(work)

@@ -22,7 +22,7 @@ from joulery.errors import InvalidValueError, UnknownDeviceError
 from joulery.hardware.simulated._physics import Board, Workload
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
 # A workload can make up for too low an awake power (by activity) but not for one that is too
 # high, so the rule stays below every share seen. The fit errors of boards derived from the others
@@ -110,7 +110,7 @@ def specs(name: str) -> Specs:
     """Specification of an accelerator.
 
     Args:
-        name: Short name, driver name or alias; case, spaces and dashes do not matter.
+        name: Short name, driver name or alias; case, spaces, dashes and maker do not matter.
 
     Raises:
         UnknownDeviceError: No such accelerator; the remedy names the nearest.
@@ -172,8 +172,9 @@ def _ratio(there: float | None, here: float | None) -> float:
 
 
 def _key(name: str) -> str:
-    """``"Tesla V100-SXM2-32GB"`` and ``"tesla v100 sxm2 32gb"`` are the same."""
-    return re.sub(r"[^a-z0-9]", "", name.lower())
+    """``"Tesla V100-SXM2-32GB"`` and ``"v100 sxm2 32gb"`` are the same."""
+    # Drivers put the maker in front of some names and not of others, by version.
+    return re.sub(r"nvidia|amd|instinct|tesla|[^a-z0-9]", "", name.lower())
 
 
 def _canonical(name: str) -> str:
@@ -181,11 +182,10 @@ def _canonical(name: str) -> str:
     aliases = _aliases()
     if key in aliases:
         return aliases[key]
-    near = difflib.get_close_matches(key, aliases, n=4, cutoff=0.5)
-    wanted = dict.fromkeys(aliases[match] for match in near) or dict.fromkeys(names())
+    near = difflib.get_close_matches(key, aliases, n=4, cutoff=0.0)
+    nearest = dict.fromkeys(aliases[match] for match in near)
     raise UnknownDeviceError(
-        f"no accelerator {name!r} in the catalog",
-        remedy=f"{'did you mean' if near else 'known are'} {', '.join(wanted)}",
+        f"no accelerator {name!r} in the catalog", remedy=f"the nearest are {', '.join(nearest)}"
     )
 
 
@@ -261,17 +261,9 @@ def _assembled(specs: Specs, constants: dict[str, Any], *, fitted: bool) -> Boar
 
 @cache
 def _aliases() -> dict[str, str]:
-    def spellings(name: str, entry: dict[str, Any]) -> Iterable[str]:
-        full = entry["full_name"]
-        yield from (name, full, *entry["aliases"])
-        # Drivers put the maker in front of some names and not of others, by version.
-        for maker in ("NVIDIA ", "AMD ", "AMD Instinct ", "Tesla ", "NVIDIA Tesla "):
-            yield maker + name
-            yield full.removeprefix(maker)
-
     found: dict[str, str] = {}
     for name, entry in _entries().items():
-        for spelling in spellings(name, entry):
+        for spelling in (name, entry["full_name"], *entry["aliases"]):
             found.setdefault(_key(spelling), name)
     return found
 

@@ -34,31 +34,25 @@ _SHAPE = 1.0
 
 
 class PowerIntegral:
-    """Adds up the readings of one sensor.
+    """Adds up the readings of one sensor, from a first one on.
 
     Attributes:
-        watts: Last reading; None before the first.
+        watts: Last reading.
         at_seconds: Moment up to which the energy was given out.
     """
 
-    def __init__(self, sensor: PowerSensor) -> None:
+    def __init__(self, sensor: PowerSensor, watts: float, now: float) -> None:
         self.period_seconds = sensor.period_seconds
         mean_lag = max(0.0, sensor.window_seconds - sensor.period_seconds) / 2
         self.lag = LagEstimate(sensor.lag_seconds + mean_lag, sensor.lag_error_seconds)
-        self.watts: float | None = None
-        self.at_seconds = self._read_at = 0.0
+        self.watts = watts
+        self.at_seconds = self._read_at = now
         # Sum of the readings, the largest energy given out so far, and the delay assumed for it.
-        self._sum = self._given = 0.0
+        self._sum, self._given = 0.0, self.lag.seconds * watts
         self._delay = self.lag.seconds
-
-    def start(self, watts: float, now: float) -> None:
-        """Take the first reading."""
-        self.watts, self.at_seconds, self._read_at = watts, now, now
-        self._given = self.lag.seconds * watts
 
     def repeat(self, now: float) -> Advance | None:
         """Go on with a reading that did not change; energy is sure up to a period ago."""
-        assert self.watts is not None  # noqa: S101 - start() came first
         seconds = now - self.period_seconds - self.at_seconds
         self._read_at = now
         if seconds < self.period_seconds:
@@ -68,7 +62,6 @@ class PowerIntegral:
 
     def change(self, watts: float, at: float, now: float) -> Advance:
         """Add a reading that changed at ``at``."""
-        assert self.watts is not None  # noqa: S101 - start() came first
         before, period = self.watts, self.period_seconds
         blind = max(0.0, min(now - self._read_at, at - self.at_seconds) - _GAP_PERIODS * period)
         own = min(period, at - self.at_seconds)
@@ -84,7 +77,6 @@ class PowerIntegral:
         return advance._replace(variance=unseen, flag=flag)
 
     def _advance(self, at: float, joules: float, before: float) -> Advance:
-        assert self.watts is not None  # noqa: S101 - start() came first
         # What was given out before the load changed stays when that shows another delay.
         self._sum += joules + (self._delay - self.lag.seconds) * self.lag.from_watts
         self._delay = delay = self.lag.seconds

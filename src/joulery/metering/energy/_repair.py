@@ -36,28 +36,23 @@ class Advance(NamedTuple):
 
 
 class CounterRepair:
-    """Turns successive readings of one counter, which may wrap at a modulus, into advances."""
+    """Turns successive readings of one counter into advances; the first reading counts as zero."""
 
-    def __init__(self, modulus_joules: float | None, max_watts: float | None) -> None:
-        self._modulus = modulus_joules
+    def __init__(self, first: EnergyReading, max_watts: float | None) -> None:
+        self._modulus = first.range_joules
         self._most_watts = _IMPLAUSIBLE * max_watts if max_watts else _MOST_WATTS
-        self._last: EnergyReading | None = None
-        self._changed_at = 0.0
+        self._last = first
+        self._changed_at = first.read_at_seconds
         self._filled_until: float | None = None
         self._filled = 0.0
 
     def changed(self, reading: EnergyReading) -> bool:
-        """Whether the counter moved since the last reading; the first one counts as no move."""
-        return self._last is not None and reading.joules != self._last.joules
+        """Whether the counter moved since the last reading."""
+        return reading.joules != self._last.joules
 
     def still_seconds(self, reading: EnergyReading) -> float:
         """Time since the counter last changed."""
-        return 0.0 if self._last is None else reading.read_at_seconds - self._changed_at
-
-    def start(self, reading: EnergyReading) -> None:
-        """Take the first reading as zero."""
-        self._last = reading
-        self._changed_at = reading.read_at_seconds
+        return reading.read_at_seconds - self._changed_at
 
     def advance(self, reading: EnergyReading, typical_watts: float, slack: float) -> Advance:
         """Energy since the last change of the counter.
@@ -65,7 +60,6 @@ class CounterRepair:
         ``typical_watts`` fills in energy that the counter missed; ``slack`` is the seconds by which
         it may lag behind its readings.
         """
-        assert self._last is not None  # noqa: S101 - start() came first
         elapsed = reading.read_at_seconds - self._changed_at
         most = self._most_watts * (elapsed + slack)
         delta = reading.joules - self._last.joules
@@ -85,8 +79,8 @@ class CounterRepair:
 
     def fill(self, reading: EnergyReading, watts: float) -> Advance:
         """Energy since the last advance of a frozen counter, from the power sensor."""
-        since = self._changed_at if self._filled_until is None else self._filled_until
         first = self._filled_until is None
+        since = self._changed_at if self._filled_until is None else self._filled_until
         joules = max(0.0, watts * (reading.read_at_seconds - since))
         self._filled_until = reading.read_at_seconds
         self._filled += joules

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 import threading
-import weakref
 from typing import TYPE_CHECKING
 
 from joulery.background import PeriodicTask
@@ -170,18 +169,15 @@ class _Worker:
         self.positions = tuple(positions)
         self.reading: int | None = None
         self.reading_since = 0.0
-        self._sampler = weakref.ref(sampler)
-        self._clock = sampler.clock
+        self._sampler = sampler
         self.task = PeriodicTask(
             self.read_due, seconds=_SHORTEST_SLEEP_SECONDS, clock=sampler.clock
         )
 
-    def read_due(self) -> float | None:
+    def read_due(self) -> float:
         """Read every counter that is due; seconds until the next one is."""
-        sampler = self._sampler()
-        if sampler is None:
-            return None
-        now = self._clock.now()
+        sampler = self._sampler
+        now = sampler.clock.now()
         due = now + _LONGEST_SLEEP_SECONDS
         for position in self.positions:
             self.reading_since, self.reading = now, position
@@ -190,4 +186,4 @@ class _Worker:
             if position not in self.positions:
                 break  # it hung meanwhile, and others read the rest
         sampler.finish_pass()
-        return max(_SHORTEST_SLEEP_SECONDS, due - self._clock.now())
+        return max(_SHORTEST_SLEEP_SECONDS, due - sampler.clock.now())

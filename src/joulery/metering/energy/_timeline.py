@@ -46,6 +46,9 @@ if TYPE_CHECKING:
 # No change for this long, and for this many periods, while the board draws power, is a freeze.
 _FREEZE_SECONDS = 1.0
 _FREEZE_PERIODS = 8
+# Power samples further apart than this leave a gap, whose energy has this relative error.
+_GAP_SECONDS = 5.0
+_GAP_ERROR = 0.5
 # The first reading may be this old: no board refreshes less often.
 _FIRST_HALF_WIDTH_SECONDS = 0.05
 _TYPICAL_PERIOD_SECONDS = 0.1
@@ -138,6 +141,8 @@ class EnergyTimeline:
     Attributes:
         span: Present span; None until the device answered.
         bounds: Lowest and highest power that the device may draw, in watts; None when unknown.
+        reads_every_refresh: Whether a refresh that is not read is lost, as without a counter.
+        reports_idle: Whether the device reports its utilisation.
     """
 
     def __init__(
@@ -150,12 +155,11 @@ class EnergyTimeline:
         self._assumed = device.provenance.origin is Origin.ASSUMED
         self.states_true = calibration is None and not self._assumed
         self._power: PowerIntegral | None = None
-        if isinstance(device, IntegratedPower) and device.info.kind is DeviceKind.GPU:
-            self._power = PowerIntegral(self.sensor or _FULL_TIME)
-        expected = self._power.period_seconds if self._power is not None else None
-        self.timer = RefreshTimer(
-            repeats=self._power is not None, expected_seconds=expected if self.sensor else None
+        self.reads_every_refresh = power_only = (
+            isinstance(device, IntegratedPower) and device.info.kind is DeviceKind.GPU
         )
+        expected = self.sensor.period_seconds if power_only and self.sensor else None
+        self.timer = RefreshTimer(repeats=power_only, expected_seconds=expected)
         self.due_seconds = now
         self.lost = False
         self.span: Span | None = None
@@ -177,14 +181,10 @@ class EnergyTimeline:
         self._meter = device if isinstance(device, EnergyMeter) else None
         claimed = Capability.TELEMETRY in device.capabilities
         self._telemetry = device if claimed and isinstance(device, TelemetrySource) else None
+        self.reports_idle = self._telemetry is not None
         self.idle = False
         self._idle_checked_at = now - _IDLE_CHECK_SECONDS
         self._idle_checked_watts = 0.0
-
-    @property
-    def reports_idle(self) -> bool:
-        """Whether the device reports its utilisation."""
-        return self._telemetry is not None
 
     def read(self, not_before: float) -> Knot | None:
         """Read the counter, again not before a moment; the knot found, if any. Never raises."""
@@ -192,12 +192,12 @@ class EnergyTimeline:
         if self.lost or self._meter is None:
             return None
         try:
-            if self._power is not None:
-                return self._read_power(self._power)
+            if self.reads_every_refresh:
+                return self._read_power()
             reading = self._meter.read_energy()
             if self._counter is None:
-                self._counter = CounterRepair(reading.range_joules, self.device.info.max_watts)
-                return self._begin(reading, self._counter)
+                self._counter = CounterRepair(reading, self.device.info.max_watts)
+                return self._begin(reading)
         except DeviceLostError:
             return self._lose(not_before)
         except JouleryError:
@@ -207,20 +207,16 @@ class EnergyTimeline:
         self.due_seconds = self.timer.next_due(not_before)
         return knot
 
-    @property
-    def reads_every_refresh(self) -> bool:
-        """Whether a refresh that is not read is lost: a power sensor without a counter."""
-        return self._power is not None
-
-    def _read_power(self, power: PowerIntegral) -> Knot | None:
-        assert isinstance(self.device, IntegratedPower)  # noqa: S101 - what made it a power sensor
+    def _read_power(self) -> Knot | None:
+        assert isinstance(self.device, IntegratedPower)  # noqa: S101 - its every refresh is read
         watts, now = self.device.sample()
-        changed = power.watts is not None and watts != power.watts
+        power = self._power
+        changed = power is not None and watts != power.watts
         refresh = self.timer.observe(now, None, changed=changed)
         self.due_seconds = self.timer.next_due(now)
         self._sensor_watts = watts
-        if power.watts is None:
-            power.start(watts, now)
+        if power is None:
+            self._power = PowerIntegral(self.sensor or _FULL_TIME, watts, now)
             self.latest_watts = self._possible(watts)
             self.span = Span(Knot(now, 0.0, flags=self.flags), watts=self.latest_watts)
             return self.span.start
@@ -244,8 +240,7 @@ class EnergyTimeline:
         self._add(Refresh(now), Advance(missed, missed**2 / 3))
         return self._add(Refresh(now + _AFTER_LOSS_SECONDS), Advance(0.0))
 
-    def _begin(self, reading: EnergyReading, counter: CounterRepair) -> Knot:
-        counter.start(reading)
+    def _begin(self, reading: EnergyReading) -> Knot:
         self.timer.observe(reading.read_at_seconds, reading.refreshed_at_seconds, changed=False)
         self.due_seconds = self.timer.next_due(self.due_seconds)
         self.latest_watts = self._sensor_watts = reading.watts
@@ -269,7 +264,12 @@ class EnergyTimeline:
             self._early = []
         if refresh is not None:
             slack = 2 * (self.timer.period_seconds or _TYPICAL_PERIOD_SECONDS)
-            advance = counter.advance(reading, self._typical_watts(), slack)
+            still_seconds = counter.still_seconds(reading)
+            typical_watts = self._sensor_watts or self.latest_watts or 0.0
+            advance = counter.advance(reading, typical_watts, slack)
+            if isinstance(self.device, IntegratedPower) and still_seconds > _GAP_SECONDS:
+                variance = (_GAP_ERROR * advance.joules) ** 2
+                advance = Advance(advance.joules, variance, Flag.GAP)
             self._sensor_watts = reading.watts
             return self._add(refresh, advance)
         if self._closed is None and self.timer.stamps_trusted and self.span is not None:
@@ -329,7 +329,8 @@ class EnergyTimeline:
         begin, end = first.start, last.end or last.start
         used = end.joules - begin.joules
         idle = self.idle if used <= 0 else end.idle_joules - begin.idle_joules >= _ALL * used
-        if not (idle or self._counts_all):
+        counts_all = self._disagreements >= _DISAGREEMENTS
+        if not (idle or counts_all):
             period = self.timer.period_seconds or sensor.period_seconds
             missed = missed_fraction(sensor, period, counts=self._power is None)
             variance += hidden_variance(missed, energy.joules / seconds, seconds, low, high)
@@ -395,10 +396,6 @@ class EnergyTimeline:
             outside = not min(self._means) - margin <= sensed <= max(self._means) + margin
             self._disagreements += outside
 
-    @property
-    def _counts_all(self) -> bool:
-        return self._disagreements >= _DISAGREEMENTS
-
     def _recent_watts(self, span: Span, mean: float) -> float | None:
         """Reading of the sensor at the end of a span, if it is more recent than the span's mean.
 
@@ -448,10 +445,6 @@ class EnergyTimeline:
 
     def _add_flag(self, flag: Flag) -> None:
         self.flags = {**self.flags, flag: self.flags.get(flag, 0) + 1}
-
-    def _typical_watts(self) -> float:
-        """Best guess of the power just now without the counter."""
-        return self._sensor_watts or self.latest_watts or 0.0
 
     def _power_if_frozen(self, reading: EnergyReading, counter: CounterRepair) -> float | None:
         """Power of a device whose counter should have moved by now; None when it is not frozen."""

@@ -1,6 +1,7 @@
 """AMD GPUs over bindings of several generations."""
 
 import sys
+from types import SimpleNamespace
 
 import pytest
 
@@ -14,7 +15,6 @@ from joulery.errors import (
 )
 from joulery.hardware import Capability, Survey, amd
 from joulery.hardware.amd._binding import load_binding, number
-from joulery.hardware.amd._device import RefreshStamps
 from support.amdsmi_module import NO_PERMISSION, NOT_SUPPORTED, EmulatedAmdGpu, EmulatedAmdSmi
 
 FLAVOURS = {
@@ -111,7 +111,6 @@ def test_telemetry_speaks_si(gpu):
     assert found.utilisation == pytest.approx(0.87)
     assert found.temperature_celsius == 61.0
     assert found.clock_hertz == 2100e6
-    assert found.memory_used_bytes == 3 << 30
     assert found.process_ids == (4242,)
 
 
@@ -191,27 +190,18 @@ def test_a_function_missing_from_the_binding_is_unsupported(binding, gpu):
         gpu.read_power()
 
 
-class TestRefreshStamps:
-    def test_dates_a_stale_count(self):
-        """The age of a reading must show, whatever moment the stamps count from."""
-        stamps = RefreshStamps()
-        assert stamps.refreshed_at(1, 1000.0, 5.0) == 5.0
-        assert stamps.refreshed_at(1, 1000.0, 5.08) == pytest.approx(5.0)
-        assert stamps.refreshed_at(2, 1000.1, 5.15) == pytest.approx(5.1)
-
-    def test_improves_with_a_fresher_reading(self):
-        """The first reading may be old; a fresher one corrects the offset."""
-        stamps = RefreshStamps()
-        stamps.refreshed_at(1, 1000.0, 5.09)
-        assert stamps.refreshed_at(2, 1000.1, 5.11) == pytest.approx(5.11)
-        assert stamps.refreshed_at(2, 1000.1, 5.15) == pytest.approx(5.11)
-
-    def test_gives_up_on_stamps_of_the_call(self):
-        """A stamp that moves without the count says nothing about the refresh."""
-        stamps = RefreshStamps()
-        stamps.refreshed_at(1, 1000.00, 5.00)
-        assert stamps.refreshed_at(1, 1000.05, 5.05) is None
-        assert stamps.refreshed_at(2, 1000.10, 5.10) is None
+def test_readings_are_dated_whatever_moment_the_stamps_count_from():
+    """The first reading may be old; a fresher one corrects the offset."""
+    reply = {"energy_accumulator": 1, "counter_resolution": 1.0}
+    binding = SimpleNamespace(amdsmi_get_energy_count=lambda handle: reply)
+    clock = VirtualClock()
+    gpu = amd.AmdGpu(binding, None, 0, clock)
+    seen = []
+    for stamp_seconds, now in ((1000.0, 5.09), (1000.1, 5.11), (1000.1, 5.15)):
+        reply["timestamp"] = stamp_seconds * 1e9
+        clock.sleep(now - clock.now())
+        seen.append(gpu.read_energy().refreshed_at_seconds)
+    assert seen == pytest.approx([5.09, 5.11, 5.11])
 
 
 def test_readings_carry_their_refresh(binding, gpu):

@@ -85,13 +85,11 @@ def test_redfish_gets_its_credentials(clock, monkeypatch):
     assert seen == [("me", "secret", "/ca.pem")]
 
 
-@pytest.mark.parametrize(("state", "kind"), [("START", scpi.WattMeter), ("RESET", IntegratedPower)])
-def test_a_wattmeter_counts_itself_only_while_it_integrates(clock, monkeypatch, state, kind):
-    """A resting integrator would report zero joules."""
-    emulated = EmulatedWattMeter(state=state)
-    monkeypatch.setattr(scpi, "connect_visa", lambda resource: Direct(emulated))
+def test_a_wattmeter_is_integrated(clock, monkeypatch):
+    """It has power only, and a run needs energy."""
+    monkeypatch.setattr(scpi, "connect_visa", lambda resource: Direct(EmulatedWattMeter()))
     device = node.open_node_meter("visa:TCPIP0::192.0.2.7::INSTR", {}, clock)
-    assert isinstance(device, kind)
+    assert isinstance(device, IntegratedPower)
     assert Capability.ENERGY in device.capabilities
 
 

@@ -1,5 +1,3 @@
-import struct
-
 import pytest
 
 from joulery.clock import VirtualClock
@@ -74,13 +72,8 @@ def test_an_interruption_between_the_clocks_is_not_taken_for_a_step():
     [
         (1, 0xDEAD_0000_0000_0005, 5),
         (3, 0x0000_0001_0000_0000, 1 << 32),
-        (2, 1 << 40, 1 << 40),
-        (4, 12, 12),
-        (5, 0xDEAD_0000_0000_0007, 7),
-        (6, 0xDEAD_BEEF_0000_0009, 9),
-        (0, struct.unpack("=Q", struct.pack("=d", 1234.0))[0], 1234),
     ],
 )
-def test_values_of_every_type(kind, raw, expected):
+def test_values_of_both_types(kind, raw, expected):
     """Garbage in the unused half of the union would read as terajoules."""
     assert _whole(kind, raw) == expected

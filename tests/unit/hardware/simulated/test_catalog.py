@@ -41,12 +41,12 @@ def test_no_alias_leads_to_two_boards():
 
 
 def test_unknown_name_suggests_near_ones():
-    """A typo would leave the reader without a hint."""
-    with pytest.raises(UnknownDeviceError, match="A100") as caught:
+    """A typo would leave the reader without a hint, or with a page of names."""
+    with pytest.raises(UnknownDeviceError, match=r"the nearest are .*A100"):
         catalog.board("A1000")
-    assert "did you mean" in caught.value.remedy
-    with pytest.raises(UnknownDeviceError, match="V100"):
+    with pytest.raises(UnknownDeviceError) as caught:
         catalog.specs("??")
+    assert 1 <= len(caught.value.remedy.split(",")) <= 4
 
 
 @pytest.mark.parametrize("name", catalog.names())

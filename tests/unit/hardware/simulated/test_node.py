@@ -13,7 +13,7 @@ PRESET = preset("rtx6000x8")
 
 def without_noise(chosen):
     """The preset with runs that all take the same time."""
-    return replace(chosen, job=replace(chosen.job, noise=0.0))
+    return replace(chosen, noise=0.0)
 
 
 @pytest.fixture

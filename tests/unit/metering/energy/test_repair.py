@@ -14,9 +14,7 @@ SLACK_SECONDS = 0.2
 
 def started(modulus=None, max_watts=300.0, joules=1000.0):
     """A repair that has seen ``joules`` at time 0."""
-    repair = CounterRepair(modulus, max_watts)
-    repair.start(EnergyReading(joules, 0.0))
-    return repair
+    return CounterRepair(EnergyReading(joules, 0.0, range_joules=modulus), max_watts)
 
 
 def advanced(repair, joules, at, typical=TYPICAL_WATTS):
@@ -34,18 +32,14 @@ def test_a_healthy_counter_passes_through():
 
 def test_only_a_different_value_is_a_change():
     """Looks between refreshes would count as refreshes."""
-    repair = CounterRepair(None, None)
-    assert not repair.changed(EnergyReading(5.0, 0.0))
-    repair.start(EnergyReading(5.0, 0.0))
+    repair = CounterRepair(EnergyReading(5.0, 0.0), None)
     assert not repair.changed(EnergyReading(5.0, 0.1))
     assert repair.changed(EnergyReading(4.0, 0.1))
 
 
 def test_it_tells_how_long_the_counter_stood_still():
     """Freezes would go unnoticed or be seen everywhere."""
-    repair = CounterRepair(None, None)
-    assert repair.still_seconds(EnergyReading(5.0, 3.0)) == 0.0
-    repair.start(EnergyReading(5.0, 3.0))
+    repair = CounterRepair(EnergyReading(5.0, 3.0), None)
     assert repair.still_seconds(EnergyReading(5.0, 4.5)) == 1.5
     advanced(repair, 105.0, 4.5)
     assert repair.still_seconds(EnergyReading(105.0, 4.5)) == 0.0
