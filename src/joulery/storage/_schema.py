@@ -41,8 +41,6 @@ from joulery.storage._records import (
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from sqlalchemy.schema import SchemaItem
-
 metadata = MetaData(
     naming_convention={
         "pk": "pk_%(table_name)s",
@@ -77,31 +75,30 @@ def _columns(record: type) -> Iterator[Column[Any]]:
             yield Column(field.name, _TYPES[get_args(kind)[0]])  # of `kind | None`
 
 
-def _table(name: str, record: type, *others: SchemaItem, **options: Any) -> Table:
-    return Table(name, metadata, *_columns(record), *others, **options)
-
-
 def _of_job() -> ForeignKeyConstraint:
     return ForeignKeyConstraint(["job"], ["jobs.id"], ondelete="CASCADE")
 
 
-jobs = _table(
+jobs = Table(
     "jobs",
-    JobRecord,
+    metadata,
+    *_columns(JobRecord),
     UniqueConstraint("team", "name", "device", "version"),
     Index("ix_jobs_team_id", "team", "id"),
     sqlite_autoincrement=True,  # the number of a deleted job is not used again
 )
-events = _table(
+events = Table(
     "events",
-    Event,
+    metadata,
+    *_columns(Event),
     Column("job", BigInteger, nullable=False),
     PrimaryKeyConstraint("job", "sequence"),
     _of_job(),
 )
-decisions = _table(
+decisions = Table(
     "decisions",
-    DecisionRecord,
+    metadata,
+    *_columns(DecisionRecord),
     PrimaryKeyConstraint("job", "sequence"),
     _of_job(),
     UniqueConstraint("job", "key"),
@@ -114,26 +111,34 @@ decisions = _table(
         postgresql_where=text("state = 0"),
     ),
 )
-outcomes = _table(
+outcomes = Table(
     "outcomes",
-    OutcomeRecord,
+    metadata,
+    *_columns(OutcomeRecord),
     PrimaryKeyConstraint("job", "decision"),
     ForeignKeyConstraint(
         ["job", "decision"], ["decisions.job", "decisions.sequence"], ondelete="CASCADE"
     ),
 )
-profiles = _table(
-    "profiles", ProfileRecord, PrimaryKeyConstraint("job", "batch_size", "device"), _of_job()
+profiles = Table(
+    "profiles",
+    metadata,
+    *_columns(ProfileRecord),
+    PrimaryKeyConstraint("job", "batch_size", "device"),
+    _of_job(),
 )
-energy = _table(
+energy = Table(
     "energy",
-    EnergyRecord,
+    metadata,
+    *_columns(EnergyRecord),
     _of_job(),
     UniqueConstraint("job", "decision", "device"),  # of null decisions, any number
     Index("ix_energy_job_id", "job", "id"),
     sqlite_autoincrement=True,
 )
-snapshots = _table("snapshots", Snapshot, PrimaryKeyConstraint("job"), _of_job())
+snapshots = Table(
+    "snapshots", metadata, *_columns(Snapshot), PrimaryKeyConstraint("job"), _of_job()
+)
 
 tokens = Table(
     "tokens",
