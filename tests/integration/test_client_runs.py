@@ -189,7 +189,7 @@ def test_a_server_that_dies_in_the_middle_changes_nothing_and_hears_of_it_later(
         output, errors = process.communicate(timeout=60)
     asked = float(output.split()[1])
     assert asked < 2.0 + 18.0  # the bound, and imports on a busy machine
-    assert "as the last run that reached its target" in errors
+    assert "no backend answers: the default" in errors
     assert process.returncode == 0
 
     server.start()
@@ -222,26 +222,6 @@ def test_a_server_shows_what_a_training_does(server):
         assert words in text, words
     # Which phases a heartbeat meets depends on how busy the machine is.
     assert any(words in text for words in ("warming up", "profiling", "holding", "training"))
-
-
-def test_a_killed_training_delivers_through_the_next(server):
-    """If this fails, what a process left in its outbox when it was killed is never reported."""
-    with training(server.url, epochs=1000) as process:
-        until(process, "epoch 3")
-        server.kill()
-        while not any(
-            file.read_bytes().endswith(b"\n") for file in (server.folder / "state").rglob("*.jsonl")
-        ):
-            until(process, "epoch")
-        process.send_signal(signal.SIGKILL)
-    server.start()
-    with training(server.url) as process:
-        process.communicate(timeout=60)
-    entries = decisions(server.url)
-    assert entries[0].outcome is None
-    assert entries[0].heartbeat_wall_seconds is not None
-    with Store.open(server.folder / "server.sqlite") as store, store.reading() as transaction:
-        assert transaction.decisions(1)[0].progress["epochs"] >= 3
 
 
 def test_a_run_needs_no_store_packages_to_talk_to_a_server():

@@ -8,7 +8,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from joulery.client._http import Address, HttpBackend
+from joulery.client._http import HttpBackend
 from joulery.errors import StoreError
 
 
@@ -56,7 +56,7 @@ def secured(tmp_path_factory):
 
 def test_an_authority_of_ones_own_is_trusted_if_it_is_named(secured):
     """If this fails, servers within a company cannot be used."""
-    backend = HttpBackend(Address.of(secured[0]), "team", None, 10.0, secured[1])
+    backend = HttpBackend(secured[0], "team", None, 10.0, secured[1])
     assert backend.ask("GET", "/x") == b"{}"
     assert backend.ask("GET", "/x") == b"{}"
     backend.close()
@@ -64,7 +64,7 @@ def test_an_authority_of_ones_own_is_trusted_if_it_is_named(secured):
 
 def test_a_stranger_is_not_trusted(secured):
     """If this fails, tokens are given to any server that answers."""
-    backend = HttpBackend(Address.of(secured[0]), "team", None, 2.0)
+    backend = HttpBackend(secured[0], "team", None, 2.0)
     with pytest.raises(StoreError, match="not trusted"):
         backend.ask("GET", "/x")
     backend.close()

@@ -150,7 +150,7 @@ def test_guesses_are_slowed_down(tmp_path):
         server.define()
         connection = server.connect()
         guesses = (
-            server.ask("GET", "/v1/tokens", token=f"guess{n}", connection=connection).status
+            server.ask("GET", "/v1/teams/a/jobs", token=f"guess{n}", connection=connection).status
             for n in range(5000)
         )
         assert next(guesses) == 401

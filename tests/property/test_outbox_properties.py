@@ -9,11 +9,20 @@ from hypothesis import strategies as st
 
 from joulery.client._outbox import Outbox, PendingReport, _line, entry_from
 from joulery.errors import StoreBusyError
-from joulery.jobs import Decision, Measured, Outcome
+from joulery.jobs import Decision, Definition, Job, Measured, Outcome, Request
 from joulery.jobs.policies import ActionKind, RunEnd
+from joulery.objectives import Cost
 
 DECISION = Decision(
     "7.1", 0, ActionKind.TRAIN, 64, 150.0, (125.0,), float("inf"), "why", 1.7e9, "tok"
+)
+REPORT = PendingReport(
+    "team",
+    Definition(Job("nightly", (64, 128), 64, Cost(0.5, 300.0))),
+    Request("torn"),
+    DECISION,
+    Outcome(RunEnd.STOPPED, 1, 1, 1),
+    "torn",
 )
 QUANTITY = st.floats(1e-6, 1e12)
 OUTCOMES = st.builds(
@@ -51,12 +60,12 @@ def test_acknowledged_reports_are_delivered_in_order_each_at_least_once(steps):
         outbox, kept, sent = Outbox(path), [], []
         for number, (what, how) in enumerate(steps):
             if what == "append":
-                entry = PendingReport(replace(DECISION, id=f"7.{number + 1}"), how, f"key{number}")
+                decision = replace(DECISION, id=f"7.{number + 1}")
+                entry = replace(REPORT, decision=decision, outcome=how, key=f"key{number}")
                 outbox.append(entry)
                 kept.append(entry)
             elif what == "tear":
-                line = _line(PendingReport(DECISION, Outcome(RunEnd.STOPPED, 1, 1, 1), "torn"))
-                _add(path, line[: -how - 1])
+                _add(path, _line(REPORT)[: -how - 1])
             elif what == "rubbish":
                 _add(path, how)
             else:

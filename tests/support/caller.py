@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from joulery.clock import VirtualClock
 from joulery.server._app import create_app
 from joulery.server._auth import ServerContext
-from joulery.storage import NewToken, Permission, add_token
+from joulery.storage import Permission, TokenRecord, add_token
 from support.server_process import JOB
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ class Caller:
 
     def __init__(self, store: Store, limits: Limits) -> None:
         self.clock = VirtualClock()
-        wanted = NewToken("*", Permission.ADMIN)
+        wanted = TokenRecord("*", Permission.MANAGE)
         self.token, _ = store.write(lambda transaction: add_token(transaction, wanted, 0.0))
         self.context = ServerContext(store, b"secret", limits, self.clock)
         self.application = create_app(self.context)

@@ -9,11 +9,14 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import urlsplit
 
+from joulery.server._auth import CACHED_SECONDS
+from joulery.storage import Store, TokenRecord, add_token, revoke_token, right_named
 from support.forked import ForkedCommand
 
 if TYPE_CHECKING:
@@ -201,7 +204,14 @@ class ServerProcess:
 
     def token(self, team: str, rights: str, days: float = 1.0) -> tuple[int, str]:
         """A new token: its number and itself."""
-        document = {"team": team, "rights": rights, "days": days}
-        answered = self.ask("POST", "/v1/tokens", document)
-        assert answered.status == 201, answered.body
-        return answered.document["id"], answered.document["token"]
+        now = time.time()
+        wanted = TokenRecord(team, right_named(rights), "", now + 86_400.0 * days)
+        with Store.open(self._store) as store:
+            text, record = store.write(lambda one: add_token(one, wanted, now))
+        return record.id, text
+
+    def revoke(self, number: int) -> None:
+        """Revoke a token, and wait until the server knows."""
+        with Store.open(self._store) as store:
+            store.write(lambda one: revoke_token(one, number, time.time()))
+        time.sleep(CACHED_SECONDS)

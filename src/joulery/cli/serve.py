@@ -75,7 +75,7 @@ def _prepare(arguments: argparse.Namespace) -> None:
     _hide_password(arguments.store)
     arguments.store = arguments.store or os.environ.get("JOULERY_STORE") or None
     _check_store(arguments.store)
-    needed = ("sqlalchemy", "uvicorn", "fastapi", "prometheus_client")
+    needed = ("sqlalchemy", "uvicorn", "httptools", "fastapi", "prometheus_client")
     missing = [name for name in needed if find_spec(name) is None]
     if missing:
         raise MissingExtraError(
@@ -171,7 +171,7 @@ def _create(arguments: argparse.Namespace, store: Store) -> Output:
     if arguments.label:
         checked_name(arguments.label, "a label")
     now = REAL_CLOCK.wall()
-    wanted = storage.NewToken(
+    wanted = storage.TokenRecord(
         checked_name(arguments.team, "a team's name"),
         storage.right_named(arguments.rights),
         arguments.label,
@@ -183,7 +183,7 @@ def _create(arguments: argparse.Namespace, store: Store) -> Output:
             f"joulery: token {record.id} for {wanted.team}, rights {wanted.right.name.lower()}, "
             f"{arguments.days:g} days; shown this once\n"
         )
-    return Output(server.token_entry(record, made).to_document(), made)
+    return Output(record.to_document() | {"token": made}, made)
 
 
 def _list(_: argparse.Namespace, store: Store) -> Output:
@@ -193,19 +193,19 @@ def _list(_: argparse.Namespace, store: Store) -> Output:
         found,
         {
             ">id": lambda one: str(one.id),
-            "team": lambda one: one.token.team,
-            "rights": lambda one: one.token.right.name.lower(),
+            "team": lambda one: one.team,
+            "rights": lambda one: one.right.name.lower(),
             "state": _state,
-            "label": lambda one: one.token.label,
+            "label": lambda one: one.label,
         },
     )
-    return Output({"tokens": [server.token_entry(one).to_document() for one in found]}, tokens)
+    return Output({"tokens": [one.to_document() for one in found]}, tokens)
 
 
 def _state(record: TokenRecord) -> str:
     if record.revoked_wall_seconds is not None:
         return "revoked"
-    expires = record.token.expires_wall_seconds
+    expires = record.expires_wall_seconds
     if expires is None:
         return "valid"
     days = (expires - REAL_CLOCK.wall()) / _DAY_SECONDS
@@ -216,8 +216,8 @@ def _revoke(arguments: argparse.Namespace, store: Store) -> Output:
     record = store.write(
         lambda transaction: storage.revoke_token(transaction, arguments.id, REAL_CLOCK.wall())
     )
-    text = f"token {arguments.id} of {record.token.team} is revoked"
-    return Output(server.token_entry(record).to_document(), text)
+    text = f"token {arguments.id} of {record.team} is revoked"
+    return Output(record.to_document(), text)
 
 
 _STORE = "path or postgresql://…; $JOULERY_STORE, else your own"
@@ -225,7 +225,7 @@ _STORE = "path or postgresql://…; $JOULERY_STORE, else your own"
 _TOKEN_STORE = option("--store", _STORE, "LOCATION", default=SUPPRESS)
 _CREATE = (
     option("--team", "whose jobs it is for; '*' for every team", required=True),
-    option("--rights", "read, work, manage or admin; each includes those before", default="work"),
+    option("--rights", "read, work or manage; each includes those before", default="work"),
     option("--days", "until it expires (90)", read=number(1e-6, 36_500), default=90.0),
     option("--label", "what it is for, in words", read=str, default=""),
     _TOKEN_STORE,

@@ -178,11 +178,11 @@ def open_backend(
     """
     where = str(location or os.environ.get(STORE_VARIABLE) or "")
     if is_server(where):
-        from joulery.client._http import Address, HttpBackend
+        from joulery.client._http import HttpBackend
 
         given = token or os.environ.get(TOKEN_VARIABLE) or read_token(where.rstrip("/"))
         ca_file = os.environ.get(CA_VARIABLE) or None
-        return HttpBackend(Address.of(where), team_of(team), given, seconds, ca_file)
+        return HttpBackend(where, team_of(team), given, seconds, ca_file)
     try:
         from joulery.client._local import LocalBackend
         from joulery.storage import Store

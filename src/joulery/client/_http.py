@@ -1,18 +1,14 @@
 """Decisions by a server: every call is a request over HTTP within one deadline.
 
 Requests use the standard library only. One connection is kept per thread that is calling; a
-request that fails for a passing reason is repeated until its time is over. A timer shuts the
-connection down at the deadline, so that a server which sends a byte now and then costs no more.
+request that fails for a passing reason is repeated until its time is over. A server that sends a
+byte now and then takes longer; :class:`joulery.client.ResilientClient` bounds that for trainings.
 """
 
 from __future__ import annotations
 
 import random
-import socket
 import ssl
-import threading
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote, urlencode, urlsplit
@@ -50,9 +46,9 @@ from joulery.jobs import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from http.client import HTTPResponse
     from pathlib import Path
+    from urllib.parse import SplitResult
 
     from joulery.jobs import Definition, JsonModel, LiveState, Outcome, Request
 
@@ -75,49 +71,27 @@ _BY_STATUS: dict[int, type[JouleryError]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Address:
-    """The address of a server.
+def _server_parts(url: str) -> SplitResult:
+    """The parts of ``http(s)://HOST[:PORT][/PATH]``.
 
-    Attributes:
-        host: Host name or IP address.
-        port: TCP port.
-        path: Path before the paths of the interface; mostly empty.
-        tls: Whether to use TLS.
+    Raises:
+        InvalidValueError: The text is no such address.
     """
-
-    host: str
-    port: int
-    path: str
-    tls: bool
-
-    @classmethod
-    def of(cls, url: str) -> Address:
-        """The parts of ``http(s)://HOST[:PORT][/PATH]``.
-
-        Raises:
-            InvalidValueError: The text is no such address.
-        """
-        try:
-            parts = urlsplit(url)
-            port = parts.port
-        except ValueError:
-            parts, port = urlsplit(""), None
-        usable = parts.scheme in ("http", "https") and parts.hostname
-        if not usable or parts.query or parts.fragment or not url.isascii():
-            raise InvalidValueError(
-                f"no address of a server: {url[:80]!r}", remedy="give http(s)://HOST[:PORT]"
-            )
-        if parts.username is not None or parts.password is not None:
-            raise InvalidValueError(
-                "the address of a server holds a name or password",
-                remedy="give the token by JOULERY_TOKEN, and the address without it",
-            )
-        tls = parts.scheme == "https"
-        return cls(str(parts.hostname), port or (443 if tls else 80), parts.path.rstrip("/"), tls)
-
-    def __str__(self) -> str:
-        return f"{'https' if self.tls else 'http'}://{self.host}:{self.port}{self.path}"
+    try:
+        parts = urlsplit(url)
+        usable = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+    except ValueError:  # no number of a port
+        parts, usable = urlsplit(""), False
+    if not usable or parts.query or parts.fragment or not url.isascii():
+        raise InvalidValueError(
+            f"no address of a server: {url[:80]!r}", remedy="give http(s)://HOST[:PORT]"
+        )
+    if parts.username is not None or parts.password is not None:
+        raise InvalidValueError(
+            "the address of a server holds a name or password",
+            remedy="give the token by JOULERY_TOKEN, and the address without it",
+        )
+    return parts
 
 
 class HttpBackend:
@@ -127,7 +101,7 @@ class HttpBackend:
     followed, so that a token is sent to this server only.
 
     Args:
-        address: Address of the server.
+        url: Address of the server, ``http(s)://HOST[:PORT][/PATH]``.
         team: Team whose jobs are meant.
         token: Token that the server gave to the team.
         seconds: Longest time that a request may take, retries included.
@@ -136,13 +110,14 @@ class HttpBackend:
 
     def __init__(
         self,
-        address: Address,
+        url: str,
         team: str,
         token: str | None,
         seconds: float = 2.0,
         ca_file: str | Path | None = None,
     ) -> None:
-        self.address = address
+        self._address = _server_parts(url)
+        self._url = url.rstrip("/")
         self._team = team
         self._token = token
         self._seconds = seconds
@@ -199,7 +174,7 @@ class HttpBackend:
         self.ask("POST", f"/v1/jobs/{job:d}/energy", self._token, used.checked())
 
     def pause(self, job: int, *, paused: bool = True) -> None:
-        self.ask("POST", f"/v1/jobs/{job:d}/pause", self._token, PauseState(paused))
+        self.ask("PATCH", f"/v1/jobs/{job:d}", self._token, PauseState(paused))
 
     def delete(self, job: int) -> None:
         self.ask("DELETE", f"/v1/jobs/{job:d}", self._token)
@@ -227,7 +202,7 @@ class HttpBackend:
             return kind.from_document(from_bytes(content))
         except InvalidValueError as error:
             raise StoreError(
-                f"{self.address} sends an invalid answer: {error.message}",
+                f"{self._url} sends an invalid answer: {error.message}",
                 remedy="check that a Joulery server of this version is there",
             ) from None
 
@@ -289,31 +264,31 @@ class HttpBackend:
     ) -> tuple[HTTPResponse, bytes]:
         method, path, content, headers = request
         try:
-            with _cut_off(connection, deadline):
-                connection.request(method, self.address.path + path, content, headers)
-                answer = connection.getresponse()
-                received = answer.read(_LARGEST_ANSWER + 1)
+            connection.sock.settimeout(max(0.001, deadline - REAL_CLOCK.now()))
+            connection.request(method, self._address.path.rstrip("/") + path, content, headers)
+            answer = connection.getresponse()
+            received = answer.read(_LARGEST_ANSWER + 1)
         except BaseException:
             connection.close()
             raise
-        if len(received) > _LARGEST_ANSWER:
-            connection.close()
-            raise StoreError(
-                f"{self.address} answers with more than {_LARGEST_ANSWER} bytes",
-                remedy="check that a Joulery server is there",
-            )
-        if answer.will_close:
+        if answer.will_close or answer.length:  # what was not read would precede the next answer
             connection.close()
         else:
             self._idle.append(connection)
+        if len(received) > _LARGEST_ANSWER:
+            raise StoreError(
+                f"{self._url} answers with more than {_LARGEST_ANSWER} bytes",
+                remedy="check that a Joulery server is there",
+            )
         return answer, received
 
     def _connected(self, deadline: float) -> HTTPConnection:
-        where, left = self.address, max(0.001, deadline - REAL_CLOCK.now())
+        where, left = self._address, max(0.001, deadline - REAL_CLOCK.now())
+        host = str(where.hostname)
         connection = (
-            HTTPSConnection(where.host, where.port, timeout=left, context=self._context())
-            if where.tls
-            else HTTPConnection(where.host, where.port, timeout=left)
+            HTTPSConnection(host, where.port or 443, timeout=left, context=self._context())
+            if where.scheme == "https"
+            else HTTPConnection(host, where.port or 80, timeout=left)
         )
         connection.connect()
         return connection
@@ -331,38 +306,15 @@ class HttpBackend:
 
     def _untrusted(self, error: ssl.SSLCertVerificationError) -> StoreError:
         return StoreError(
-            f"{self.address} shows a certificate that is not trusted: {error.verify_message}",
+            f"{self._url} shows a certificate that is not trusted: {error.verify_message}",
             remedy="name its authority's file in JOULERY_CA_FILE",
         )
 
     def _unreachable(self, error: Exception) -> StoreError:
         reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
         return StoreBusyError(
-            f"no answer from {self.address}: {reason}", remedy="start `joulery serve` there"
+            f"no answer from {self._url}: {reason}", remedy="start `joulery serve` there"
         )
-
-
-@contextmanager
-def _cut_off(connection: HTTPConnection, deadline: float) -> Iterator[None]:
-    """Shut the connection down at the deadline, whatever it is waiting for."""
-    left = max(0.001, deadline - REAL_CLOCK.now())
-    sock = connection.sock
-    sock.settimeout(left)
-
-    def shut_down() -> None:
-        with suppress(OSError):
-            # Not the method of a TLS socket, which would forget its session under the reader.
-            socket.socket.shutdown(sock, socket.SHUT_RDWR)
-
-    timer = threading.Timer(left, shut_down)
-    timer.daemon = True
-    timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()
-    if REAL_CLOCK.now() >= deadline:
-        raise TimeoutError("timed out")
 
 
 def _page(after: int, limit: int) -> str:

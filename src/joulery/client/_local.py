@@ -37,11 +37,6 @@ class LocalBackend:
     """A :class:`joulery.client._backend.DecisionBackend` in this process, which has its methods.
 
     Any number of processes may use the same store.
-
-    Args:
-        store: Opened store; closed with the backend.
-        team: Team whose jobs are meant.
-        clock: Real or virtual clock.
     """
 
     def __init__(self, store: Store, team: str, clock: Clock) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,12 +14,6 @@ if TYPE_CHECKING:
 
     from joulery.client._backend import DecisionBackend
 
-# A figure that differs by no more than this many standard errors is no news.
-_SIGMAS = 2.0
-# A figure whose error is smaller by this factor is.
-_SURER = 0.7
-# A profile that has held for so long is stored again, so that its age shows that it still holds.
-_STALE_SECONDS = 86_400.0
 _RANKS = list(Origin)
 
 
@@ -53,43 +46,33 @@ class RunMeasurements(JsonModel):
     work: str = ""
 
 
-def upload_measurements(
-    backend: DecisionBackend, job: int, found: RunMeasurements, now_wall_seconds: float
-) -> None:
-    """Store the measurements of a run unless nothing has changed; safe to repeat."""
+def upload_measurements(backend: DecisionBackend, job: int, found: RunMeasurements) -> None:
+    """Store the measurements of a run; safe to repeat."""
     for used in found.energy:
         backend.note_energy(job, used)
     if not found.points:
         return
-    stored = {(one.batch_size, one.device): one for one in backend.profiles(job)}
+    stored = {(one.batch_size, one.device): one.frontier for one in backend.profiles(job)}
     place = (found.batch_size, found.device)
-    frontier = updated_frontier(stored.get(place), found, now_wall_seconds)
+    frontier = merged_frontier(stored.get(place), found)
     if frontier is not None:
         backend.keep_profile(job, ProfileEntry(*place, frontier))
 
 
-def updated_frontier(
-    kept: ProfileEntry | None, found: RunMeasurements, now_wall_seconds: float
-) -> Frontier | None:
-    """The stored frontier updated by what was measured; None where nothing has changed.
+def merged_frontier(kept: Frontier | None, found: RunMeasurements) -> Frontier | None:
+    """The stored frontier updated by what was measured; None to leave it as it is.
 
     Limits that were not measured now stay as they were. Figures of different origins are not mixed:
     those of the better one count.
     """
-    if kept is None:
-        return Frontier.from_points(found.points, found.work)
-    before, now = _weakest(kept.frontier.points), _weakest(found.points)
-    if before < now:
-        return None
-    known = {_limit(point): point for point in kept.frontier} if before == now else {}
-    stale = now_wall_seconds - (kept.wall_seconds or 0.0) > _STALE_SECONDS
-    fresh = {
-        _limit(point): point
-        for point in found.points
-        if stale or not _agree(known.get(_limit(point)), point)
-    }
-    merged = Frontier.from_points((known | fresh).values(), found.work)
-    return None if merged.points == kept.frontier.points and not stale else merged
+    known: dict[float | None, OperatingPoint] = {}
+    if kept is not None:
+        before, now = _weakest(kept.points), _weakest(found.points)
+        if before < now:
+            return None
+        known = {_limit(point): point for point in kept} if before == now else {}
+    fresh = {_limit(point): point for point in found.points}
+    return Frontier.from_points((known | fresh).values(), found.work)
 
 
 def _weakest(points: Sequence[OperatingPoint]) -> int:
@@ -99,17 +82,3 @@ def _weakest(points: Sequence[OperatingPoint]) -> int:
 
 def _limit(point: OperatingPoint) -> float | None:
     return point.setting.power_limit_watts
-
-
-def _agree(kept: OperatingPoint | None, fresh: OperatingPoint) -> bool:
-    """Whether the stored point agrees with a new one, with about the same error."""
-    if kept is None:
-        return False
-    before, now = kept.provenance.relative_error, fresh.provenance.relative_error
-    if before is None or now is None or now < _SURER * before:
-        return False
-    away = max(
-        abs(math.log(one / other)) if one > 0 and other > 0 else math.inf
-        for one, other in ((fresh.seconds, kept.seconds), (fresh.joules, kept.joules))
-    )
-    return away <= _SIGMAS * math.hypot(before, now)

@@ -28,15 +28,14 @@ from joulery.errors import (
 )
 from joulery.files import replacing, sync_folder, write_all
 from joulery.jobs import (
-    Count,
     Decision,
     Definition,
     JsonModel,
-    Moment,
     Name,
     Outcome,
     Request,
     from_bytes,
+    parse_decision_id,
     to_bytes,
 )
 
@@ -56,64 +55,48 @@ _LOCK_STEP_SECONDS = 0.005
 
 @dataclass(frozen=True, slots=True)
 class PendingReport(JsonModel):
-    """A report or a heartbeat that waits.
-
-    Attributes:
-        decision: Decision that it is about, with its token.
-        outcome: Outcome of the decision, or its progress so far.
-        key: Idempotency key of the report; null for a heartbeat.
-    """
-
-    decision: Decision
-    outcome: Outcome
-    key: Name | None
-
-    def deliver(self, backend: DecisionBackend) -> None:
-        """Report to the backend."""
-        if self.key is None:
-            backend.heartbeat(self.decision, self.outcome)
-        else:
-            backend.report(self.decision, self.outcome, self.key)
-
-
-@dataclass(frozen=True, slots=True)
-class OfflineRun(JsonModel):
-    """A run that was made without a decision, since no backend answered when it began.
+    """The report of a run that waits, with what it measured besides.
 
     Attributes:
         team: Team of the job.
-        definition: Definition of the job at that time.
-        request: Request for a decision to run what was run, under a key chosen then.
-        outcome: Outcome of the run.
+        definition: Definition of the job when the run began.
+        request: Request for a decision to run what was run.
+        decision: Decision that was run, with its token; null where no backend answered.
+        outcome: Outcome of the run; null once it was reported.
         key: Idempotency key of the report.
         measurements: Further measurements of the run; null for none.
-        wall_seconds: Unix time at which the run ended.
     """
 
     team: Name
     definition: Definition
     request: Request
-    outcome: Outcome
+    decision: Decision | None
+    outcome: Outcome | None
     key: Name
     measurements: RunMeasurements | None = None
-    wall_seconds: Moment = 0.0
 
-    def deliver(self, backend: DecisionBackend) -> None:
-        """Get the decision and report on it; however often that is done, it counts once.
+    def report(self, backend: DecisionBackend) -> PendingReport:
+        """Report to the backend; the entry of what is left, the measurements.
+
+        A run that was made without a decision gets one first. However often this is done, it
+        counts once.
 
         Raises:
             ConflictError: The job was changed since, and the run says nothing about the new one.
         """
-        job = self._job(backend)
-        decision = backend.decide(job, self.request)
-        backend.report(decision, self.outcome, self.key)
-        if self.measurements is not None:
+        decision = self.decision or backend.decide(self._job(backend), self.request)
+        if self.outcome is not None:
+            backend.report(decision, self.outcome, self.key)
+        return dataclasses.replace(self, decision=decision, outcome=None)
+
+    def deliver(self, backend: DecisionBackend) -> None:
+        """Report to the backend, and upload the measurements."""
+        decision, found = self.report(backend).decision, self.measurements
+        if found is not None and decision is not None:
+            job, _ = parse_decision_id(decision.id)
             # Under the decision, so that however often it is sent, it counts once.
-            energy = tuple(
-                dataclasses.replace(one, decision=decision.id) for one in self.measurements.energy
-            )
-            found = dataclasses.replace(self.measurements, energy=energy)
-            upload_measurements(backend, job, found, self.wall_seconds)
+            energy = (dataclasses.replace(one, decision=decision.id) for one in found.energy)
+            upload_measurements(backend, job, dataclasses.replace(found, energy=tuple(energy)))
 
     def _job(self, backend: DecisionBackend) -> int:
         """The number of the job; it is not changed back to what it was then."""
@@ -129,44 +112,15 @@ class OfflineRun(JsonModel):
         return entry.id
 
 
-@dataclass(frozen=True, slots=True)
-class PendingMeasurements(JsonModel):
-    """Energy and epochs that a run measured, to be stored besides its report.
-
-    Attributes:
-        team: Team of the job.
-        job: Number of the job.
-        wall_seconds: Unix time at which the run ended.
-        measurements: Measurements of the run.
-    """
-
-    team: Name
-    job: Count
-    wall_seconds: Moment
-    measurements: RunMeasurements
-
-    def deliver(self, backend: DecisionBackend) -> None:
-        """Store what was measured."""
-        upload_measurements(backend, self.job, self.measurements, self.wall_seconds)
-
-
-Entry = PendingReport | OfflineRun | PendingMeasurements
-
-
-def entry_from(line: bytes) -> Entry | None:
+def entry_from(line: bytes) -> PendingReport | None:
     """The entry of a line; None for a damaged line."""
     try:
-        document = from_bytes(line)
-        if "request" in document:
-            return OfflineRun.from_document(document)
-        if "measurements" in document:
-            return PendingMeasurements.from_document(document)
-        return PendingReport.from_document(document)
-    except (InvalidValueError, TypeError):
+        return PendingReport.from_document(from_bytes(line))
+    except InvalidValueError:
         return None
 
 
-def _line(entry: Entry) -> bytes:
+def _line(entry: PendingReport) -> bytes:
     return to_bytes(entry.to_document()) + b"\n"
 
 
@@ -175,7 +129,7 @@ class Outbox:
 
     Args:
         path: Path of the file; made when there is something to keep, readable by its owner only.
-        largest_bytes: Size beyond which heartbeats are dropped first, and then the oldest entries.
+        largest_bytes: Size beyond which the oldest entries are dropped.
     """
 
     def __init__(self, path: Path, largest_bytes: int = _LARGEST_BYTES) -> None:
@@ -190,7 +144,7 @@ class Outbox:
         except OSError:
             return False
 
-    def append(self, entry: Entry) -> None:
+    def append(self, entry: PendingReport) -> None:
         """Keep an entry; it is on the disk on return.
 
         Raises:
@@ -201,7 +155,8 @@ class Outbox:
             with self._opened() as file:
                 size = file.seek(0, os.SEEK_END)
                 if size + len(line) > self._largest_bytes:
-                    self._replace(file, _trimmed([*_lines(file), line], self._largest_bytes))
+                    most = _KEPT_SHARE * self._largest_bytes
+                    self._replace(file, _latest([*_lines(file), line], most))
                     return
                 # A line that a killed process left incomplete must not swallow this one.
                 file.seek(max(0, size - 1))
@@ -216,7 +171,7 @@ class Outbox:
                 remedy="set XDG_STATE_HOME to a folder that you may write",
             ) from None
 
-    def entries(self) -> list[Entry]:
+    def entries(self) -> list[PendingReport]:
         """Entries that wait, oldest first; damaged lines are passed over."""
         try:
             with self._opened() as file:
@@ -225,7 +180,7 @@ class Outbox:
             return []
         return [entry for entry in map(entry_from, lines) if entry is not None]
 
-    def deliver(self, send: Callable[[Entry], object]) -> int:
+    def deliver(self, send: Callable[[PendingReport], object]) -> int:
         """Send what waits, oldest first, until the backend fails; the number of lines removed.
 
         One process at a time does so; others return at once.
@@ -242,7 +197,7 @@ class Outbox:
                     lines = _lines(file)
                 done = _sent(lines, send)
                 if done:
-                    self._remove({lines[number] for number in done})
+                    self._remove(done)
                 return len(done)
         except OSError:
             return 0  # another process delivers, or the file cannot be used
@@ -274,47 +229,33 @@ class Outbox:
                     return
 
 
-def _sent(lines: list[bytes], send: Callable[[Entry], object]) -> set[int]:
-    """Numbers of the lines that need not be kept any longer."""
-    found = [entry_from(line) for line in lines]
-    last = {
-        entry.decision.id: number
-        for number, entry in enumerate(found)
-        if isinstance(entry, PendingReport)
-    }
-    done: set[int] = set()
-    for number, entry in enumerate(found):
-        # A heartbeat is of no use once something later is known of its decision.
-        superseded = _is_heartbeat(entry) and last[entry.decision.id] > number  # type: ignore[union-attr]
-        if entry is not None and not superseded:
-            try:
+def _sent(lines: list[bytes], send: Callable[[PendingReport], object]) -> set[bytes]:
+    """Lines that need not be kept any longer."""
+    done: set[bytes] = set()
+    for line in lines:
+        entry = entry_from(line)
+        try:
+            if entry is not None:
                 send(entry)
-            except UsageError:
-                pass  # would be refused again
-            except StoreError:
-                break
-            except JouleryError:
-                continue  # not now, but others may be taken
-            except Exception as error:  # noqa: BLE001 - the fail-open guard of a background thread
-                _log.debug("joulery: an undelivered entry fails: %r", error)
-                continue
-        done.add(number)
+        except UsageError:
+            pass  # would be refused again
+        except StoreError:
+            break
+        except JouleryError:
+            continue  # not now, but others may be taken
+        except Exception as error:  # noqa: BLE001 - the fail-open guard of a background thread
+            _log.debug("joulery: an undelivered entry fails: %r", error)
+            continue
+        done.add(line)
     return done
 
 
-def _is_heartbeat(entry: Entry | None) -> bool:
-    return isinstance(entry, PendingReport) and entry.key is None
-
-
-def _trimmed(lines: list[bytes], largest_bytes: int) -> list[bytes]:
-    """The lines without heartbeats and, if need be, without the oldest."""
-    entries = [(line, entry_from(line)) for line in lines]
-    reports = [line for line, entry in entries if entry is not None and not _is_heartbeat(entry)]
-    left = int(_KEPT_SHARE * largest_bytes)
+def _latest(lines: list[bytes], most_bytes: float) -> list[bytes]:
+    """The last of the lines, as many as fit."""
     kept: list[bytes] = []
-    for line in reversed(reports):
-        left -= len(line)
-        if left < 0:
+    for line in reversed(lines):
+        most_bytes -= len(line)
+        if most_bytes < 0:
             break
         kept.append(line)
     return kept[::-1]

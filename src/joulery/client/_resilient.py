@@ -1,8 +1,8 @@
 """A client for trainings: it answers within a bounded time, never raises, and loses no report.
 
-Where no backend answers, the last run that reached its target is repeated, or else the default is
-run. Reports wait in the outbox until they can be delivered; a run that was made without a decision
-is then decided and reported afterwards, so that the policy learns from it, too.
+Where no backend answers, the default is run. Reports wait in the outbox until they can be
+delivered; a run that was made without a decision is then decided and reported afterwards, so that
+the policy learns from it, too.
 """
 
 from __future__ import annotations
@@ -11,43 +11,31 @@ import hashlib
 import logging
 import math
 import threading
-from contextlib import suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 from joulery.client._backend import DEFAULT_TEAM, is_server
-from joulery.client._outbox import OfflineRun, Outbox, PendingMeasurements, PendingReport
+from joulery.client._outbox import Outbox, PendingReport
 from joulery.clock import REAL_CLOCK
 from joulery.errors import (
     FileError,
-    InvalidValueError,
     JouleryError,
     NotPossibleHereError,
     StoreBusyError,
     StoreError,
 )
-from joulery.files import write_atomic
 from joulery.jobs import (
     LONGEST_BEFORE_SECONDS,
-    BatchSize,
     Decision,
-    JsonModel,
-    PowerLimit,
     Request,
-    from_bytes,
-    parse_decision_id,
-    to_bytes,
 )
 from joulery.jobs.policies import ActionKind, RunEnd
 from joulery.paths import state_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from pathlib import Path
+    from collections.abc import Callable
 
     from joulery.client._backend import DecisionBackend
     from joulery.client._measurements import RunMeasurements
-    from joulery.client._outbox import Entry
     from joulery.clock import Clock
     from joulery.jobs import Definition, JobEntry, LiveState, Outcome
 
@@ -59,44 +47,15 @@ _log = logging.getLogger("joulery")
 _QUIET_SECONDS = 15.0
 
 
-@dataclass(frozen=True, slots=True)
-class LastGood(JsonModel):
-    """The setting of the last run of a job that reached its target, in one small file.
-
-    Attributes:
-        batch_size: Batch size over all devices.
-        limit_watts: Power limit that was held; null for none.
-    """
-
-    batch_size: BatchSize
-    limit_watts: PowerLimit | None
-
-    def write(self, path: Path) -> None:
-        """Write the file; a failure is ignored."""
-        with suppress(OSError):
-            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            write_atomic(path, to_bytes(self.to_document()), private=True)
-
-    @classmethod
-    def read(cls, path: Path, batch_sizes: Sequence[int]) -> LastGood | None:
-        """The setting in a file, if its batch size is one of ``batch_sizes``."""
-        try:
-            setting = cls.from_document(from_bytes(path.read_bytes()))
-        except (OSError, InvalidValueError):
-            return None
-        return setting if setting.batch_size in batch_sizes else None
-
-
 class ResilientClient:
     """Decisions and reports for one job, as the module describes.
 
     Args:
         opened: Function that opens the backend; called when it is first needed.
-        location: Location of the store or server, as people write it; names the files below.
+        location: Location of the store or server, as people write it; names the outbox.
         seconds: Longest time that a training waits for an answer.
         definition: Job that decisions are needed for.
         team: Team that owns it.
-        folder: Folder of the outbox; the user's state folder unless given.
         clock: Real or virtual clock.
 
     Attributes:
@@ -105,7 +64,7 @@ class ResilientClient:
         defined: The job as the backend has it, once it was asked.
     """
 
-    def __init__(  # noqa: PLR0913 - none of them belongs to another
+    def __init__(
         self,
         opened: Callable[[], DecisionBackend],
         location: str,
@@ -113,7 +72,6 @@ class ResilientClient:
         definition: Definition,
         *,
         team: str = DEFAULT_TEAM,
-        folder: Path | None = None,
         clock: Clock = REAL_CLOCK,
     ) -> None:
         self.trouble: str | None = None
@@ -128,25 +86,22 @@ class ResilientClient:
         self._clock = clock
         self._quiet_until = -math.inf
         self._progress_refused = False
-        self._unanswered: tuple[Request, float] | None = None  # and when it was made
+        self._asked: tuple[Request, float] | None = None  # the latest request, and when it was made
         self._delivering: threading.Thread | None = None
-        self._delivered = 0  # entries, by the last delivery
-        state = folder or state_folder()
-        self._outbox = Outbox(state / "undelivered" / f"{file_stem(location)}.jsonl")
-        names = file_stem(location, definition.job.name, definition.device)
-        # A store on this machine is there, or nothing of this is.
-        self._last_good = state / "last" / f"{names}.json" if self.watched else None
+        self._outbox = Outbox(state_folder() / "undelivered" / f"{file_stem(location)}.jsonl")
 
     def decide(self, request: Request) -> Decision:
-        """The next decision; without an answer, the last good setting or else the default."""
-        began = self._clock.now()
+        """The next decision; the default without an answer."""
+        self._asked = request, self._clock.now()
         try:
             decision = self._bounded(lambda backend: self._decide(backend, request))
         except JouleryError as error:
-            # A request that the job's owner or the store refuses is not to be made later either.
-            self._unanswered = (request, began) if isinstance(error, StoreError) else None
+            if isinstance(error, StoreError):
+                self._quiet()
+            else:
+                # What the job's owner or the store refuses is not to be asked for later either.
+                self._asked = None
             return self._fallback(error, request.only)
-        self._unanswered = None
         self.trouble = None
         self._answered()
         return decision
@@ -159,8 +114,8 @@ class ResilientClient:
             return
         try:
             self._unless_quiet(lambda backend: backend.heartbeat(decision, progress, live))
-        except StoreError:
-            self._keep(PendingReport(decision, progress, None))
+        except StoreError as error:
+            _log.debug("joulery: no heartbeat: %s", error)  # the next one says as much and more
         except JouleryError as error:
             # Said once: the next is refused for the same reason, and what counts is the report.
             level = logging.DEBUG if self._progress_refused else logging.WARNING
@@ -180,38 +135,21 @@ class ResilientClient:
 
         What was measured besides is in the outbox before this returns, and is delivered in the
         background, so that it is kept even if the process ends at once.
-
-        Args:
-            decision: Decision that was run.
-            outcome: Outcome of the run.
-            key: Idempotency key of the report.
-            found: Function that gives what else was measured; called unless the report is refused.
         """
-        if self._last_good and outcome.end == RunEnd.REACHED and decision.kind == ActionKind.TRAIN:
-            LastGood(decision.batch_size, outcome.limit_watts).write(self._last_good)
         entry = self._entry(decision, outcome, key, found)
         if entry is None:
             return
         try:
-            self._unless_quiet(entry.deliver)
+            left = self._unless_quiet(entry.report)
         except StoreError as error:
             self._keep(entry)
-            self._keep_measurements(decision, found)
             _log.warning("joulery: this run is reported later, by another run: %s", error)
         except JouleryError as error:
             _log.warning("joulery: the report of this run was refused: %s", error)
         else:
-            self._keep_measurements(decision, found)
+            if left.measurements is not None:
+                self._keep(left)
             self._answered()
-
-    def _keep_measurements(
-        self, decision: Decision, found: Callable[[], RunMeasurements] | None
-    ) -> None:
-        measured = _measured(found) if decision.id else None
-        if measured is not None:
-            job, _ = parse_decision_id(decision.id)
-            now = self._clock.wall()
-            self._keep(PendingMeasurements(self._team, job, now, measured))
 
     def _entry(
         self,
@@ -219,35 +157,39 @@ class ResilientClient:
         outcome: Outcome,
         key: str,
         found: Callable[[], RunMeasurements] | None,
-    ) -> Entry | None:
+    ) -> PendingReport | None:
         """The entry to report; None where the policy would learn nothing from it."""
-        if decision.id:
-            return PendingReport(decision, outcome, key)
-        unanswered, self._unanswered = self._unanswered, None
-        useful = outcome.end in (RunEnd.REACHED, RunEnd.EXHAUSTED) or outcome.measured
-        if unanswered is None or not useful:
+        if self._asked is None:
             return None
-        asked, began = unanswered
-        # The request may have been served, and only its answer lost; so it gets another key.
-        request = Request(
-            f"{asked.key}-instead",
-            asked.after,
-            only=decision.batch_size,
-            ran_seconds=min(self._clock.now() - began, LONGEST_BEFORE_SECONDS),
-        )
-        return OfflineRun(
+        request, began = self._asked
+        if not decision.id:
+            if outcome.end not in (RunEnd.REACHED, RunEnd.EXHAUSTED) and not outcome.measured:
+                return None
+            # The request may have been served, and only its answer lost; so it gets another key.
+            request = Request(
+                f"{request.key}-instead",
+                request.after,
+                only=decision.batch_size,
+                ran_seconds=min(self._clock.now() - began, LONGEST_BEFORE_SECONDS),
+            )
+        return PendingReport(
             self._team,
             self._definition,
             request,
+            decision if decision.id else None,
             outcome,
             key,
             _measured(found),
-            self._clock.wall(),
         )
 
     def close(self) -> None:
         """Deliver what waits and close the backend, each within the bound."""
-        self._finish_delivery()
+        end = REAL_CLOCK.now() + self._seconds
+        for again in (True, False):
+            if self._delivering is not None:
+                self._delivering.join(max(0.0, end - REAL_CLOCK.now()))
+                if again and self._outbox.waiting:  # what came too late for that delivery
+                    self._deliver_soon()
         backend, self._backend = self._backend, None
         if backend is not None:
             try:
@@ -255,43 +197,24 @@ class ResilientClient:
             except JouleryError as error:
                 _log.debug("joulery: closing the store: %s", error)
 
-    def _finish_delivery(self) -> None:
-        """Wait for the delivery in the background, and begin another for what came since."""
-        end = REAL_CLOCK.now() + self._seconds
-        while self._delivering is not None:
-            self._delivering.join(max(0.0, end - REAL_CLOCK.now()))
-            if not self._delivered or not self._outbox.waiting or REAL_CLOCK.now() >= end:
-                return
-            self._deliver_soon()
-
     def _decide(self, backend: DecisionBackend, request: Request) -> Decision:
         if self.defined is None:
             self.defined = backend.define(self._definition)
         return backend.decide(self.defined.id, request)
 
     def _fallback(self, error: JouleryError, only: int | None) -> Decision:
-        """The decision where no backend answers."""
-        self._quiet(error)
-        job = self._definition.job
-        # A job that is paused, or that is refused, is to run as its owner would.
-        sizes = job.batch_sizes if only is None else (only,)
-        last = None
-        if self._last_good and isinstance(error, StoreError):
-            last = LastGood.read(self._last_good, sizes)
-        if last is None:
-            last = LastGood(job.default if only is None else only, None)
-            which = "the default" if last.batch_size == job.default else "the one that was wanted"
-            reason = f"no backend answers: {which}"
-        else:
-            reason = "no backend answers: as the last run that reached its target"
+        """The decision where no backend answers, or the job is paused or refused."""
+        batch_size = self._definition.job.default if only is None else only
+        which = "the default" if only is None else "the one that was wanted"
+        reason = f"no backend answers: {which}"
         self.trouble = str(error)
-        _log.warning("joulery: batch size %d, %s: %s", last.batch_size, reason, error)
+        _log.warning("joulery: batch size %d, %s: %s", batch_size, reason, error)
         return Decision(
             id="",
             recurrence=0,
             kind=ActionKind.TRAIN,
-            batch_size=last.batch_size,
-            power_limit_watts=last.limit_watts,
+            batch_size=batch_size,
+            power_limit_watts=None,
             probe_limits_watts=(),
             cost_ceiling_joules=math.inf,
             reason=reason,
@@ -305,7 +228,7 @@ class ResilientClient:
             answer = self._bounded(call)
         except StoreError as error:
             self.trouble = str(error)
-            self._quiet(error)
+            self._quiet()
             raise
         self.trouble = None
         return answer
@@ -318,11 +241,10 @@ class ResilientClient:
 
         return within(self._seconds, ask)
 
-    def _quiet(self, error: JouleryError) -> None:
-        if isinstance(error, StoreError):
-            self._quiet_until = self._clock.now() + _QUIET_SECONDS
+    def _quiet(self) -> None:
+        self._quiet_until = self._clock.now() + _QUIET_SECONDS
 
-    def _keep(self, entry: Entry) -> None:
+    def _keep(self, entry: PendingReport) -> None:
         try:
             self._outbox.append(entry)
         except FileError as error:
@@ -350,15 +272,14 @@ class ResilientClient:
         if backend is None:
             return
 
-        def send(entry: Entry) -> None:
-            if not isinstance(entry, PendingReport) and entry.team != self._team:
+        def send(entry: PendingReport) -> None:
+            if entry.team != self._team:
                 raise NotPossibleHereError(
                     "an entry of another team", remedy="a run of that team will deliver it"
                 )
             entry.deliver(backend)
 
-        self._delivered = 0
-        self._delivered = self._outbox.deliver(send)
+        self._outbox.deliver(send)
 
 
 def _measured(found: Callable[[], RunMeasurements] | None) -> RunMeasurements | None:
@@ -370,9 +291,9 @@ def _measured(found: Callable[[], RunMeasurements] | None) -> RunMeasurements | 
         return None
 
 
-def file_stem(*names: str) -> str:
-    """A file name that depends on the names only and does not reveal them."""
-    return hashlib.sha256("\0".join(names).encode("utf-8", "surrogatepass")).hexdigest()[:24]
+def file_stem(location: str) -> str:
+    """A file name that depends on the location only and does not reveal it."""
+    return hashlib.sha256(location.encode("utf-8", "surrogatepass")).hexdigest()[:24]
 
 
 def within(seconds: float, function: Callable[[], T]) -> T:

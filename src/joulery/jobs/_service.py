@@ -296,7 +296,9 @@ class JobService:
         """Learn how a decision ended; the same receipt if it was reported before."""
         job, sequence = decision.job, decision.sequence
         place, body = decision_id(job, sequence), report.outcome.to_document()
-        stored = transaction.find(OutcomeRecord, job, decision=sequence)
+        stored = None
+        if decision.state == DecisionState.REPORTED:
+            stored = transaction.find(OutcomeRecord, job, decision=sequence)
         if stored is None:
             stored = self._learn(transaction, decision, report, body)
         elif stored.body != body:

@@ -49,6 +49,11 @@ is trained until the target is reached, the cost ceiling is passed or the epochs
 of its `probe_limits_watts`, reports what an epoch would take in `measured` with the end `probed`,
 and asks again with `after`."""
 
+_TOKENS = {
+    "teamToken": "token of a team, made with `joulery serve token create`",
+    "decisionToken": "token that came with the decision",
+}
+
 
 def create_app(
     context: ServerContext | None = None,
@@ -88,7 +93,7 @@ def create_app(
     app.add_exception_handler(RequestValidationError, _on_invalid_request)
     app.add_exception_handler(JouleryError, _on_own_error)
     describe = app.openapi
-    app.openapi = lambda: _with_problem_types(describe())  # type: ignore[method-assign]  # as FastAPI's manual shows
+    app.openapi = lambda: _completed(describe())  # type: ignore[method-assign]  # as FastAPI's manual shows
     return app
 
 
@@ -113,10 +118,17 @@ async def _on_own_error(_request: Request, error: Exception) -> Response:
     return problem_of(error).response()
 
 
-def _with_problem_types(document: dict[str, Any]) -> dict[str, Any]:
-    """The description with the media type of problems, which FastAPI takes for JSON."""
-    for path in document["paths"].values():
-        for operation in path.values():
+def _completed(document: dict[str, Any]) -> dict[str, Any]:
+    """The description with tokens, and with the media type of problems, here taken for JSON."""
+    document["components"]["securitySchemes"] = {
+        name: {"type": "http", "scheme": "bearer", "description": words}
+        for name, words in _TOKENS.items()
+    }
+    for path, operations in document["paths"].items():
+        for operation in operations.values():
+            if path.startswith("/v1/"):
+                name = "decisionToken" if "{decision}" in path else "teamToken"
+                operation["security"] = [{name: []}]
             for status, response in operation["responses"].items():
                 content = response.get("content", {})
                 if int(status) >= 400 and "application/json" in content:
@@ -171,9 +183,6 @@ class _Observer:
 
 class _Answer:
     """The answer to a request, as it is sent.
-
-    Args:
-        send: ASGI function that sends to the client.
 
     Attributes:
         status: HTTP status; 0 before the answer has begun.

@@ -1,7 +1,7 @@
 """Authentication: tokens of teams, looked up and cached for seconds; tokens of decisions, computed.
 
-Routes authenticate before the body of a request is read, so that a caller without a token costs
-next to nothing; the dependencies of this module hand out what was found.
+Routes authenticate and authorize before the body of a request is read, so that a caller without a
+token costs next to nothing.
 """
 
 from __future__ import annotations
@@ -11,26 +11,27 @@ import base64
 import hmac
 import struct
 from collections import Counter, OrderedDict
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import unquote
 
-from fastapi import Depends, Path, Request, Security
-from fastapi.security import HTTPBearer
 from starlette.concurrency import run_in_threadpool
+from starlette.convertors import IntegerConvertor, register_url_convertor
 
 from joulery.clock import REAL_CLOCK
 from joulery.jobs import LARGEST_ID, JobService, parse_decision_id
 from joulery.server._config import LIMITS, Limits, RateLimiter
 from joulery.server._metrics import Metrics
 from joulery.server._problems import later, no_permission, no_token, not_found
-from joulery.storage import EVERY_TEAM, Permission, TokenRecord, digest_of, find_token
+from joulery.storage import EVERY_TEAM, TokenRecord, digest_of, find_token
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from fastapi import Request
+
     from joulery.clock import Clock
     from joulery.server._connections import ConnectionGate
-    from joulery.storage import Store, Transaction
+    from joulery.storage import Permission, Store, Transaction
 
 Found = TypeVar("Found")
 
@@ -38,24 +39,24 @@ CACHED_SECONDS = 5.0
 _CONTEXT = b"joulery decision 2:"
 _NONCE = struct.Struct(">d")
 
-TEAM_TOKEN = HTTPBearer(
-    scheme_name="teamToken",
-    description="token of a team, made with `joulery serve token create`",
-    auto_error=False,
-)
-DECISION_TOKEN = HTTPBearer(
-    scheme_name="decisionToken", description="token that came with the decision", auto_error=False
-)
+
+class _NumberConvertor(IntegerConvertor):
+    """Numbers of jobs in addresses; what is longer than any of them is no such address."""
+
+    regex = f"[0-9]{{1,{len(str(LARGEST_ID))}}}"
+
+
+register_url_convertor("number", _NumberConvertor())
 
 
 def may_see(record: TokenRecord, team: str) -> bool:
     """Whether the bearer of a token may see records of ``team``."""
-    return record.token.team in (team, EVERY_TEAM)
+    return record.team in (team, EVERY_TEAM)
 
 
 def may_see_all(record: TokenRecord) -> bool:
     """Whether the bearer of a token may see what concerns all teams."""
-    return record.token.team == EVERY_TEAM
+    return record.team == EVERY_TEAM
 
 
 class TokenCache:
@@ -119,9 +120,6 @@ class Signer:
 
     The time distinguishes decisions of the same id: a store that was restored from a backup gives
     out ids again.
-
-    Args:
-        secret: Secret of the store.
     """
 
     def __init__(self, secret: bytes) -> None:
@@ -130,8 +128,9 @@ class Signer:
     def token(self, decision: str, issued_wall_seconds: float) -> str:
         """The token of a decision."""
         nonce = _NONCE.pack(issued_wall_seconds)
-        code = hmac.digest(self._secret, _CONTEXT + nonce + decision.encode("utf-8"), "sha256")
-        return base64.urlsafe_b64encode(nonce + code).rstrip(b"=").decode("ascii")
+        # Not hmac.digest, which lets another thread go first, and comes back much later.
+        code = hmac.new(self._secret, _CONTEXT + nonce + decision.encode("utf-8"), "sha256")
+        return base64.urlsafe_b64encode(nonce + code.digest()).rstrip(b"=").decode("ascii")
 
     def issued(self, decision: str, token: str | None) -> float | None:
         """The time of issue that a decision's token states; None for a token of another one."""
@@ -245,7 +244,7 @@ async def authenticate(request: Request, token: str | None = None) -> None:
     decision = request.path_params.get("decision")
     if decision is None:
         request.state.caller = caller = await _caller(context, request, token)
-        team = caller.token.team
+        team = caller.team
     else:
         issued = context.signer.issued(decision, token)
         if issued is None:
@@ -276,61 +275,19 @@ async def _caller(context: ServerContext, request: Request, token: str) -> Token
     return record
 
 
-def _allowed(request: Request, permission: Permission) -> TokenRecord:
-    """The token of the caller.
+async def authorize(request: Request, permission: Permission) -> None:
+    """Check that the caller may do this with the job or the team that the address names.
 
     Raises:
-        ProblemError: It does not include the permission.
+        ProblemError: The token does not include the permission, or is another team's.
     """
-    record: TokenRecord = request.state.caller
-    if record.token.right < permission:
+    caller: TokenRecord = request.state.caller
+    if caller.right < permission:
         raise no_permission()
-    return record
-
-
-async def admin(request: Request, _: Annotated[object, Security(TEAM_TOKEN)]) -> TokenRecord:
-    """The token of an administrator."""
-    return _allowed(request, Permission.ADMIN)
-
-
-def own_job(permission: Permission) -> Any:
-    """The dependency on a job of the caller's team; gives its number."""
-
-    async def job_of_caller(
-        request: Request,
-        job: Annotated[
-            int, Path(ge=0, le=LARGEST_ID, description="number of a job's version", examples=[1])
-        ],
-        _: Annotated[object, Security(TEAM_TOKEN)],
-    ) -> int:
-        record = _allowed(request, permission)
-        if not may_see(record, await context_of(request).team_of(job)):
-            raise not_found()
-        return job
-
-    return Depends(job_of_caller)
-
-
-def own_team(permission: Permission) -> Any:
-    """The dependency on a team that the caller may see; gives its name."""
-
-    async def team_of_caller(
-        request: Request,
-        team: Annotated[str, Path(description="namespace of the jobs", examples=["vision"])],
-        _: Annotated[object, Security(TEAM_TOKEN)],
-    ) -> str:
-        team = unquote(team)
-        if not may_see(_allowed(request, permission), team):
-            raise not_found()
-        return team
-
-    return Depends(team_of_caller)
-
-
-async def held_decision(
-    request: Request,
-    decision: Annotated[str, Path(description="id of the decision", examples=["1.1"])],
-    _: Annotated[object, Security(DECISION_TOKEN)],
-) -> tuple[str, float]:
-    """The id and the time of issue of a decision whose token the request carries."""
-    return decision, request.state.issued
+    named = request.path_params
+    if "job" in named:
+        team = await context_of(request).team_of(named["job"])
+    else:
+        team = unquote(named.get("team", caller.team))
+    if not may_see(caller, team):
+        raise not_found()

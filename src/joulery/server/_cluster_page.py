@@ -32,11 +32,7 @@ _KEPT = 17_280  # a day of samples
 
 
 class ClusterWatch:
-    """Reads an agent's status from time to time, and remembers power and budget.
-
-    Args:
-        state: State folder of the agent.
-    """
+    """Reads an agent's status from time to time, and remembers power and budget."""
 
     def __init__(self, state: Path) -> None:
         self.state = state
@@ -86,7 +82,7 @@ def _watch(request: Request) -> ClusterWatch:
 
 def _may_announce(request: Request) -> bool:
     record: TokenRecord = request.state.caller
-    return record.token.right >= Permission.MANAGE
+    return record.right >= Permission.MANAGE
 
 
 @cluster_pages.get("/cluster", operation_id="clusterPage")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 from collections import OrderedDict
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from joulery.errors import InvalidValueError
@@ -57,14 +57,6 @@ class Limits:
     answer_seconds: float = 20.0
     idle_seconds: float = 75.0
     remembered: int = 10_000
-
-    def __post_init__(self) -> None:
-        for field in fields(self):
-            if not getattr(self, field.name) > 0:
-                raise InvalidValueError(
-                    f"{field.name} must be more than 0, not {getattr(self, field.name)!r}",
-                    remedy="leave it out, or give a positive number",
-                )
 
 
 LIMITS = Limits()

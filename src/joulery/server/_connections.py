@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Any
 
-import h11
-from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from joulery.errors import UsageError
 from joulery.server._problems import MEDIA_TYPE, ProblemError
@@ -75,46 +73,48 @@ class ConnectionGate:
                 del self._tokenless[client[0]]
 
 
-class HttpConnection(H11Protocol):
-    """A connection whose request heads arrive in time, and that is refused with a problem document.
+class HttpConnection(HttpToolsProtocol):
+    """A connection whose request heads are small and arrive in time; others are refused."""
 
-    Args:
-        gate: Gate of the server.
-        head_seconds: Longest time for the head of a request to arrive.
-        options: Options of uvicorn.
-    """
-
-    def __init__(self, *, gate: ConnectionGate, head_seconds: float, **options: Any) -> None:
+    def __init__(self, *, gate: ConnectionGate, limits: Limits, **options: Any) -> None:
         super().__init__(**options)
         self._gate = gate
-        self._head_seconds = head_seconds
-        self._deadline: asyncio.TimerHandle | None = None
+        self._limits = limits
+        self._head_bytes = 0
+        self._deadline: asyncio.TimerHandle | None = None  # while a head is to arrive
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin to wait for the first request."""
         super().connection_made(transport)
         self._gate.enter(self.client or ("", 0), self)
-        self._time_head()
+        self._begin_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Make room for another connection."""
         self._gate.leave(self.client or ("", 0))
-        self._stop_timer()
+        self._end_head()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Handle data; a head that has begun has to be complete in time."""
+        """Handle data; a head that goes on and on is refused."""
         super().data_received(data)
-        if self.conn.their_state is h11.IDLE:
-            self._time_head()
-        else:
-            self._stop_timer()
+        if self._deadline is not None:
+            self._head_bytes += len(data)
+            if self._head_bytes > self._limits.head_bytes:
+                self.send_400_response("")
 
-    def on_response_complete(self) -> None:
-        """Go on with the next request, whose head may have begun behind the last one."""
-        super().on_response_complete()
-        if self.conn.their_state is h11.IDLE and self.conn.trailing_data[0]:
-            self._time_head()
+    def on_message_begin(self) -> None:
+        """Begin to wait for the rest of a head."""
+        super().on_message_begin()
+        self._begin_head()
+
+    def on_headers_complete(self) -> None:
+        """Handle a request, unless its head is too large."""
+        self._end_head()
+        size = len(self.url) + sum(len(name) + len(value) for name, value in self.headers)
+        if size > self._limits.head_bytes:
+            raise ValueError("the head is too large")  # which the parser passes on as its own
+        super().on_headers_complete()
 
     def abort(self) -> None:
         """Close the connection at once."""
@@ -122,26 +122,26 @@ class HttpConnection(H11Protocol):
 
     def send_400_response(self, msg: str) -> None:  # noqa: ARG002 - of the base
         """Refuse what is not HTTP."""
-        headers = [(b"content-type", MEDIA_TYPE.encode()), (b"connection", b"close")]
-        with contextlib.suppress(h11.LocalProtocolError):  # an answer is under way
-            for event in (
-                h11.Response(status_code=400, headers=headers, reason=b"Bad Request"),
-                h11.Data(data=bytes(_MALFORMED.body)),
-                h11.EndOfMessage(),
-            ):
-                self.transport.write(self.conn.send(event) or b"")
+        self._end_head()
+        if self.cycle is None or self.cycle.response_complete:  # else an answer is under way
+            head = f"content-type: {MEDIA_TYPE}\r\ncontent-length: {len(_MALFORMED.body)}\r\n"
+            line = b"HTTP/1.1 400 Bad Request\r\nconnection: close\r\n"
+            self.transport.write(line + head.encode() + b"\r\n" + bytes(_MALFORMED.body))
         self.transport.close()
 
-    def _time_head(self) -> None:
+    def _begin_head(self) -> None:
         if self._deadline is None:
-            self._deadline = self.loop.call_later(self._head_seconds, self._head_is_late)
+            self._head_bytes = 0
+            self._deadline = self.loop.call_later(self._limits.head_seconds, self._head_is_late)
 
-    def _stop_timer(self) -> None:
+    def _end_head(self) -> None:
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
 
     def _head_is_late(self) -> None:
         self._deadline = None
-        if self.conn.their_state is h11.IDLE:
+        if self.cycle is None or self.cycle.response_complete:
             self.transport.close()
+        else:  # it follows a request that is being answered
+            self._begin_head()

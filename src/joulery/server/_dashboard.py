@@ -10,10 +10,10 @@ import asyncio
 import threading
 from html import escape
 from pathlib import Path as FilePath
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, quote, urlencode
 
-from fastapi import APIRouter, Path, Request, Response
+from fastapi import APIRouter, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from starlette.concurrency import run_in_threadpool
@@ -22,7 +22,6 @@ from starlette.responses import HTMLResponse, RedirectResponse, StreamingRespons
 from joulery import __version__
 from joulery.errors import InvalidValueError, JouleryError
 from joulery.jobs import (
-    LARGEST_ID,
     Outcome,
     decision_energy,
     decision_page,
@@ -42,7 +41,7 @@ from joulery.reports import (
     run_report,
     saved_text,
 )
-from joulery.server._auth import authenticate, context_of, may_see, may_see_all, own_job
+from joulery.server._auth import authenticate, authorize, context_of, may_see, may_see_all
 from joulery.server._problems import (
     ProblemError,
     body_too_large,
@@ -86,11 +85,7 @@ _SORTS: dict[str, tuple[str, Callable[[JobTotals], Any]]] = {
 
 
 class FiguresCache:
-    """Figures of all jobs, of which only those are added up again that something happened to.
-
-    Args:
-        context: State of the server.
-    """
+    """Figures of all jobs, of which only those are added up again that something happened to."""
 
     def __init__(self, context: ServerContext) -> None:
         self._context = context
@@ -140,6 +135,7 @@ class PageRoute(APIRoute):
                 _same_origin(request)
                 if not public:
                     await authenticate(request, request.cookies.get(COOKIE, ""))
+                    await authorize(request, Permission.READ)
                 answer: Response = await handle(request)
             except ProblemError as error:
                 answer = _error_page(request, error)
@@ -161,8 +157,6 @@ def _same_origin(request: Request) -> None:
 
 
 pages = APIRouter(route_class=PageRoute, include_in_schema=False)
-SeenJob = Annotated[int, own_job(Permission.READ)]
-RunNumber = Annotated[int, Path(ge=0, le=LARGEST_ID)]
 
 
 def _error_page(request: Request, error: ProblemError) -> Response:
@@ -236,8 +230,8 @@ def _nav(request: Request, record: TokenRecord) -> str:
         f'<a href="{address}"{_current(path, address)}>{name}</a>'
         for address, name in links.items()
     )
-    team = "all teams" if may_see_all(record) else record.token.team
-    rights = record.token.right.name.lower()
+    team = "all teams" if may_see_all(record) else record.team
+    rights = record.right.name.lower()
     return (
         f'<nav aria-label="Pages">{shown}</nav><span class="soft">{escape(team)}, {rights}</span>'
         '<form method="post" action="/logout"><button class="plain">Log out</button></form>'
@@ -432,8 +426,8 @@ def _state(one: JobTotals) -> str:
     return " ".join(f'<span class="{kind}">{word}</span>' for word, kind in words)
 
 
-@pages.get("/jobs/{job}", operation_id="jobPage")
-def job_page(request: Request, job: SeenJob, eta: str = "", slowdown: str = "") -> Response:
+@pages.get("/jobs/{job:number}", operation_id="jobPage")
+def job_page(request: Request, job: int, eta: str = "", slowdown: str = "") -> Response:
     """All about one job; ``eta`` or ``slowdown`` show what another objective would choose."""
     context = context_of(request)
     summary, beliefs = context.read(
@@ -449,7 +443,7 @@ def job_page(request: Request, job: SeenJob, eta: str = "", slowdown: str = "") 
     state = '<span class="state">paused</span>' if entry.paused else ""
     value = objective.eta if isinstance(objective, Cost) else own.cost.eta
     per_cent = escape(slowdown) if isinstance(objective, LeastEnergy) else ""
-    manages = request.state.caller.token.right >= Permission.MANAGE
+    manages = request.state.caller.right >= Permission.MANAGE
     pause = _pause_form(entry.id, entry.paused) if manages else ""
     warm = f'<p class="soft">warm start: {escape(entry.warm_start)}</p>' if entry.warm_start else ""
     own_words = objective_words(own.objective or own.cost)
@@ -498,18 +492,18 @@ def _pause_form(job: int, paused: bool) -> str:  # noqa: FBT001 - a state, not a
     )
 
 
-@pages.post("/jobs/{job}/pause", operation_id="pausePage")
-async def pause_job(request: Request, job: SeenJob) -> Response:
+@pages.post("/jobs/{job:number}/pause", operation_id="pausePage")
+async def pause_job(request: Request, job: int) -> Response:
     """Pause or resume a job."""
-    if request.state.caller.token.right < Permission.MANAGE:
+    if request.state.caller.right < Permission.MANAGE:
         raise no_permission()
     paused, service = (await form_of(request)).get("paused") == "1", context_of(request).jobs
     await run_in_threadpool(lambda: service.pause(job, paused=paused))
     return RedirectResponse(_job_link(job), 303)
 
 
-@pages.get("/jobs/{job}/runs/{number}", operation_id="runPage")
-def run_page(request: Request, job: SeenJob, number: RunNumber) -> Response:
+@pages.get("/jobs/{job:number}/runs/{number:number}", operation_id="runPage")
+def run_page(request: Request, job: int, number: int) -> Response:
     """One run: how it stands, its devices over time and its energy."""
     context = context_of(request)
 
@@ -574,3 +568,9 @@ async def changes(
             await asyncio.sleep(_LOOK_SECONDS)
 
     return StreamingResponse(marks(), media_type="text/event-stream")
+
+
+@pages.get("/jobs/{rest:path}", operation_id="noPage")
+async def no_page(rest: str) -> Response:  # noqa: ARG001 - any other address
+    """Show that there is no such job, as a page."""
+    raise not_found()

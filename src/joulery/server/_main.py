@@ -34,9 +34,9 @@ from joulery.server._connections import ConnectionGate, HttpConnection
 from joulery.server._logs import json_log
 from joulery.storage import (
     EVERY_TEAM,
-    NewToken,
     Permission,
     Store,
+    TokenRecord,
     add_token,
     decision_secret,
     default_path,
@@ -107,12 +107,7 @@ def serve(config: ServerConfig, started: Callable[[FirstStart], None]) -> None:
 
 
 class _Server(uvicorn.Server):
-    """Leaves signals to :func:`_serve`, and says when requests are answered.
-
-    Args:
-        config: Configuration of uvicorn.
-        started: Function that is called then.
-    """
+    """Leaves signals to :func:`_serve`, and says when requests are answered."""
 
     def __init__(self, config: uvicorn.Config, started: Callable[[], None]) -> None:
         super().__init__(config)
@@ -132,11 +127,10 @@ def _uvicorn_config(config: ServerConfig, app: FastAPI, gate: ConnectionGate) ->
     files = config.tls_certificate, config.tls_key
     certificate, key = (None if file is None else str(file) for file in files)
     limits = config.limits
-    protocol: Any = partial(HttpConnection, gate=gate, head_seconds=limits.head_seconds)
+    protocol: Any = partial(HttpConnection, gate=gate, limits=limits)
     return uvicorn.Config(
         app,
         http=protocol,
-        h11_max_incomplete_event_size=limits.head_bytes,
         ws="none",
         lifespan="off",
         log_config=None,
@@ -270,15 +264,7 @@ def prepare(
     tokens: Path | None = None,
     clock: Clock = REAL_CLOCK,
 ) -> FirstStart:
-    """Make the tokens that the owner of a store lacks.
-
-    Args:
-        store: Opened store.
-        config: Configuration of the server.
-        address: Address of the server.
-        tokens: File for tokens of this user's programs; the usual one unless given.
-        clock: Clock, for expiry.
-    """
+    """Make the tokens that the owner of a store lacks."""
     now = clock.wall()
     _close_to_others(config.store)
     admin = store.write(lambda one: _first_token(one, now))
@@ -287,7 +273,8 @@ def prepare(
         usable = known is not None and _lasts(transaction, known, now)
     if usable:
         return FirstStart(address, admin, None)
-    wanted = NewToken(EVERY_TEAM, Permission.MANAGE, f"programs at {address}", now + _YEAR_SECONDS)
+    words, expires = f"programs at {address}", now + _YEAR_SECONDS
+    wanted = TokenRecord(EVERY_TEAM, Permission.MANAGE, words, expires)
     local, _ = store.write(lambda one: add_token(one, wanted, now))
     return FirstStart(address, admin, write_token(address, local, tokens))
 
@@ -300,9 +287,9 @@ def _secret(store: Store) -> bytes:
 
 
 def _first_token(transaction: Transaction, now: float) -> str | None:
-    if list_tokens(transaction, limit=1):
+    if list_tokens(transaction):
         return None
-    wanted = NewToken(EVERY_TEAM, Permission.ADMIN, "first start", now + _YEAR_SECONDS)
+    wanted = TokenRecord(EVERY_TEAM, Permission.MANAGE, "first start", now + _YEAR_SECONDS)
     return add_token(transaction, wanted, now)[0]
 
 

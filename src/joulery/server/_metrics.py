@@ -65,12 +65,7 @@ class Metrics:
         self._seconds.labels(operation).observe(seconds)
 
     def text(self, totals: dict[str, int] | None, now: float = 0.0) -> bytes:
-        """All figures in the format of Prometheus.
-
-        Args:
-            totals: Totals of the store; None where it does not answer.
-            now: Time, for :attr:`latest`.
-        """
+        """All figures in the format of Prometheus."""
         for name, gauge in self._totals.items():
             gauge.set(float("nan") if totals is None else totals[name])
         self.latest = now, generate_latest(self._registry)

@@ -1,4 +1,4 @@
-"""The HTTP API: decisions, jobs, measurements, tokens and health, one function per route.
+"""The HTTP API: decisions, jobs, measurements and health, one function per route.
 
 Bodies and answers are the dataclasses of :mod:`joulery.jobs._models`. Routes that decide or report
 wait for the group commit of the store in the event loop; all others block a thread of the pool.
@@ -21,8 +21,6 @@ from joulery.frontier import Frontier, OperatingPoint, Setting
 from joulery.jobs import (
     LARGEST_ID,
     MOST_PER_PAGE,
-    Constraint,
-    Count,
     Decision,
     DecisionLease,
     DecisionPage,
@@ -32,8 +30,6 @@ from joulery.jobs import (
     JobEntry,
     JobPage,
     JsonModel,
-    Moment,
-    Name,
     NotJsonError,
     OutcomeReport,
     PauseState,
@@ -41,7 +37,6 @@ from joulery.jobs import (
     ProfileList,
     ProgressReport,
     Receipt,
-    Text,
     decision_page,
     energy_page,
     from_bytes,
@@ -53,15 +48,7 @@ from joulery.jobs import (
     to_bytes,
 )
 from joulery.jobs import Request as DecisionRequest
-from joulery.server._auth import (
-    admin,
-    authenticate,
-    context_of,
-    held_decision,
-    may_see,
-    own_job,
-    own_team,
-)
+from joulery.server._auth import authenticate, authorize, context_of
 from joulery.server._problems import (
     ProblemDetails,
     ProblemError,
@@ -70,22 +57,12 @@ from joulery.server._problems import (
     not_found,
     problem_of,
 )
-from joulery.storage import (
-    NewToken,
-    Permission,
-    TokenRecord,
-    add_token,
-    list_tokens,
-    revoke_token,
-    right_named,
-    totals,
-)
+from joulery.storage import Permission, totals
 
 if TYPE_CHECKING:
     from joulery.server._auth import ServerContext
     from joulery.server._heartbeats import HeartbeatLog
 
-SECONDS_PER_DAY = 86_400.0
 _READY_SECONDS = 5.0  # load balancers do not wait much longer
 _METRICS_SECONDS = 1.0
 _PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
@@ -154,14 +131,28 @@ class _BoundedRequest(Request):
             raise problem_of(error) from None
 
 
+_RIGHTS = {
+    "GET": Permission.READ,
+    "POST": Permission.WORK,
+    "PUT": Permission.WORK,
+    "PATCH": Permission.MANAGE,
+    "DELETE": Permission.MANAGE,
+}
+
+
 class _Route(APIRoute):
-    """A route that checks the token first, and reads bodies by :class:`_BoundedRequest`."""
+    """A route that checks the token first, and reads bodies by :class:`_BoundedRequest`.
+
+    The method says which right a token needs; a decision is opened by its own token.
+    """
 
     def get_route_handler(self) -> Any:
         handle = super().get_route_handler()
 
         async def bounded(request: Request) -> Response:
             await authenticate(request)
+            if "decision" not in request.path_params:
+                await authorize(request, _RIGHTS[request.method])
             return await handle(_BoundedRequest(request.scope, request.receive))
 
         return bounded
@@ -226,9 +217,8 @@ _STORED = _BODY | _problems(409)
 decisions = APIRouter(prefix="/v1", tags=["decisions"], route_class=_Route, responses=_COMMON)
 jobs = APIRouter(prefix="/v1", tags=["jobs"], route_class=_Route, responses=_COMMON)
 measurements = APIRouter(prefix="/v1", tags=["measurements"], route_class=_Route, responses=_COMMON)
-tokens = APIRouter(prefix="/v1", tags=["tokens"], route_class=_Route, responses=_COMMON)
 health = APIRouter(tags=["health"])
-ROUTERS = (decisions, jobs, measurements, tokens, health)
+ROUTERS = (decisions, jobs, measurements, health)
 
 
 def _only_known(request: Request, *names: str) -> None:
@@ -257,24 +247,22 @@ async def _page(
 
 
 Page = Annotated[tuple[int, int], Depends(_page)]
-JobToRead = Annotated[int, own_job(Permission.READ)]
-JobToWork = Annotated[int, own_job(Permission.WORK)]
-JobToManage = Annotated[int, own_job(Permission.MANAGE)]
-TeamToRead = Annotated[str, own_team(Permission.READ)]
-TeamToWork = Annotated[str, own_team(Permission.WORK)]
-HeldDecision = Annotated[tuple[str, float], Depends(held_decision)]
-Admin = Annotated[TokenRecord, Depends(admin)]
+JobNumber = Annotated[
+    int, Path(ge=0, le=LARGEST_ID, description="number of a job's version", examples=[1])
+]
+TeamName = Annotated[str, Path(description="namespace of the jobs", examples=["vision"])]
+DecisionId = Annotated[str, Path(description="id of the decision", examples=["1.1"])]
 
 
 @decisions.post(
-    "/jobs/{job}/decisions",
+    "/jobs/{job:number}/decisions",
     operation_id="decide",
     openapi_extra=_example(key="night 1"),
     response_model=Decision,
     responses=_STORED,
 )
 async def decide(
-    request: Request, job: JobToWork, wanted: Annotated[DecisionRequest, Strict]
+    request: Request, job: JobNumber, wanted: Annotated[DecisionRequest, Strict]
 ) -> Response:
     """Get the decision on what to run next.
 
@@ -299,7 +287,7 @@ async def decide(
     responses=_STORED,
 )
 async def report(
-    request: Request, decision: HeldDecision, body: Annotated[OutcomeReport, Strict]
+    request: Request, decision: DecisionId, body: Annotated[OutcomeReport, Strict]
 ) -> Response:
     """Report how a decision ended.
 
@@ -307,9 +295,10 @@ async def report(
     same receipt, another one is refused. Figures must be possible: no longer than the decision is
     old, no more energy than all boards can draw.
     """
-    (place, issued), jobs_ = decision, context_of(request).jobs
-    receipt = await asyncio.wrap_future(jobs_.report_soon(place, body, issued))
-    request.app.state.heartbeats.end(decision)
+    issued: float = request.state.issued
+    told = context_of(request).jobs.report_soon(decision, body, issued)
+    receipt = await asyncio.wrap_future(told)
+    request.app.state.heartbeats.end((decision, issued))
     return _answer(receipt)
 
 
@@ -331,33 +320,31 @@ async def report(
     responses=_BODY,
 )
 async def heartbeat(
-    request: Request, decision: HeldDecision, body: Annotated[ProgressReport, Strict]
+    request: Request, decision: DecisionId, body: Annotated[ProgressReport, Strict]
 ) -> Response:
     """Prolong the lease of a decision; the progress counts if no report follows.
 
     With `live` figures, which people see on the dashboard, heartbeats may come every few seconds:
     those that follow within 50 seconds of a stored one are remembered and not stored.
     """
-    (place, issued), context = decision, context_of(request)
+    context, issued = context_of(request), request.state.issued
     log: HeartbeatLog = request.app.state.heartbeats
     now = context.clock.now()
-    known = None if body.live is None else log.recent_lease(decision, now)
-    if known is None:
-        told = context.jobs.heartbeat_soon(place, body.progress, issued)
+    lease = None if body.live is None else log.recent_lease((decision, issued), now)
+    if lease is None:
+        told = context.jobs.heartbeat_soon(decision, body.progress, issued)
         lease = await asyncio.wrap_future(told)
-        log.keep_lease(decision, lease, now)
-    else:
-        lease = known
-    log.note(place, body, context.clock.wall())
+        log.keep_lease((decision, issued), lease, now)
+    log.note(decision, body, context.clock.wall())
     return _answer(lease)
 
 
 @decisions.get(
-    "/jobs/{job}/decisions",
+    "/jobs/{job:number}/decisions",
     operation_id="listDecisions",
     response_model=DecisionPage,
 )
-def list_decisions(request: Request, job: JobToRead, page: Page) -> Response:
+def list_decisions(request: Request, job: JobNumber, page: Page) -> Response:
     """List the decisions of a job with their outcomes, in order."""
     return _answer(context_of(request).read(lambda one: decision_page(one, job, *page)))
 
@@ -378,15 +365,13 @@ def list_decisions(request: Request, job: JobToRead, page: Page) -> Response:
     response_model=JobEntry,
     responses=_STORED,
 )
-def define_job(
-    request: Request, team: TeamToWork, wanted: Annotated[Definition, Strict]
-) -> Response:
+def define_job(request: Request, team: TeamName, wanted: Annotated[Definition, Strict]) -> Response:
     """Define a job.
 
     The same definition gets the same job. A changed one makes a new version, which is warm-started
     from what still holds; `warm_start` says what.
     """
-    return _answer(job_entry(context_of(request).jobs.define(team, wanted)))
+    return _answer(job_entry(context_of(request).jobs.define(unquote(team), wanted)))
 
 
 @jobs.get(
@@ -394,9 +379,9 @@ def define_job(
     operation_id="listJobs",
     response_model=JobPage,
 )
-def list_jobs(request: Request, team: TeamToRead, page: Page) -> Response:
+def list_jobs(request: Request, team: TeamName, page: Page) -> Response:
     """List the jobs of a team by number, all versions."""
-    return _answer(context_of(request).read(lambda one: job_page(one, team, *page)))
+    return _answer(context_of(request).read(lambda one: job_page(one, unquote(team), *page)))
 
 
 @jobs.get(
@@ -406,7 +391,7 @@ def list_jobs(request: Request, team: TeamToRead, page: Page) -> Response:
 )
 def show_job(
     request: Request,
-    team: TeamToRead,
+    team: TeamName,
     name: Annotated[str, Path(description="name of the job", examples=["resnet-nightly"])],
     device: Annotated[
         str | None, Query(description="kind of device that the job runs on; any unless given")
@@ -417,46 +402,44 @@ def show_job(
     name = unquote(name)
     if "\0" in name + (device or ""):  # no name has one, and PostgreSQL accepts none
         raise not_found()
-    return _answer(job_entry(context_of(request).jobs.find(team, name, device)))
+    return _answer(job_entry(context_of(request).jobs.find(unquote(team), name, device)))
 
 
-@jobs.post(
-    "/jobs/{job}/pause",
+@jobs.patch(
+    "/jobs/{job:number}",
     operation_id="pauseJob",
     openapi_extra=_example(paused=False),
     response_model=PauseState,
     responses=_BODY,
 )
-def pause_job(
-    request: Request, job: JobToManage, wanted: Annotated[PauseState, Strict]
-) -> Response:
+def pause_job(request: Request, job: JobNumber, wanted: Annotated[PauseState, Strict]) -> Response:
     """Refuse decisions of a job, or make them again."""
     context_of(request).jobs.pause(job, paused=wanted.paused)
     return _answer(wanted)
 
 
 @jobs.delete(
-    "/jobs/{job}",
+    "/jobs/{job:number}",
     operation_id="deleteJob",
     status_code=204,
 )
-def delete_job(request: Request, job: JobToManage) -> None:
+def delete_job(request: Request, job: JobNumber) -> None:
     """Delete a job with all its history."""
     context_of(request).jobs.delete(job)
 
 
 @measurements.get(
-    "/jobs/{job}/profiles",
+    "/jobs/{job:number}/profiles",
     operation_id="listProfiles",
     response_model=ProfileList,
 )
-def list_profiles(request: Request, job: JobToRead) -> Response:
+def list_profiles(request: Request, job: JobNumber) -> Response:
     """List the time-energy frontiers of a job, by batch size."""
     return _answer(context_of(request).read(lambda one: profile_list(one, job)))
 
 
 @measurements.put(
-    "/jobs/{job}/profiles",
+    "/jobs/{job:number}/profiles",
     operation_id="keepProfile",
     openapi_extra=_example(
         batch_size=128,
@@ -468,7 +451,7 @@ def list_profiles(request: Request, job: JobToRead) -> Response:
     status_code=204,
     responses=_BODY,
 )
-def put_profile(request: Request, job: JobToWork, profile: Annotated[ProfileEntry, Strict]) -> None:
+def put_profile(request: Request, job: JobNumber, profile: Annotated[ProfileEntry, Strict]) -> None:
     """Store a frontier, in place of an earlier one of the same batch size and device."""
     context = context_of(request)
     now = context.clock.wall()
@@ -476,17 +459,17 @@ def put_profile(request: Request, job: JobToWork, profile: Annotated[ProfileEntr
 
 
 @measurements.get(
-    "/jobs/{job}/energy",
+    "/jobs/{job:number}/energy",
     operation_id="listEnergy",
     response_model=EnergyPage,
 )
-def list_energy(request: Request, job: JobToRead, page: Page) -> Response:
+def list_energy(request: Request, job: JobNumber, page: Page) -> Response:
     """List the energy that a job has used, in the order of the reports."""
     return _answer(context_of(request).read(lambda one: energy_page(one, job, *page)))
 
 
 @measurements.post(
-    "/jobs/{job}/energy",
+    "/jobs/{job:number}/energy",
     operation_id="noteEnergy",
     openapi_extra=_example(
         decision="1.1", device="GPU-4f", seconds=50.0, joules=12_500.0, origin="measured"
@@ -494,133 +477,11 @@ def list_energy(request: Request, job: JobToRead, page: Page) -> Response:
     status_code=204,
     responses=_STORED,
 )
-def add_energy(request: Request, job: JobToWork, used: Annotated[EnergyEntry, Strict]) -> None:
+def add_energy(request: Request, job: JobNumber, used: Annotated[EnergyEntry, Strict]) -> None:
     """Store energy that a job has used; where a decision is named, once for each device."""
     context = context_of(request)
     now = context.clock.wall()
     context.store.write(lambda one: note_energy(one, job, used, now), job)
-
-
-@dataclass(frozen=True, slots=True)
-class TokenRequest(JsonModel):
-    """A token to be made.
-
-    Attributes:
-        team: Team that the token is for; `*` for every team.
-        rights: Permission of the token; each includes those before it.
-        label: Label for people.
-        days: Days until the token expires; up to 36500.
-    """
-
-    team: Name
-    rights: Literal["read", "work", "manage", "admin"] = "work"
-    label: Text = ""
-    days: Annotated[float, Constraint(minimum=0, maximum=36_500)] = 90.0
-
-
-@dataclass(frozen=True, slots=True)
-class TokenEntry(JsonModel):
-    """A token, as administrators see it.
-
-    Attributes:
-        id: Number of the token.
-        team: Team that the token is for; `*` for every team.
-        rights: Permission of the token; each includes those before it.
-        label: Label for people.
-        created_wall_seconds: Unix time at which the token was made.
-        expires_wall_seconds: Unix time at which it expires; null for never.
-        revoked_wall_seconds: Unix time at which it was revoked; null for not.
-        token: The token itself, shown this once when it is made; else null.
-    """
-
-    id: Count
-    team: Name
-    rights: Literal["read", "work", "manage", "admin"]
-    label: Text
-    created_wall_seconds: Moment
-    expires_wall_seconds: Moment | None
-    revoked_wall_seconds: Moment | None
-    token: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class TokenPage(JsonModel):
-    """Tokens by number.
-
-    Attributes:
-        tokens: Tokens of the page, revoked and expired ones included.
-        next: Number that the next page begins after; null at the end.
-    """
-
-    tokens: tuple[TokenEntry, ...]
-    next: Count | None = None
-
-
-def token_entry(record: TokenRecord, token: str | None = None) -> TokenEntry:
-    """A stored token as administrators see it."""
-    return TokenEntry(
-        id=record.id,
-        team=record.token.team,
-        rights=record.token.right.name.lower(),  # type: ignore[arg-type]  # one of the literals
-        label=record.token.label,
-        created_wall_seconds=record.created_wall_seconds,
-        expires_wall_seconds=record.token.expires_wall_seconds,
-        revoked_wall_seconds=record.revoked_wall_seconds,
-        token=token,
-    )
-
-
-@tokens.post(
-    "/tokens",
-    operation_id="createToken",
-    openapi_extra=_example(team="vision", rights="work", label="cluster", days=90.0),
-    status_code=201,
-    response_model=TokenEntry,
-    responses=_BODY,
-)
-def create_token(
-    request: Request, caller: Admin, wanted: Annotated[TokenRequest, Strict]
-) -> Response:
-    """Make a token; it is shown this once."""
-    if not may_see(caller, wanted.team):
-        raise not_found()
-    context = context_of(request)
-    now = context.clock.wall()
-    new = NewToken(
-        team=wanted.team,
-        right=right_named(wanted.rights),
-        label=wanted.label,
-        expires_wall_seconds=now + wanted.days * SECONDS_PER_DAY,
-    )
-    token, record = context.store.write(lambda one: add_token(one, new, now))
-    return _answer(token_entry(record, token), 201)
-
-
-@tokens.get("/tokens", operation_id="listTokens", response_model=TokenPage)
-def show_tokens(request: Request, caller: Admin, page: Page) -> Response:
-    """List tokens by number, without the tokens themselves."""
-    after, limit = page
-    team = caller.token.team
-    found = context_of(request).read(lambda one: list_tokens(one, team, after, limit + 1))
-    following = found[limit - 1].id if len(found) > limit else None
-    return _answer(TokenPage(tuple(map(token_entry, found[:limit])), following))
-
-
-@tokens.delete(
-    "/tokens/{token}",
-    operation_id="revokeToken",
-    status_code=204,
-)
-def revoke(
-    request: Request,
-    caller: Admin,
-    token: Annotated[int, Path(ge=0, le=LARGEST_ID, description="number of a token", examples=[1])],
-) -> None:
-    """Revoke a token."""
-    context = context_of(request)
-    now, team = context.clock.wall(), caller.token.team
-    context.store.write(lambda one: revoke_token(one, token, now, team))
-    context.tokens.clear()
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from joulery.storage._store import Store, default_path
     from joulery.storage._tokens import (
         EVERY_TEAM,
-        NewToken,
         Permission,
         TokenRecord,
         add_token,
@@ -58,7 +57,6 @@ __all__ = [
     "EventKind",
     "JobHead",
     "JobRecord",
-    "NewToken",
     "OutcomeRecord",
     "Permission",
     "ProfileRecord",

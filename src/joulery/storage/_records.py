@@ -218,7 +218,7 @@ class Subject:
 
     Attributes:
         job: The only job that it locks; 0 for none.
-        decision: Number of a decision that it looks for, with its outcome.
+        decision: Number of a decision that it looks for.
         decision_key: Key of a decision that it looks for.
     """
 

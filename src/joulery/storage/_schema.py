@@ -1,10 +1,13 @@
 """Tables of the store; :mod:`joulery.storage.migrations` creates them.
 
-Columns are named and, but for jobs, ordered like the fields of :mod:`joulery.storage._records`, so
-that a row is a record. Documents are JSON text: exact for floats, NaN and infinities refused.
+The columns of a table are the fields of its records, so that a row is a record. Documents are JSON
+text: exact for floats, NaN and infinities refused.
 """
 
 from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any, get_args, get_type_hints
 
 from sqlalchemy import (
     JSON,
@@ -12,19 +15,31 @@ from sqlalchemy import (
     Boolean,
     Column,
     Double,
-    ForeignKey,
     ForeignKeyConstraint,
     Index,
     Integer,
     LargeBinary,
     MetaData,
     PrimaryKeyConstraint,
-    SmallInteger,
     Table,
     Text,
     UniqueConstraint,
     text,
 )
+
+from joulery.storage._records import (
+    DecisionRecord,
+    Document,
+    EnergyRecord,
+    Event,
+    JobRecord,
+    OutcomeRecord,
+    ProfileRecord,
+    Snapshot,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 metadata = MetaData(
     naming_convention={
@@ -37,63 +52,55 @@ metadata = MetaData(
 
 # SQLite counts rows up only where the type reads INTEGER.
 _ROW_ID = BigInteger().with_variant(Integer, "sqlite")
-_DOCUMENT = JSON(none_as_null=True)
+_TYPES: dict[Any, Any] = {
+    int: BigInteger,
+    float: Double,
+    bool: Boolean,
+    str: Text,
+    bytes: LargeBinary,
+    Document: JSON(none_as_null=True),
+}
 
 
-def _job_column() -> Column[int]:
-    return Column("job", BigInteger, ForeignKey("jobs.id", ondelete="CASCADE"), nullable=False)
+def _columns(record: type) -> Iterator[Column[Any]]:
+    """The columns of a class of records; the database gives each row its ``id``."""
+    hints = get_type_hints(record)
+    for field in dataclasses.fields(record):
+        kind = hints[field.name]
+        if field.name == "id":
+            yield Column("id", _ROW_ID, primary_key=True)
+        elif kind in _TYPES:
+            yield Column(field.name, _TYPES[kind], nullable=False)
+        else:
+            yield Column(field.name, _TYPES[get_args(kind)[0]])  # of `kind | None`
+
+
+def _of_job() -> ForeignKeyConstraint:
+    return ForeignKeyConstraint(["job"], ["jobs.id"], ondelete="CASCADE")
 
 
 jobs = Table(
     "jobs",
     metadata,
-    Column("id", _ROW_ID, primary_key=True),
-    Column("version", Integer, nullable=False),
-    Column("created_wall_seconds", Double, nullable=False),
-    Column("paused", Boolean, nullable=False),
-    Column("events", BigInteger, nullable=False),
-    Column("recurrences", BigInteger, nullable=False),
-    Column("team", Text, nullable=False),
-    Column("name", Text, nullable=False),
-    Column("specification", _DOCUMENT, nullable=False),
-    Column("policy", Text, nullable=False),
-    Column("parameters", _DOCUMENT, nullable=False),
-    Column("seed", BigInteger, nullable=False),
-    Column("inherits", BigInteger),
-    Column("device", Text, nullable=False),
+    *_columns(JobRecord),
     UniqueConstraint("team", "name", "device", "version"),
     Index("ix_jobs_team_id", "team", "id"),
     sqlite_autoincrement=True,  # the number of a deleted job is not used again
 )
-
 events = Table(
     "events",
     metadata,
-    _job_column(),
-    Column("sequence", BigInteger, nullable=False),
-    Column("kind", SmallInteger, nullable=False),
-    Column("decision", BigInteger, nullable=False),
-    Column("body", _DOCUMENT, nullable=False),
-    Column("wall_seconds", Double, nullable=False),
+    *_columns(Event),
+    Column("job", BigInteger, nullable=False),
     PrimaryKeyConstraint("job", "sequence"),
+    _of_job(),
 )
-
 decisions = Table(
     "decisions",
     metadata,
-    _job_column(),
-    Column("sequence", BigInteger, nullable=False),
-    Column("key", Text, nullable=False),
-    Column("recurrence", BigInteger, nullable=False),
-    Column("action", _DOCUMENT, nullable=False),
-    Column("reason", Text, nullable=False),
-    Column("request", _DOCUMENT, nullable=False),
-    Column("issued_wall_seconds", Double, nullable=False),
-    Column("deadline_wall_seconds", Double, nullable=False),
-    Column("state", SmallInteger, nullable=False),
-    Column("heartbeat_wall_seconds", Double),
-    Column("progress", _DOCUMENT),
+    *_columns(DecisionRecord),
     PrimaryKeyConstraint("job", "sequence"),
+    _of_job(),
     UniqueConstraint("job", "key"),
     # Few decisions are open at any time, however many there were.
     Index(
@@ -104,60 +111,33 @@ decisions = Table(
         postgresql_where=text("state = 0"),
     ),
 )
-
 outcomes = Table(
     "outcomes",
     metadata,
-    Column("job", BigInteger, nullable=False),
-    Column("decision", BigInteger, nullable=False),
-    Column("key", Text, nullable=False),
-    Column("body", _DOCUMENT, nullable=False),
-    Column("event", BigInteger, nullable=False),
-    Column("late", Boolean, nullable=False),
-    Column("wall_seconds", Double, nullable=False),
-    Column("quarantined", Boolean, nullable=False),
-    Column("ignored", Boolean, nullable=False),
+    *_columns(OutcomeRecord),
     PrimaryKeyConstraint("job", "decision"),
     ForeignKeyConstraint(
         ["job", "decision"], ["decisions.job", "decisions.sequence"], ondelete="CASCADE"
     ),
 )
-
 profiles = Table(
     "profiles",
     metadata,
-    _job_column(),
-    Column("batch_size", BigInteger, nullable=False),
-    Column("device", Text, nullable=False),
-    Column("frontier", _DOCUMENT, nullable=False),
-    Column("wall_seconds", Double, nullable=False),
+    *_columns(ProfileRecord),
     PrimaryKeyConstraint("job", "batch_size", "device"),
+    _of_job(),
 )
-
 energy = Table(
     "energy",
     metadata,
-    _job_column(),
-    Column("decision", BigInteger),
-    Column("device", Text, nullable=False),
-    Column("seconds", Double, nullable=False),
-    Column("joules", Double, nullable=False),
-    Column("provenance", _DOCUMENT, nullable=False),
-    Column("wall_seconds", Double, nullable=False),
-    Column("id", _ROW_ID, primary_key=True),
+    *_columns(EnergyRecord),
+    _of_job(),
     UniqueConstraint("job", "decision", "device"),  # of null decisions, any number
     Index("ix_energy_job_id", "job", "id"),
     sqlite_autoincrement=True,
 )
-
 snapshots = Table(
-    "snapshots",
-    metadata,
-    _job_column(),
-    Column("sequence", BigInteger, nullable=False),
-    Column("code", Text, nullable=False),
-    Column("content", LargeBinary, nullable=False),
-    PrimaryKeyConstraint("job"),
+    "snapshots", metadata, *_columns(Snapshot), PrimaryKeyConstraint("job"), _of_job()
 )
 
 tokens = Table(

@@ -9,7 +9,7 @@ from joulery.errors import MissingExtraError, StoreBusyError, StoreError
 from joulery.paths import data_folder
 
 try:
-    from sqlalchemy import func, select
+    from sqlalchemy import func, select, text
     from sqlalchemy.exc import DBAPIError
     from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 except ModuleNotFoundError as error:
@@ -135,9 +135,9 @@ class Store:
         wrong = []
         with self.reading() as transaction:
             if self._engine.dialect.name == "sqlite":
-                found = transaction.plain("PRAGMA integrity_check(1)").scalar_one()
+                found = transaction.query(text("PRAGMA integrity_check(1)")).scalar_one()
                 wrong += [] if found == "ok" else [str(found)]
-                if transaction.plain("PRAGMA foreign_key_check").first() is not None:
+                if transaction.query(text("PRAGMA foreign_key_check")).first() is not None:
                     wrong.append("rows refer to others that are missing")
             last = select(func.max(events.c.sequence)).where(events.c.job == jobs.c.id)
             differs = jobs.c.events != func.coalesce(last.scalar_subquery(), 0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import hmac
 import secrets
@@ -16,6 +17,7 @@ from joulery.storage._schema import settings, tokens
 from joulery.units import finite
 
 if TYPE_CHECKING:
+    from joulery.storage._records import Document
     from joulery.storage._transaction import Transaction
 
 EVERY_TEAM = "*"
@@ -30,46 +32,40 @@ class Permission(IntEnum):
     READ = 0  # read jobs and their history
     WORK = 1  # define jobs, decide, report, store measurements
     MANAGE = 2  # pause and delete jobs
-    ADMIN = 3  # create and revoke tokens
 
 
 @dataclass(frozen=True, slots=True)
-class NewToken:
-    """A token to be created.
+class TokenRecord:
+    """A token; what the store adds is 0 before.
 
     Attributes:
         team: Team that it is for; ``*`` for every team.
         right: Permission that it gives.
         label: Label for people.
         expires_wall_seconds: Time of its expiry; None for never.
+        created_wall_seconds: Time of its creation.
+        revoked_wall_seconds: Time of its revocation, if it was revoked.
+        id: Number to revoke it by.
     """
 
     team: str
     right: Permission
     label: str = ""
     expires_wall_seconds: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class TokenRecord:
-    """A token as stored.
-
-    Attributes:
-        id: Number to revoke it by.
-        token: The token as it was created.
-        created_wall_seconds: Time of its creation.
-        revoked_wall_seconds: Time of its revocation, if it was revoked.
-    """
-
-    id: int
-    token: NewToken
-    created_wall_seconds: float
-    revoked_wall_seconds: float | None
+    created_wall_seconds: float = 0.0
+    revoked_wall_seconds: float | None = None
+    id: int = 0
 
     def valid(self, now_wall_seconds: float) -> bool:
         """Whether it is neither revoked nor expired."""
-        expires = self.token.expires_wall_seconds
+        expires = self.expires_wall_seconds
         return self.revoked_wall_seconds is None and (expires is None or now_wall_seconds < expires)
+
+    def to_document(self) -> Document:
+        """The record as JSON."""
+        document = dataclasses.asdict(self)
+        document["rights"] = document.pop("right").name.lower()
+        return document
 
 
 def right_named(name: str) -> Permission:
@@ -89,23 +85,16 @@ def digest_of(token: str) -> bytes:
 
 
 def add_token(
-    transaction: Transaction, wanted: NewToken, now_wall_seconds: float
+    transaction: Transaction, wanted: TokenRecord, now_wall_seconds: float
 ) -> tuple[str, TokenRecord]:
     """Create a token; its text, which is not stored anywhere, and its record."""
     if wanted.expires_wall_seconds is not None:
         finite(wanted.expires_wall_seconds, "expiry in seconds since 1970", minimum=0.0)
     text = _PREFIX + secrets.token_urlsafe(_SECRET_BYTES)
-    values = {
-        "digest": digest_of(text),
-        "team": wanted.team,
-        "rights": wanted.right.name.lower(),
-        "label": wanted.label,
-        "created_wall_seconds": now_wall_seconds,
-        "expires_wall_seconds": wanted.expires_wall_seconds,
-        "revoked_wall_seconds": None,
-    }
-    number = transaction.change(insert(tokens).returning(tokens.c.id), values).scalar_one()
-    return text, TokenRecord(number, wanted, now_wall_seconds, None)
+    row = dataclasses.replace(wanted, created_wall_seconds=now_wall_seconds).to_document()
+    del row["id"]  # the database gives it
+    made = transaction.change(insert(tokens).returning(tokens), row | {"digest": digest_of(text)})
+    return text, _record(made.one())
 
 
 def find_token(transaction: Transaction, digest: bytes) -> TokenRecord | None:
@@ -118,36 +107,24 @@ def find_token(transaction: Transaction, digest: bytes) -> TokenRecord | None:
     return _record(row)
 
 
-def list_tokens(
-    transaction: Transaction, team: str = EVERY_TEAM, after: int = 0, limit: int = 1000
-) -> list[TokenRecord]:
-    """Tokens of a team, or of all teams, by number; revoked ones included."""
-    wanted = select(tokens).where(tokens.c.id > after).order_by(tokens.c.id).limit(limit)
-    if team != EVERY_TEAM:
-        wanted = wanted.where(tokens.c.team == team)
-    return [_record(row) for row in transaction.query(wanted)]
+def list_tokens(transaction: Transaction) -> list[TokenRecord]:
+    """All tokens by number; revoked ones included."""
+    return [_record(row) for row in transaction.query(select(tokens).order_by(tokens.c.id))]
 
 
-def revoke_token(
-    transaction: Transaction, number: int, now_wall_seconds: float, team: str = EVERY_TEAM
-) -> TokenRecord:
+def revoke_token(transaction: Transaction, number: int, now_wall_seconds: float) -> TokenRecord:
     """Revoke a token; one that is revoked keeps the time of its revocation.
 
     Raises:
-        UnknownRecordError: There is no token of that number, or not of that team.
+        UnknownRecordError: There is no token of that number.
     """
-    own = [tokens.c.id == number]
-    if team != EVERY_TEAM:
-        own.append(tokens.c.team == team)
-    row = transaction.query(select(tokens).where(*own)).one_or_none()
+    row = transaction.query(select(tokens).where(tokens.c.id == number)).one_or_none()
     if row is None:
         raise UnknownRecordError(f"no token number {number}", remedy="list the tokens")
-    if row.revoked_wall_seconds is None:
-        change = update(tokens).where(tokens.c.id == number)
-        transaction.change(change.values(revoked_wall_seconds=now_wall_seconds))
-    record = _record(row)
-    since = row.revoked_wall_seconds or now_wall_seconds
-    return TokenRecord(record.id, record.token, record.created_wall_seconds, since)
+    revoked = row.revoked_wall_seconds or now_wall_seconds
+    change = update(tokens).where(tokens.c.id == number)
+    transaction.change(change.values(revoked_wall_seconds=revoked))
+    return dataclasses.replace(_record(row), revoked_wall_seconds=revoked)
 
 
 def decision_secret(transaction: Transaction) -> bytes:
@@ -162,5 +139,6 @@ def decision_secret(transaction: Transaction) -> bytes:
 
 
 def _record(row: Any) -> TokenRecord:
-    wanted = NewToken(row.team, right_named(row.rights), row.label, row.expires_wall_seconds)
-    return TokenRecord(row.id, wanted, row.created_wall_seconds, row.revoked_wall_seconds)
+    columns = row._asdict()
+    del columns["digest"]
+    return TokenRecord(right=right_named(columns.pop("rights")), **columns)

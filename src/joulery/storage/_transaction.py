@@ -106,16 +106,13 @@ _VALUES: BindParameter[Any] = bindparam("values", expanding=True)
 _LOCK_JOBS = (
     select(jobs).where(jobs.c.id.in_(_JOBS)).order_by(jobs.c.id).with_for_update(key_share=True)
 )
-# What :class:`~joulery.storage._records.Subject` names: field, record, column and query. Each finds
-# all combinations of jobs and values, since neither database finds pairs by an index.
-_LOOKUPS = tuple(
-    ("decision_key" if column == "key" else "decision", kind, column, query)
-    for kind, form in _FORMS.items()
-    for column in form.found_by
-    for query in (
-        select(form.table).where(form.table.c.job.in_(_JOBS), form.table.c[column].in_(_VALUES)),
-    )
-)
+# Columns that decisions are found by, by field of Subject. Each query finds all combinations of
+# jobs and values, since neither database finds pairs by an index.
+_LOOKUPS = {"decision": decisions.c.sequence, "decision_key": decisions.c.key}
+_FIND_DECISIONS = {
+    name: select(decisions).where(decisions.c.job.in_(_JOBS), column.in_(_VALUES))
+    for name, column in _LOOKUPS.items()
+}
 # Literally, or the index of open decisions may not be used.
 _IS_OPEN = decisions.c.state == literal_column("0")
 
@@ -135,11 +132,7 @@ class _Operation:
 
 
 class Transaction:
-    """Reads and writes within one transaction.
-
-    Args:
-        connection: Connection with its transaction begun.
-    """
+    """Reads and writes within one transaction."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -195,14 +188,16 @@ class Transaction:
         if numbers:
             for row in self._connection.execute(_LOCK_JOBS, {"jobs": list(numbers)}):
                 self._known[JobRecord, "id", row.id, 0] = _job_record(row)
-        for name, kind, column, query in _LOOKUPS:
+        for name, column in _LOOKUPS.items():
             wanted = [(one.job, getattr(one, name)) for one in subjects]
             wanted = [each for each in wanted if each[1] is not None]
             if wanted:
-                self._known.update({(kind, column, *each): None for each in wanted})
+                place = DecisionRecord, column.name
+                self._known.update({(*place, *each): None for each in wanted})
                 given = {"jobs": list(numbers), "values": list({value for _, value in wanted})}
-                for row in self._connection.execute(query, given):
-                    self._known[kind, column, row.job, getattr(row, column)] = kind(*row)
+                for row in self._connection.execute(_FIND_DECISIONS[name], given):
+                    known = DecisionRecord(*row)
+                    self._known[*place, row.job, getattr(known, column.name)] = known
 
     def query(
         self, statement: Executable, given: Mapping[str, Any] | None = None
@@ -213,10 +208,6 @@ class Transaction:
         else:
             self.flush()
         return self._connection.execute(statement, given)
-
-    def plain(self, statement: str) -> CursorResult[*tuple[Any, ...]]:
-        """Execute a statement of the database's own, such as a pragma."""
-        return self._connection.exec_driver_sql(statement)
 
     def change(
         self, statement: Executable, given: Mapping[str, Any] | None = None
@@ -384,7 +375,7 @@ class Transaction:
             wanted = select(events).where(events.c.job == job, events.c.sequence > after)
             rows = self.query(wanted.order_by(events.c.sequence).limit(_EVENTS)).all()
             for row in rows:
-                yield Event(*row[1:])
+                yield Event(*row[:-1])
             if len(rows) < _EVENTS:
                 return
             after = rows[-1].sequence
@@ -432,5 +423,4 @@ def _row(record: Any) -> Row:
 
 
 def _job_record(row: Any) -> JobRecord:
-    columns = dict(zip(jobs.c.keys(), row, strict=True))
-    return JobRecord(**columns | {"seed": row.seed + _SIGN})
+    return dataclasses.replace(JobRecord(*row), seed=row.seed + _SIGN)

@@ -1,19 +1,20 @@
 """Export of a whole store as lines of JSON, and import into another one, of either database.
 
-The first line is a header; each further line is one row, ``{"jobs": {…}}``; the last counts them,
-so that a truncated file is noticed. Documents are nested JSON, bytes are base64, numbers are exact.
-Snapshots are left out: they are made again from events.
+The first line is a header; each further line is one row, ``{"jobs": {…}}``; the last has the digest
+of all before it, so that a truncated or changed file is noticed. Documents are nested JSON, bytes
+are base64, numbers are exact. Snapshots are left out: they are made again from events.
 """
 
 from __future__ import annotations
 
 import base64
+import hashlib
 import itertools
 import json
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
-from sqlalchemy import JSON, LargeBinary, delete, insert, select, text
+from sqlalchemy import LargeBinary, delete, insert, select, text
 from sqlalchemy.exc import DBAPIError
 
 from joulery.errors import ConflictError, FileError
@@ -33,10 +34,10 @@ from joulery.storage._schema import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
     from pathlib import Path
 
-    from sqlalchemy import Connection, Table
+    from sqlalchemy import Connection
 
     from joulery.storage._records import Document
 
@@ -48,28 +49,30 @@ _TABLES = {
 }
 _NUMBERED = ("jobs", "energy", "tokens")
 _AT_ONCE = 1000  # rows, however many there are
-_UNREADABLE = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
 _REMEDY = "give a whole file that `joulery serve --export` wrote"
 
 
 def exported(location: str | Path) -> Iterator[bytes]:
     """The content of a store at one moment, line by line."""
+    digest = hashlib.sha256()
     with _connected(location, reads_only=True) as connection:
-        yield _line({"format": FORMAT, "revision": HEAD, "numbers": _last_numbers(connection)})
-        counts = {}
-        for name, table in _TABLES.items():
-            counts[name] = 0
-            order = list(table.primary_key.columns)
-            found = connection.execute(
-                select(table).order_by(*order).execution_options(yield_per=_AT_ONCE)
-            )
-            for row in found.mappings():
-                counts[name] += 1
-                yield _line({name: {one: _exported(value) for one, value in row.items()}})
-        yield _line({"end": counts})
+        for document in _documents(connection):
+            line = _line(document)
+            digest.update(line)
+            yield line
+    yield _line({"sha256": digest.hexdigest()})
 
 
-def imported(location: str | Path, lines: Iterable[bytes], *, replace: bool = False) -> Document:
+def _documents(connection: Connection) -> Iterator[Document]:
+    yield {"format": FORMAT, "revision": HEAD, "numbers": _last_numbers(connection)}
+    for name, table in _TABLES.items():
+        wanted = select(table).order_by(*table.primary_key.columns)
+        found = connection.execute(wanted.execution_options(yield_per=_AT_ONCE))
+        for row in found.mappings():
+            yield {name: {one: _exported(value) for one, value in row.items()}}
+
+
+def imported(location: str | Path, file: BinaryIO, *, replace: bool = False) -> Document:
     """Fill a store with the content of another one, and count the rows of each table.
 
     Numbers, versions and tokens stay as they were; tokens that the store had are replaced. Either
@@ -77,8 +80,9 @@ def imported(location: str | Path, lines: Iterable[bytes], *, replace: bool = Fa
 
     Raises:
         ConflictError: The store has jobs, and they may not be replaced.
-        FileError: The lines are damaged or incomplete.
+        FileError: The file is damaged or incomplete.
     """
+    header = _checked_header(file)
     with _connected(location, reads_only=False) as connection:
         if not replace and connection.execute(select(jobs.c.id).limit(1)).first() is not None:
             raise ConflictError(
@@ -86,52 +90,55 @@ def imported(location: str | Path, lines: Iterable[bytes], *, replace: bool = Fa
             )
         for table in (snapshots, *reversed(_TABLES.values())):
             connection.execute(delete(table))
-        given, counts = iter(lines), dict.fromkeys(_TABLES, 0)
-        numbers = _header(next(given, b""))
-        for name, rows in itertools.groupby(_rows(given), key=lambda one: one[0]):
+        counts = dict.fromkeys(_TABLES, 0)
+        for name, rows in itertools.groupby(_rows(file), key=lambda one: one[0]):
             while some := [row for _, row in itertools.islice(rows, _AT_ONCE)]:
                 connection.execute(insert(_TABLES[name]), some)
                 counts[name] += len(some)
-        _set_numbers(connection, numbers)
+        _set_numbers(connection, header["numbers"])
         return counts
 
 
-def _rows(lines: Iterator[bytes]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The table and columns of each row after the header; the last line has to count them."""
-    counts, ended = dict.fromkeys(_TABLES, 0), False
-    for number, line in enumerate(lines, 2):
-        if ended:
-            raise FileError("the file goes on after its end", remedy=_REMEDY)
-        try:
-            ((name, content),) = json.loads(line).items()
-            if name == "end":
-                ended = content == counts
-                continue
-            row = _imported_row(_TABLES[name], content)
-        except _UNREADABLE:
-            raise FileError(f"line {number} is no row of a store", remedy=_REMEDY) from None
-        counts[name] += 1
-        yield name, row
-    if not ended:
-        raise FileError("the file is cut off or rows are missing", remedy=_REMEDY)
-
-
-def _header(line: bytes) -> dict[str, int]:
-    """The last number of each table, as the first line states them."""
-    try:
-        document = json.loads(line)
-        if document["format"] != FORMAT:
-            raise KeyError(FORMAT)
-        found, numbers = document["revision"], document["numbers"]
-        numbers = {name: int(numbers[name]) for name in _NUMBERED}
-    except _UNREADABLE:
-        raise FileError("this is no export of a store", remedy=_REMEDY) from None
-    if found != HEAD:
+def _checked_header(file: BinaryIO) -> Document:
+    """The first line, once the whole file is known to be as it was written."""
+    first = last = file.readline()
+    digest = hashlib.sha256()
+    for line in file:
+        digest.update(last)
+        last = line
+    header, end = _document(first), _document(last)
+    if header.get("format") != FORMAT:
+        raise FileError("this is no export of a store", remedy=_REMEDY)
+    if header.get("revision") != HEAD:
         raise FileError(
-            f"the export is of revision {str(found)[:20]}, not {HEAD}",
+            f"the export is not of revision {HEAD}, but {str(header.get('revision'))[:20]}",
             remedy="import it with the version of Joulery that wrote it, then upgrade",
         )
-    return numbers
+    if end != {"sha256": digest.hexdigest()}:
+        raise FileError("the file is cut off, or was changed since", remedy=_REMEDY)
+    return header
+
+
+def _document(line: bytes) -> Document:
+    """The document of a line; an empty one for a line that has none."""
+    try:
+        document = json.loads(line)
+    except (ValueError, RecursionError):
+        return {}
+    return document if isinstance(document, dict) else {}
+
+
+def _rows(file: BinaryIO) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The table and columns of each row, between the first and the last line."""
+    file.seek(0)
+    file.readline()
+    for line in file:
+        ((name, row),) = json.loads(line).items()
+        if name in _TABLES:
+            for column in _TABLES[name].columns:
+                if isinstance(column.type, LargeBinary):
+                    row[column.name] = base64.b64decode(row[column.name])
+            yield name, row
 
 
 def _line(document: Document) -> bytes:
@@ -140,32 +147,6 @@ def _line(document: Document) -> bytes:
 
 def _exported(value: Any) -> Any:
     return base64.b64encode(value).decode("ascii") if isinstance(value, bytes) else value
-
-
-def _imported_row(table: Table, content: Document) -> dict[str, Any]:
-    if content.keys() != {column.name for column in table.columns}:
-        raise ValueError(table.name)
-    row = {}
-    for column in table.columns:
-        value = content[column.name]
-        if isinstance(column.type, LargeBinary):
-            value = base64.b64decode(value, validate=True)
-        elif value is not None and not isinstance(column.type, JSON):
-            _check(value, column.type.python_type)
-        row[column.name] = value
-    return row
-
-
-def _check(value: Any, kind: type) -> None:
-    """Refuse values that a database would take for others, or not take at all."""
-    if kind is bool or isinstance(value, bool):
-        fits = kind is bool and isinstance(value, bool)
-    elif kind is int:
-        fits = isinstance(value, int) and abs(value) < 2**63
-    else:
-        fits = isinstance(value, (int, float) if kind is float else kind)
-    if not fits:
-        raise ValueError(value)
 
 
 @contextmanager

@@ -19,7 +19,7 @@ from joulery.power import ProcessGroup
 from joulery.units import finite
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from joulery.hardware import Device, PowerLimit
@@ -69,7 +69,7 @@ class DecisionService:
             )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class RunConfig:
     """Settings of a run, checked; see :class:`joulery.Run`.
 
@@ -94,9 +94,8 @@ class RunConfig:
     store: DecisionService | str | Path | None = None
 
     def __post_init__(self) -> None:
-        store = partial(object.__setattr__, self)
         if self.dry_run is None:
-            store("dry_run", bool(os.environ.get(DRY_RUN_VARIABLE)))
+            self.dry_run = bool(os.environ.get(DRY_RUN_VARIABLE))
         for flag in ("early_stop", "dry_run", "higher_is_better"):
             if not isinstance(getattr(self, flag), bool):
                 raise InvalidValueError(
@@ -104,26 +103,25 @@ class RunConfig:
                 )
         if self.objective is None:
             # A text from the environment is checked by the command that set it.
-            store("objective", os.environ.get(OBJECTIVE_VARIABLE) or DEFAULT_OBJECTIVE)
+            self.objective = os.environ.get(OBJECTIVE_VARIABLE) or DEFAULT_OBJECTIVE
         else:
             _check_objective(self.objective)
         if not isinstance(self.store, DecisionService):
-            store("store", DecisionService(self.store))
+            self.store = DecisionService(self.store)
         if self.max_epochs is not None:
-            store("max_epochs", _whole(self.max_epochs, "max_epochs"))
+            self.max_epochs = _whole(self.max_epochs, "max_epochs")
         if self.default_batch_size is not None:
-            store("default_batch_size", _whole(self.default_batch_size, "the default batch size"))
+            self.default_batch_size = _whole(self.default_batch_size, "the default batch size")
         if self.target is not None:
-            store("target", finite(self.target, "the target"))
+            self.target = finite(self.target, "the target")
         if self.batch_sizes is not None:
-            self._check_recurring(store)
+            self._check_recurring(_ascending(self.batch_sizes))
 
-    def _check_recurring(self, store: Callable[[str, Any], None]) -> None:
+    def _check_recurring(self, sizes: tuple[int, ...]) -> None:
         checked_name(self.name, "the name of a recurring run")
-        sizes = _ascending(self.batch_sizes)
-        store("batch_sizes", sizes)
+        self.batch_sizes = sizes
         if self.default_batch_size is None:
-            store("default_batch_size", sizes[(len(sizes) - 1) // 2])
+            self.default_batch_size = sizes[(len(sizes) - 1) // 2]
         if self.default_batch_size not in sizes:
             raise InvalidValueError(
                 f"the default batch size {self.default_batch_size} is not among "

@@ -23,10 +23,6 @@ _CHECK_SECONDS = 5.0  # between two checks of the cost, at least
 class TargetTracker:
     """The metrics of one attempt against their target.
 
-    Args:
-        target: Metric to reach; None for none.
-        higher_is_better: Whether larger metrics are better.
-
     Attributes:
         reached: Whether the target was reached.
         diverged: Whether a metric was not finite: such a training leads nowhere.
@@ -75,14 +71,7 @@ class TargetTracker:
 
 
 class CostLimit:
-    """The cost at which an attempt is stopped.
-
-    Args:
-        decision: Decision with the limit.
-        job: Job whose cost is limited.
-        account: Energy account of the attempt.
-        clock: Real or virtual clock.
-    """
+    """The cost at which an attempt is stopped."""
 
     def __init__(self, decision: Decision, job: Job, account: EnergyAccount, clock: Clock) -> None:
         self._decision = decision
@@ -151,15 +140,7 @@ def ending_of(
     *,
     abandoned: bool,
 ) -> Ending:
-    """The end of an attempt.
-
-    Args:
-        kind: Kind of the decision that was run.
-        target: Target with the metrics that were reported.
-        stop_reason: Reason why it was stopped; None if it was not.
-        epochs: Whole epochs that were trained.
-        abandoned: Whether the loop was left.
-    """
+    """The end of an attempt."""
     if kind == ActionKind.PROBE:
         return Ending(RunEnd.ABANDONED if abandoned else RunEnd.PROBED, stop_reason)
     if target.reached:

@@ -20,12 +20,6 @@ def scaled_learning_rate(base: float, batch_size: int, default: int, rule: Any =
     It grows with the square root for adaptive optimizers such as Adam (Granziol et al., JMLR 2022)
     and linearly for plain gradient descent (Goyal et al., 2017).
 
-    Args:
-        base: Learning rate that fits the default batch size.
-        batch_size: Batch size that is run.
-        default: Batch size that ``base`` was found for.
-        rule: ``"sqrt"``, ``"linear"``, or an optimizer: its class, its name, or the object.
-
     Raises:
         InvalidValueError: The rule is unknown, or the learning rate is not a positive number.
     """

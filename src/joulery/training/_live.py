@@ -35,13 +35,6 @@ class LiveReader:
     """Makes the live state of a run from its meter, its steps, and the clocks of its devices.
 
     The driver is called in a thread of its own, and not again before it has answered.
-
-    Args:
-        devices: Devices that are measured.
-        clock: Real or virtual clock.
-        measured: Measurement at the beginning.
-        steps: Number of steps at the beginning.
-        processes: Number of processes that train together.
     """
 
     def __init__(
@@ -64,14 +57,7 @@ class LiveReader:
         }
 
     def read(self, measured: Measurement, steps: int, seconds: float, phase: str) -> LiveState:
-        """The state now; means are those since the last one.
-
-        Args:
-            measured: Measurement so far.
-            steps: Number of steps so far.
-            seconds: Time since the run began.
-            phase: Phase of the run.
-        """
+        """The state now; means are those since the last one."""
         (before, steps_before), self._before = self._before, (measured, steps)
         elapsed = measured.seconds - before.seconds
         joules_before = {one.info.id: one.joules for one in before.devices}

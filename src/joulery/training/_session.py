@@ -76,12 +76,6 @@ class _Resumed(NamedTuple):
 class DecisionSession:
     """Asks for the decisions of one recurrence, accounts for them, and reports how they ended.
 
-    Args:
-        config: Settings of the run, with batch sizes.
-        environment: Devices and processes of the run.
-        power: Power tuning of the run.
-        steps: Function that gives the number of steps so far.
-
     Attributes:
         decision: Decision that is or was run; None before the first, or where nothing was decided.
         stop_reason: Reason why the last attempt ended before its target; None while it goes on.
@@ -108,8 +102,7 @@ class DecisionSession:
         self._environment = environment
         self._power = power
         self._steps = steps
-        self._job: Job | None = None
-        self._definition: Definition | None = None
+        self._definition: Definition  # from the first decision on
         self._client: ResilientClient | None = None
         self._skipped: str | None = None
         self._stage = _Stage.WANTED
@@ -131,6 +124,10 @@ class DecisionSession:
         if self.decision is not None:
             return self.decision.batch_size
         return cast("int", self._config.default_batch_size)
+
+    @property
+    def _job(self) -> Job:
+        return self._definition.job
 
     # Deciding.
 
@@ -159,7 +156,7 @@ class DecisionSession:
 
     def _prepare_on_all_ranks(self) -> None:
         """Prepare on every rank or on none: one that cannot must not leave the others waiting."""
-        if self._job is not None:
+        if self.meter is not None:
             return
         group = self._environment.group
         if group is None:
@@ -189,18 +186,17 @@ class DecisionSession:
                 "several processes train together and cannot agree on a batch size",
                 remedy="give Run their process_group; for torch, joulery.integrations.torch_ranks",
             )
-        definition = define_job(self._config, environment)
+        self._definition = define_job(self._config, environment)
         clock = environment.clock
 
         def started() -> Meter:
             return Meter(environment.boards() or environment.metered(), clock=clock).start()
 
-        self.meter = driver_result(started, clock)
         if group is None or group.rank == 0:
-            self._client = self._new_client(definition)
-        self._job, self._definition = definition.job, definition
+            self._client = self._new_client()
+        self.meter = driver_result(started, clock)
 
-    def _new_client(self, definition: Definition) -> ResilientClient:
+    def _new_client(self) -> ResilientClient:
         from joulery.client import ResilientClient, open_backend
 
         service = cast("DecisionService", self._config.store)
@@ -218,7 +214,7 @@ class DecisionSession:
             opened,
             location.rstrip("/") if is_server(location) else str(Path(location).resolve()),
             _ANSWER_SECONDS,
-            definition,
+            self._definition,
             team=team_of(service.team),
             clock=clock,
         )
@@ -272,11 +268,7 @@ class DecisionSession:
         return f"{self._key}-{self._asked}"
 
     def state(self, epochs: int) -> dict[str, Any] | None:
-        """The decision under way and its cost so far, to keep in a checkpoint; None without one.
-
-        Args:
-            epochs: Whole epochs trained.
-        """
+        """The decision under way and its cost so far, to keep in a checkpoint; None without one."""
         account, decision, request = self.account, self.decision, self._request
         if account is None or decision is None or request is None or not account.here().known:
             return None
@@ -308,12 +300,9 @@ class DecisionSession:
         Args:
             epochs: Whole epochs trained before, under a probe.
         """
-        if self._stage is not _Stage.DECIDED:
+        meter, decision = self.meter, self.decision
+        if self._stage is not _Stage.DECIDED or meter is None or decision is None:
             return
-        job, meter, decision = self._job, self.meter, self.decision
-        assert job is not None  # noqa: S101 - prepared
-        assert meter is not None  # noqa: S101 - prepared with the job
-        assert decision is not None  # noqa: S101 - decided
         self._stage, self._can_resume = _Stage.RUNNING, False
         group, clock = self._environment.group, self._environment.clock
         before, resumed, self._resumed = NOTHING, self._resumed, None
@@ -324,7 +313,7 @@ class DecisionSession:
             self._start_heartbeat(decision.expires_wall_seconds - clock.wall())
         can_be_cut = self._may_stop and group is None  # ranks leave their loops together
         if can_be_cut and math.isfinite(decision.cost_ceiling_joules):
-            self.cost_limit = CostLimit(decision, job, self.account, clock)
+            self.cost_limit = CostLimit(decision, self._job, self.account, clock)
 
     def _start_heartbeat(self, lease_seconds: float) -> None:
         """Send heartbeats often enough that a few may be lost, and that people can watch."""
@@ -382,14 +371,14 @@ class DecisionSession:
         """
         from joulery.power import LimitPlan
 
-        decision, job = self.decision, self._job
-        if self.account is None or decision is None or job is None or not job.limits_watts:
+        decision = self.decision
+        if self.account is None or decision is None or not self._job.limits_watts:
             return None
         if self._config.dry_run:
-            return LimitPlan(job.limits_watts)
+            return LimitPlan(self._job.limits_watts)
         probe = decision.kind == ActionKind.PROBE
         return LimitPlan(
-            job.limits_watts,
+            self._job.limits_watts,
             None if probe else decision.power_limit_watts,
             decision.probe_limits_watts,
             probed if probe else None,
@@ -403,11 +392,11 @@ class DecisionSession:
 
     def may_begin_epoch(self, target: TargetTracker) -> bool:
         """Whether another epoch is to be trained; every rank has to ask, between epochs."""
-        account, decision, job = self.account, self.decision, self._job
-        if account is None or decision is None or job is None:
+        account, decision = self.account, self.decision
+        if account is None or decision is None:
             return not target.is_over
         group = self._environment.group
-        limit = CostLimit(decision, job, account, self._environment.clock)
+        limit = CostLimit(decision, self._job, account, self._environment.clock)
         reason = limit.exceeded_by_next_epoch()  # every rank has to ask
         reason = reason if self._may_stop and not target.is_over else None
         target.synchronize(group)
@@ -443,7 +432,7 @@ class DecisionSession:
             decision.kind, target, self.stop_reason, account.epochs, abandoned=abandoned
         )
         self._last_attempt = self._last_attempt or is_last
-        if target.diverged and end == RunEnd.EXHAUSTED and self._job is not None:
+        if target.diverged and end == RunEnd.EXHAUSTED:
             account.epochs = self._job.max_epochs  # no number of epochs would have been enough
         if abandoned and (group is not None or self._can_resume):
             account.close()
@@ -452,7 +441,7 @@ class DecisionSession:
         self._outside_training = account.outside_training() or self._outside_training
         self._after = decision.id or self._after
         devices = account.by_device()  # every rank has to
-        if self._client is not None and self._definition is not None:
+        if self._client is not None:
             found = partial(measurements_of, decision, outcome, devices, self._definition)
             self._client.report(decision, outcome, self._report_key, found)
 
@@ -464,19 +453,18 @@ class DecisionSession:
             _log.warning("joulery: nothing is learned from this run: its energy is not known")
             probe = decision.kind == ActionKind.PROBE
             return Outcome(RunEnd.PROBED if probe else RunEnd.ABANDONED, 0.0, 0.0, 0.0)
-        limits = () if self._job is None else self._job.limits_watts
-        limit = self._power.chosen_watts() if limits else None
+        limit = self._power.chosen_watts() if self._job.limits_watts else None
         epochs = self._reported_epochs(decision, account)
         return Outcome(end, epochs, *spent, limit, self._possible(self._measured(account)))
 
     def _reported_epochs(self, decision: Decision, account: EnergyAccount) -> float:
-        if decision.kind == ActionKind.PROBE or self._job is None:
+        if decision.kind == ActionKind.PROBE:
             return 0.0
         return float(min(account.epochs, self._job.max_epochs))
 
     def _possible(self, measured: Iterator[Measured]) -> tuple[Measured, ...]:
         """The figures, none above what the boards can draw: epochs of milliseconds are noisy."""
-        most = math.inf if self._job is None else self._job.cost.max_watts or math.inf
+        most = self._job.cost.max_watts or math.inf
         return tuple(
             replace(one, epoch_joules=min(one.epoch_joules, most * one.epoch_seconds))
             for one in measured
@@ -484,8 +472,7 @@ class DecisionSession:
 
     def _measured(self, account: EnergyAccount) -> Iterator[Measured]:
         """Cost of an epoch under each power limit that was held or measured."""
-        limits = () if self._job is None else self._job.limits_watts
-        whole = account.epoch_costs()
+        limits, whole = self._job.limits_watts, account.epoch_costs()
         if not limits:
             yield from (one for one in whole if one.limit_watts is None)
             return
@@ -578,14 +565,7 @@ def _same(watts: float | None, limit: float) -> bool:
 def measurements_of(
     decision: Decision, outcome: Outcome, devices: Sequence[DeviceEnergy], definition: Definition
 ) -> RunMeasurements:
-    """Measurements of an attempt that are worth keeping besides its outcome.
-
-    Args:
-        decision: Decision that was run.
-        outcome: Outcome of it.
-        devices: Energy of each device.
-        definition: Definition of the job.
-    """
+    """Measurements of an attempt that are worth keeping besides its outcome."""
     origin = ASSUMED
     if devices:
         origin = Provenance.combined((one.provenance, one.joules) for one in devices)

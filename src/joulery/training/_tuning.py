@@ -56,10 +56,6 @@ _FRAMEWORKS = ("torch", "tensorflow", "jax", "mxnet", "paddle")
 class RunPower:
     """Tunes the power of a run; made anew for each decision. Nothing is raised.
 
-    Args:
-        config: Settings of the run.
-        environment: Devices and processes of the run.
-
     Attributes:
         tuner: Active tuner; None before :meth:`begin`, and where nothing is tuned.
         found_watts: Power limit that was found; None before it is known.
@@ -231,12 +227,7 @@ class RunPower:
         )
 
     def write_report(self, steps: int, *, ended: bool = False) -> None:
-        """Report on the run to ``joulery run``, if that started this process.
-
-        Args:
-            steps: Number of steps so far.
-            ended: Whether these are all of them.
-        """
+        """Report on the run to ``joulery run``, if that started this process."""
         try:
             result = self.result
             write_report(

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from joulery.jobs import Definition, JobService
-from joulery.storage import EVERY_TEAM, NewToken, Permission, Store, add_token
+from joulery.storage import EVERY_TEAM, Permission, Store, TokenRecord, add_token
 from joulery.testing.workloads import made_up_workload
 from support.history import check_store
 from support.history_file import read_calls
@@ -226,7 +226,7 @@ class KillTest:
                     for policy in _POLICIES
                 ]
                 now = time.time()
-                wanted = NewToken(EVERY_TEAM, Permission.WORK, "kill test", now + 86_400.0)
+                wanted = TokenRecord(EVERY_TEAM, Permission.WORK, "kill test", now + 86_400.0)
                 token, _ = store.write(lambda one: add_token(one, wanted, now))
             file.write_text(json.dumps([jobs, token]), encoding="ascii")
 

@@ -10,7 +10,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from joulery.client._http import Address, HttpBackend
+from joulery.client._http import HttpBackend
 from joulery.errors import StoreError
 from joulery.jobs import JobService
 from joulery.jobs._snapshot import code_fingerprint
@@ -41,7 +41,7 @@ _NEEDED = (
     "psycopg",
     "uvicorn.lifespan.off",
     "uvicorn.loops.uvloop",
-    "uvicorn.protocols.http.h11_impl",
+    "uvicorn.protocols.http.httptools_impl",
     "uvloop",
 )
 
@@ -112,7 +112,7 @@ def serve(location: str, port: int, ready: int) -> None:
 
 def ask_server(url: str, token: str, task: Task) -> None:
     """A client over HTTP."""
-    _work(HttpBackend(Address.of(url), TEAM, token, _ANSWER_SECONDS), task)
+    _work(HttpBackend(url, TEAM, token, _ANSWER_SECONDS), task)
 
 
 def write_directly(location: str, task: Task) -> None:

@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import random
 import sys
 import time
 from typing import TYPE_CHECKING, TypeVar
 
 from joulery.client import ResilientClient
-from joulery.client._http import Address, HttpBackend
+from joulery.client._http import HttpBackend
 from joulery.client._resilient import file_stem
 from joulery.errors import StoreBusyError
 from joulery.jobs import Definition, Request
@@ -56,12 +57,12 @@ class Training:
 
     def __init__(self, place: Place, name: str, history: Path) -> None:
         url = f"http://127.0.0.1:{place.ports[0]}"
+        os.environ["XDG_STATE_HOME"] = str(place.folder)
         self._client = ResilientClient(
-            lambda: HttpBackend(Address.of(url), TEAM, place.token, _CALL_SECONDS),
+            lambda: HttpBackend(url, TEAM, place.token, _CALL_SECONDS),
             url,
             _CALL_SECONDS,
             Definition(made_up_workload().job(), policy=_POLICY),
-            folder=_state(place),
         )
         self._job = place.jobs[-1]
         self._name = name
@@ -115,13 +116,9 @@ def _note(file: Path, line: str) -> None:
         opened.write(line + "\n")
 
 
-def _state(place: Place) -> Path:
-    return place.folder / "state"
-
-
 def _outbox(place: Place) -> Path:
     url = f"http://127.0.0.1:{place.ports[0]}"
-    return _state(place) / "undelivered" / f"{file_stem(url)}.jsonl"
+    return place.folder / "joulery" / "undelivered" / f"{file_stem(url)}.jsonl"
 
 
 class Soak(KillTest):

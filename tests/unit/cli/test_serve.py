@@ -30,7 +30,8 @@ def test_tokens_are_made_listed_and_revoked(capsys):
     assert made["token"].startswith("joulery_")
     assert made["expires_wall_seconds"] - made["created_wall_seconds"] == 2 * 86400
     _, listed = printed(capsys, "token", "list")
-    assert listed["tokens"] == [made | {"token": None}]
+    del made["token"]
+    assert listed["tokens"] == [made]
     assert main(["serve", "token", "list"]) == 0
     table = capsys.readouterr().out
     assert "manage" in table

@@ -1,11 +1,10 @@
-"""From the location that people write to a backend, and the last good setting."""
+"""From the location that people write to a backend."""
 
 import pytest
 
 from joulery.client import open_backend, write_token
 from joulery.client._http import HttpBackend
 from joulery.client._local import LocalBackend
-from joulery.client._resilient import LastGood
 from joulery.errors import InvalidValueError, MissingExtraError
 
 
@@ -58,28 +57,3 @@ def test_missing_packages_are_named(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "joulery.client._local", None)
     with pytest.raises(MissingExtraError, match=r"joulery\[store\]"):
         open_backend()
-
-
-def test_what_was_good_is_remembered(tmp_path):
-    """If this fails, an outage throws jobs back to their defaults."""
-    path = tmp_path / "deep" / "last.json"
-    assert LastGood.read(path, [64]) is None
-    LastGood(64, 150.0).write(path)
-    assert LastGood.read(path, [64, 128]) == LastGood(64, 150.0)
-    assert LastGood.read(path, [128]) is None
-    LastGood(128, None).write(path)
-    assert LastGood.read(path, [128]) == LastGood(128, None)
-
-
-@pytest.mark.parametrize("content", ["", "{", "[]", '{"batch_size": "x"}', "\x00"])
-def test_a_damaged_memory_is_no_memory(tmp_path, content):
-    """If this fails, a torn file ends a training."""
-    path = tmp_path / "last.json"
-    path.write_text(content)
-    assert LastGood.read(path, [64]) is None
-
-
-def test_a_setting_that_cannot_be_written_is_ignored(tmp_path):
-    """If this fails, a full disk ends a training."""
-    (tmp_path / "file").write_text("")
-    LastGood(64, None).write(tmp_path / "file" / "last.json")

@@ -1,4 +1,4 @@
-"""Measurements of runs are stored in the background, and only where they are news."""
+"""Measurements of runs are stored in the background, after the report."""
 
 import threading
 import time
@@ -6,11 +6,11 @@ import time
 import pytest
 
 from joulery.client import ResilientClient, RunMeasurements
-from joulery.client._measurements import updated_frontier, upload_measurements
+from joulery.client._measurements import merged_frontier, upload_measurements
 from joulery.client._outbox import Outbox
 from joulery.errors import StoreBusyError, UnknownRecordError
 from joulery.frontier import Frontier, OperatingPoint, Origin, Provenance, Setting
-from joulery.jobs import Definition, EnergyEntry, Job, Outcome, ProfileEntry, Request
+from joulery.jobs import Definition, EnergyEntry, Job, Outcome, Request
 from joulery.jobs.policies import RunEnd
 from joulery.objectives import Cost
 from support.recording_backend import RecordingBackend
@@ -33,14 +33,14 @@ def found(*points, energy=()):
     return RunMeasurements(128, "V100", points, energy, "an epoch")
 
 
-def kept(*points, wall_seconds=0.0):
+def kept(*points):
     """What was kept before."""
-    return ProfileEntry(128, "V100", Frontier.from_points(points), wall_seconds)
+    return Frontier.from_points(points)
 
 
 def test_the_first_findings_are_kept_as_they_are():
     """If this fails, nothing is ever known of a batch size."""
-    frontier = updated_frontier(None, found(LEAN, FAST), 0.0)
+    frontier = merged_frontier(None, found(LEAN, FAST))
     assert frontier.points == (FAST, LEAN)
     assert frontier.work == "an epoch"
 
@@ -48,60 +48,31 @@ def test_the_first_findings_are_kept_as_they_are():
 def test_limits_that_were_not_measured_now_stay():
     """If this fails, every run forgets what earlier ones measured."""
     slower = point(150.0, 13.0, 1400.0)
-    assert updated_frontier(kept(FAST, LEAN), found(slower), 1.0).points == (FAST, slower)
+    assert merged_frontier(kept(FAST, LEAN), found(slower)).points == (FAST, slower)
     between = point(200.0, 11.0, 1600.0)
-    assert updated_frontier(kept(FAST, LEAN), found(between), 1.0).points == (FAST, between, LEAN)
+    assert merged_frontier(kept(FAST, LEAN), found(between)).points == (FAST, between, LEAN)
 
 
 def test_limits_that_no_longer_pay_leave_the_frontier():
     """If this fails, what is kept is no frontier."""
     better = point(200.0, 9.0, 1400.0)
-    assert updated_frontier(kept(FAST, LEAN), found(better), 1.0).points == (better,)
-
-
-@pytest.mark.parametrize(
-    "measured",
-    [
-        [FAST],
-        [FAST, LEAN],
-        [point(250.0, 10.1, 2010.0)],  # within the error
-        [point(175.0, 12.5, 1700.0)],  # beaten by what is known
-    ],
-)
-def test_what_is_no_news_is_not_told(measured):
-    """If this fails, every run of a job that is settled writes the same again."""
-    assert updated_frontier(kept(FAST, LEAN), found(*measured), 1.0) is None
+    assert merged_frontier(kept(FAST, LEAN), found(better)).points == (better,)
 
 
 @pytest.mark.parametrize(
     "measured", [point(250.0, 10.5, 2000.0), point(250.0, 10.0, 2100.0), FAST.scaled(1.1)]
 )
-def test_what_has_changed_is_told(measured):
+def test_the_latest_figure_of_a_limit_counts(measured):
     """If this fails, a frontier of last year's software is shown for ever."""
-    assert updated_frontier(kept(FAST, LEAN), found(measured), 1.0).fastest == measured
-
-
-def test_what_is_surer_is_told():
-    """If this fails, seconds of measuring outlive whole trainings."""
-    sure = point(250.0, 10.0, 2001.0, error=0.005)
-    assert updated_frontier(kept(FAST, LEAN), found(sure), 1.0).fastest == sure
-
-
-def test_what_still_holds_is_told_once_a_day():
-    """If this fails, a frontier that every run confirms looks old."""
-    same = point(250.0, 10.01, 2002.0)
-    assert updated_frontier(kept(FAST, LEAN), found(same), 80_000.0) is None
-    assert updated_frontier(kept(FAST, LEAN), found(same), 90_000.0).points == (same, LEAN)
+    assert merged_frontier(kept(FAST, LEAN), found(measured)).fastest == measured
 
 
 def test_simulated_figures_never_replace_measured_ones():
     """If this fails, a simulation on a developer's machine spoils what was measured."""
     simulated = point(150.0, 11.0, 900.0, Origin.SIMULATED)
-    assert updated_frontier(kept(FAST, LEAN), found(simulated), 1e9) is None
-    assert updated_frontier(kept(simulated), found(FAST), 1.0).points == (FAST,)
-    again = updated_frontier(
-        kept(simulated), found(point(150.0, 12.0, 900.0, Origin.SIMULATED)), 1.0
-    )
+    assert merged_frontier(kept(FAST, LEAN), found(simulated)) is None
+    assert merged_frontier(kept(simulated), found(FAST)).points == (FAST,)
+    again = merged_frontier(kept(simulated), found(point(150.0, 12.0, 900.0, Origin.SIMULATED)))
     assert {one.provenance.origin for one in again} == {Origin.SIMULATED}
 
 
@@ -167,13 +138,13 @@ def test_findings_follow_the_report(counting, clock):
     ]
 
 
-def test_requests_are_made_for_news_only(counting, clock):
-    """If this fails, a run that learns nothing new asks as much as one that does."""
+def test_a_run_makes_few_requests(counting, clock):
+    """If this fails, reports are sent twice, or runs that measured nothing ask for profiles."""
     client = client_on(counting, clock)
     reported(client, "a", FAST, LEAN)
     counting.calls.clear()
     reported(client, "b", FAST)
-    assert counting.calls == ["decide", "report", "note_energy", "profiles"]
+    assert counting.calls == ["decide", "report", "note_energy", "profiles", "keep_profile"]
     counting.calls.clear()
     reported(client, "c", devices=0)
     assert counting.calls == ["decide", "report"]
@@ -269,4 +240,4 @@ def test_a_job_that_was_deleted_meanwhile_is_left_alone(counting, clock):
     job = counting.inner.define(Definition(JOB, "V100")).id
     counting.inner.delete(job)
     with pytest.raises(UnknownRecordError):
-        upload_measurements(counting.inner, job, found(FAST), clock.wall())
+        upload_measurements(counting.inner, job, found(FAST))

@@ -7,7 +7,6 @@ from dataclasses import replace
 import pytest
 
 from joulery.client import ResilientClient, RunMeasurements, open_backend
-from joulery.client._resilient import LastGood
 from joulery.errors import ConflictError, MissingRightsError, StoreBusyError, StoreError
 from joulery.frontier import OperatingPoint, Setting
 from joulery.jobs import Definition, EnergyEntry, Job, Outcome, Request
@@ -223,38 +222,11 @@ def test_what_tells_nothing_or_was_refused_is_not_kept(client, switch, clock, er
 
 def test_what_was_wanted_is_run_without_an_answer(client, switch):
     """If this fails, an outage changes what an observer trains."""
-    LastGood(256, None).write(client._last_good)
     switch.error = down()
     decision = client.decide(Request("a", only=64))
     assert (decision.batch_size, decision.power_limit_watts) == (64, None)
     switch.error = None
     assert client.decide(Request("b", only=64)).batch_size == 64
-
-
-def test_no_answer_means_the_last_good_setting(client, switch, clock):
-    """If this fails, an outage throws every job back to its default."""
-    decision = client.decide(Request("a"))
-    good = Outcome(RunEnd.REACHED, 20.0, 40.0, 9000.0, 175.0)
-    client.report(decision, good, "a")
-    LastGood(256, 175.0).write(client._last_good)
-    switch.error = down()
-    again = client.decide(Request("b"))
-    assert (again.id, again.batch_size, again.power_limit_watts) == ("", 256, 175.0)
-    assert "last run" in again.reason
-
-
-def test_a_paused_job_runs_its_default_even_if_better_is_known(client, switch):
-    """If this fails, pausing a job does not give its owner back what they know."""
-    LastGood(256, None).write(client._last_good)
-    switch.error = ConflictError("paused", remedy="resume it")
-    assert client.decide(Request("a")).batch_size == 128
-
-
-def test_a_batch_size_that_is_not_allowed_any_more_is_not_repeated(client, switch):
-    """If this fails, an outage brings back what the owner took out."""
-    LastGood(512, None).write(client._last_good)
-    switch.error = down()
-    assert client.decide(Request("a")).batch_size == 128
 
 
 def test_a_store_that_hangs_is_given_up_within_the_bound(switch, clock):
@@ -319,19 +291,6 @@ def test_a_dead_server_is_not_asked_at_every_turn(client, switch, clock):
     clock.sleep(16.0)
     client.heartbeat(decision, REACHED)
     assert switch.calls.count("heartbeat") == 2
-
-
-def test_progress_during_an_outage_reaches_the_store(client, switch, clock):
-    """If this fails, a run that dies in an outage has cost nothing, as far as the policy knows."""
-    decision = client.decide(Request("a"))
-    switch.error = down()
-    client.heartbeat(decision, Outcome(RunEnd.ABANDONED, 3.0, 30.0, 6000.0))
-    switch.error = None
-    clock.sleep(20.0)
-    client.decide(Request("b"))
-    delivered(client)
-    with switch.inner._store.reading() as transaction:
-        assert transaction.decisions(1)[0].progress["epochs"] == 3.0
 
 
 def test_what_is_refused_is_said_and_not_kept(client, switch, caplog):

@@ -302,7 +302,7 @@ def test_a_store_that_hangs_is_said_to(run):
         caller.context.limits = dataclasses.replace(patient, answer_seconds=0.1)
         with one_group(caller.context.store):
             decided = await caller.ask("POST", f"/v1/jobs/{job}/decisions", {"key": "k"})
-            paused = await caller.ask("POST", f"/v1/jobs/{job}/pause", {"paused": False})
+            paused = await caller.ask("PATCH", f"/v1/jobs/{job}", {"paused": False})
         caller.context.limits = patient
         # Neither was lost: the answers only came too late.
         again = await caller.ask("POST", f"/v1/jobs/{job}/decisions", {"key": "k"})

@@ -10,12 +10,12 @@ from starlette.requests import Request
 
 from joulery.clock import VirtualClock
 from joulery.server._auth import CACHED_SECONDS, Signer, TokenCache, bearer_token, may_see
-from joulery.storage import NewToken, Permission, TokenRecord, digest_of
+from joulery.storage import Permission, TokenRecord, digest_of
 
 
 def record(team="vision", right=Permission.WORK, expires=None, revoked=None):
     """A stored token."""
-    return TokenRecord(1, NewToken(team, right, "", expires), 0.0, revoked)
+    return TokenRecord(team, right, "", expires, 0.0, revoked, 1)
 
 
 class Book:

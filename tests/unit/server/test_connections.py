@@ -62,7 +62,7 @@ async def answered(sent, head_seconds):
     gate = ConnectionGate(Limits(), most=10)
     config = uvicorn.Config(app, lifespan="off", log_config=None, ws="none")
     config.load()
-    protocol = partial(HttpConnection, gate=gate, head_seconds=head_seconds)
+    protocol = partial(HttpConnection, gate=gate, limits=Limits(head_seconds=head_seconds))
     state = ServerState()
     loop = asyncio.get_running_loop()
     server = await loop.create_server(
@@ -98,3 +98,18 @@ def test_what_is_not_http_gets_a_problem_document():
     assert b"400" in head.splitlines()[0]
     assert b"application/problem+json" in head
     assert json.loads(body)["remedy"]
+
+
+@pytest.mark.parametrize("ended", [b"", b"\r\n\r\n"])
+def test_a_head_has_so_many_bytes(ended):
+    """Heads without end would fill the memory."""
+    head = b"GET / HTTP/1.1\r\nHost: a\r\nX: " + b"y" * 20_000 + ended
+    assert asyncio.run(answered(head, head_seconds=10.0)).startswith(b"HTTP/1.1 400")
+
+
+def test_a_body_is_no_part_of_the_head():
+    """Large requests that arrive at once would be refused."""
+    head = b"PUT / HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: 40000\r\n\r\n"
+    assert asyncio.run(answered(head + b"x" * 40_000, head_seconds=10.0)).startswith(
+        b"HTTP/1.1 204"
+    )

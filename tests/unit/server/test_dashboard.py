@@ -8,7 +8,7 @@ import pytest
 from joulery.jobs import job_totals
 from joulery.server._config import LIMITS
 from joulery.server._dashboard import COOKIE, FiguresCache
-from joulery.storage import NewToken, Permission, Store, add_token
+from joulery.storage import Permission, Store, TokenRecord, add_token
 from support.caller import Caller
 
 
@@ -121,12 +121,12 @@ def test_rights_are_those_of_the_token(caller):
         ("speech", f"/jobs/{job}/runs/1", 404),
         ("speech", f"/changes?job={job}", 404),
     ):
-        wanted = NewToken(team, Permission.READ)
+        wanted = TokenRecord(team, Permission.READ)
         token, _ = store.write(lambda one, wanted=wanted: add_token(one, wanted, 0.0))
         assert ask(caller, "GET", path, cookie(token))[0] == expected
         refused = ask(caller, "POST", f"/jobs/{job}/pause", cookie(token), b"paused=1")
         assert refused[0] == (403 if team == "vision" else 404)
-    token, _ = store.write(lambda one: add_token(one, NewToken("speech", Permission.READ), 0.0))
+    token, _ = store.write(lambda one: add_token(one, TokenRecord("speech", Permission.READ), 0.0))
     assert "nightly" not in ask(caller, "GET", "/jobs", cookie(token))[2]
     assert "nightly" in ask(caller, "GET", "/jobs", cookie(caller.token))[2]
 

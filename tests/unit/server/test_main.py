@@ -30,7 +30,7 @@ def prepare(config, address, file, clock):
 def right_of(config, token):
     """What a token allows."""
     with Store.open(config.store) as store, store.reading() as transaction:
-        return find_token(transaction, digest_of(token)).token.right
+        return find_token(transaction, digest_of(token)).right
 
 
 def test_tokens_are_made_once(config, tmp_path):
@@ -38,7 +38,7 @@ def test_tokens_are_made_once(config, tmp_path):
     clock, file = VirtualClock(), tmp_path / "tokens.json"
     first = prepare(config, ADDRESS, file, clock)
     again = prepare(config, ADDRESS, file, clock)
-    assert right_of(config, first.admin_token) is Permission.ADMIN
+    assert right_of(config, first.admin_token) is Permission.MANAGE
     assert right_of(config, read_token(ADDRESS, file)) is Permission.MANAGE
     assert (again.admin_token, again.token_file) == (None, None)
     mode = stat.S_IMODE((tmp_path / "store.sqlite").stat().st_mode)

@@ -9,7 +9,7 @@ import pytest
 from joulery.server._app import create_app
 from joulery.server._config import LIMITS
 from joulery.server._dashboard import COOKIE
-from joulery.storage import NewToken, Permission, Store, add_token
+from joulery.storage import Permission, Store, TokenRecord, add_token
 from support.caller import Caller
 from support.saved_plans import save_plans
 
@@ -154,7 +154,7 @@ def test_large_files_are_not_read(caller, tmp_path):
 
 def test_files_of_no_team_are_shown_to_those_of_every_team(caller):
     """If this fails, a team reads the plans of others."""
-    wanted = NewToken("vision", Permission.ADMIN)
+    wanted = TokenRecord("vision", Permission.MANAGE)
     token, _ = caller.context.store.write(lambda one: add_token(one, wanted, 0.0))
     for path in ("/plans", "/plans/gpt.json"):
         assert ask(caller, path, token)[0] == 403
