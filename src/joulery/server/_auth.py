@@ -110,10 +110,6 @@ class TokenCache:
         known = self._known.get(digest_of(token))
         return known is not None and (known[1] is not None or self._clock.now() < known[0])
 
-    def clear(self) -> None:
-        """Look everything up again: a token was revoked here."""
-        self._known.clear()
-
 
 class Signer:
     """Makes and checks the tokens of decisions: the time of issue, and an HMAC of it and the id.
