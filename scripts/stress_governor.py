@@ -121,7 +121,7 @@ def sequences(rounds: _Rounds, seed: int) -> tuple[dict[str, Any], bool]:
     return {"sequences": count, "operations": count * OPERATIONS_PER_SEQUENCE}, True
 
 
-def frames(rounds: _Rounds, seed: int) -> tuple[dict[str, Any], bool]:
+def lines(rounds: _Rounds, seed: int) -> tuple[dict[str, Any], bool]:
     """Lines that no honest caller sends."""
     fuzz(20_000, seed)  # what is learned once, such as compiled patterns, is no leak
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -130,7 +130,7 @@ def frames(rounds: _Rounds, seed: int) -> tuple[dict[str, Any], bool]:
         more_answered, more_sessions = fuzz(size, seed + done)
         count, answered, sessions = count + size, answered + more_answered, sessions + more_sessions
     grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
-    figures = {"frames": count, "answered": answered, "sessions": sessions, "grown KiB": grown}
+    figures = {"lines": count, "answered": answered, "sessions": sessions, "grown KiB": grown}
     return figures, grown < 8 * 1024
 
 
@@ -167,7 +167,7 @@ EXPERIMENTS: dict[
     "kills": ((100_000, 200), 1000, kills),
     "crashes": ((10, 1), 1, crashes),
     "sequences": ((1_000_000, 1000), 10_000, sequences),
-    "frames": ((1_000_000, 20_000), 20_000, frames),
+    "lines": ((1_000_000, 20_000), 20_000, lines),
     "flood": ((4000, 400), 400, flood),
 }
 
