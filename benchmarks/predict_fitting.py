@@ -1,4 +1,4 @@
-"""Fit constants and error bars of ``joulery.predict`` to measurements, and choose probes."""
+"""Fit constants and error bars of ``joulery.prediction`` to measurements, and choose probes."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from joulery.predict.models import NINETY, STREAM, Belief, Kernels, conditioned, wanted_power
+from joulery.prediction.models import NINETY, STREAM, Belief, Kernels, conditioned, wanted_power
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
 
-    from joulery.predict import Accelerator
+    from joulery.prediction import Accelerator
 
     Array = NDArray[np.float64]
     Model = Callable[[Array], Array]

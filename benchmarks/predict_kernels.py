@@ -17,8 +17,8 @@ from predict_fitting import best_probes, joined, kernel_power, matmuls, populati
 from predict_scores import Score, prior_of, scored
 
 from joulery.errors import UnknownDeviceError
-from joulery.predict import Accelerator, accelerator
-from joulery.predict.models import (
+from joulery.prediction import Accelerator, accelerator
+from joulery.prediction.models import (
     Belief,
     Kernels,
     in_step,

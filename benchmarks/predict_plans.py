@@ -11,7 +11,7 @@ from predict_fitting import best_probes
 from predict_kernels import known_device
 from predict_scores import Score, scored
 
-from joulery.predict import (
+from joulery.prediction import (
     Convergence,
     Plan,
     Transformer,
@@ -19,7 +19,7 @@ from joulery.predict import (
     plan_memory,
     transformer,
 )
-from joulery.predict.models import (
+from joulery.prediction.models import (
     PLAN_CONSTANTS,
     PLAN_NOISE,
     Belief,

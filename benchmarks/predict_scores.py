@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from predict_fitting import conformal_scale, shared_correlation
 
-from joulery.predict.models import (
+from joulery.prediction.models import (
     NINETY,
     NINETY_BELOW,
     fitted,
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from joulery.predict.models import (
+    from joulery.prediction.models import (
         Belief,
     )
 

@@ -15,7 +15,7 @@ from predict_fitting import population
 from predict_kernels import known_device
 from predict_scores import Score, prior_of, scored
 
-from joulery.predict.models import (
+from joulery.prediction.models import (
     Belief,
     probe_values,
 )
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from joulery.predict import Accelerator
+    from joulery.prediction import Accelerator
 
     Array = NDArray[np.float64]
 

@@ -1,4 +1,4 @@
-"""Fit the constants that ship in ``src/joulery/predict/fitted.json`` to measurements by others.
+"""Fit the constants that ship in ``src/joulery/prediction/fitted.json`` to measurements by others.
 
 usage: PYTHONPATH=src python scripts/fit_predict.py [--data DIR] [--only WORD]
 
@@ -22,12 +22,12 @@ sys.path.insert(0, str(ROOT / "benchmarks"))
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from joulery.predict.models import (
+    from joulery.prediction.models import (
         Belief,
     )
 
 
-FILE = ROOT / "src/joulery/predict/fitted.json"
+FILE = ROOT / "src/joulery/prediction/fitted.json"
 SOURCES = (
     "NeuSight (ASPLOS'25), AIConfigurator, Zeus (NSDI'23), Perseus (SOSP'24), Emerald AI, "
     "gpu_power_benchmark and Megatron-Bridge data; log-constants, natural logarithms"
@@ -50,7 +50,7 @@ def main() -> None:
 def _kernels(data: Path) -> dict[str, Any]:
     from predict_kernels import FP8_START, TENSOR_START, fit_power, fit_times, gemm_tables
 
-    from joulery.predict.models import CONSTANTS, POWER_CONSTANTS
+    from joulery.prediction.models import CONSTANTS, POWER_CONSTANTS
 
     products, narrow = gemm_tables(data, "bf16", 3000), gemm_tables(data, "fp8", 2000)
     powered = {name: one for name, one in products.items() if one.watts is not None}
@@ -64,7 +64,7 @@ def _kernels(data: Path) -> dict[str, Any]:
 def _operators(data: Path) -> dict[str, Any]:
     from predict_kernels import VECTOR_START, fit_times, operator_tables
 
-    from joulery.predict.models import CONSTANTS
+    from joulery.prediction.models import CONSTANTS
 
     operators = operator_tables(data, 400)
     fitted = fit_times(operators, VECTOR_START)
@@ -74,7 +74,7 @@ def _operators(data: Path) -> dict[str, Any]:
 def _limits(data: Path) -> dict[str, Any]:
     from predict_limits import fit_curves, limit_curves
 
-    from joulery.predict.models import LIMIT_CONSTANTS
+    from joulery.prediction.models import LIMIT_CONSTANTS
 
     curves = limit_curves(data)
     return {"limits": _entry(LIMIT_CONSTANTS, fit_curves(curves), curves)}
@@ -91,7 +91,7 @@ def _plans(data: Path) -> dict[str, Any]:
     """Plans stand on the kernels' constants, so those must be in place before."""
     from predict_plans import cluster_runs, fit_cluster
 
-    from joulery.predict.models import PLAN_CONSTANTS
+    from joulery.prediction.models import PLAN_CONSTANTS
 
     runs = cluster_runs(data)
     size = len(PLAN_CONSTANTS)
@@ -134,7 +134,7 @@ def _intervals(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _write(kind: str, entries: dict[str, Any]) -> None:
-    from joulery.predict.models import fitted, fitted_belief
+    from joulery.prediction.models import fitted, fitted_belief
 
     document = json.loads(FILE.read_text(encoding="utf-8"))
     document |= {"made_by": "scripts/fit_predict.py", "sources": SOURCES}

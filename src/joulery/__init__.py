@@ -15,60 +15,31 @@ from typing import TYPE_CHECKING
 from joulery.lazy import lazy
 
 if TYPE_CHECKING:
-    from joulery.errors import JouleryError
-    from joulery.frontier import Frontier, OperatingPoint, Provenance, Setting
-    from joulery.hardware import discover
-    from joulery.metering import Measurement, Meter
-    from joulery.objectives import (
-        Cost,
-        EnergyDelayProduct,
-        EnergyDelaySum,
-        FastestWithin,
-        LeastCarbon,
-        LeastEnergy,
-        LeastMoney,
-        choose,
-        parse_objective,
+    from joulery.errors import JouleryError as JouleryError
+    from joulery.frontier import (
+        Frontier as Frontier,
+        OperatingPoint as OperatingPoint,
+        Provenance as Provenance,
+        Setting as Setting,
     )
-    from joulery.pipeline import plan_pipeline
-    from joulery.predict import recommend
-    from joulery.training import Run
+    from joulery.hardware import discover as discover
+    from joulery.metering import Measurement as Measurement, Meter as Meter
+    from joulery.objectives import (
+        Cost as Cost,
+        EnergyDelayProduct as EnergyDelayProduct,
+        EnergyDelaySum as EnergyDelaySum,
+        FastestWithin as FastestWithin,
+        LeastCarbon as LeastCarbon,
+        LeastEnergy as LeastEnergy,
+        LeastMoney as LeastMoney,
+        choose as choose,
+        parse_objective as parse_objective,
+    )
+    from joulery.pipeline import plan_pipeline as plan_pipeline
+    from joulery.prediction import predict as predict, recommend as recommend
+    from joulery.training import Run as Run
 
 __version__ = "0.1.0"
 
-__all__ = [
-    "Cost",
-    "EnergyDelayProduct",
-    "EnergyDelaySum",
-    "FastestWithin",
-    "Frontier",
-    "JouleryError",
-    "LeastCarbon",
-    "LeastEnergy",
-    "LeastMoney",
-    "Measurement",
-    "Meter",
-    "OperatingPoint",
-    "Provenance",
-    "Run",
-    "Setting",
-    "choose",
-    "discover",
-    "parse_objective",
-    "plan_pipeline",
-    "recommend",
-]
 
-_api = lazy(__name__)
-
-
-def __getattr__(name: str) -> object:
-    if name == "predict":  # a room that can be called like its function
-        from importlib import import_module
-
-        return import_module("joulery.predict")
-    return _api(name)
-
-
-def __dir__() -> list[str]:
-    return [*__all__, "__version__"]
+__getattr__, __dir__ = lazy(__name__)

@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 from cluster_forecasts import follow_forecasts, read_forecasts
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from joulery.cluster import PowerCurve, plan_work
 from joulery.grid import Signal

@@ -11,8 +11,8 @@ from predict_fitting import (
     shared_correlation,
 )
 
-from joulery.predict import accelerator
-from joulery.predict.models import NINETY, Belief, fitted_belief, kernel_times
+from joulery.prediction import accelerator
+from joulery.prediction.models import NINETY, Belief, fitted_belief, kernel_times
 
 
 def line(at):

@@ -3,9 +3,14 @@
 import pytest
 
 from joulery.clock import VirtualClock
-from joulery.hardware import Faults, IntegratedPower, SimulatedGpu, amd
-from joulery.hardware import _estimate as estimate
-from joulery.hardware import _rapl as rapl
+from joulery.hardware import (
+    Faults,
+    IntegratedPower,
+    SimulatedGpu,
+    _estimate as estimate,
+    _rapl as rapl,
+    amd,
+)
 from joulery.hardware.node import _scpi as scpi
 from joulery.hardware.node._ipmi import IpmiMeter
 from joulery.hardware.simulated.catalog import board

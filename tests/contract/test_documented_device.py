@@ -13,8 +13,7 @@ import pytest
 from joulery import hardware
 from joulery.clock import VirtualClock
 from joulery.errors import DeviceError, DeviceLostError
-from joulery.hardware import Capability
-from joulery.hardware import _discovery as discovery
+from joulery.hardware import Capability, _discovery as discovery
 
 PAGE = Path(__file__).parents[2] / "docs" / "devices-of-your-own.md"
 

@@ -31,12 +31,12 @@ from joulery.storage import (
     Snapshot,
     Store,
     Subject,
+    _engines as engines,
     _queries,
+    _schema as schema,
+    _transaction as transaction_module,
     records,
 )
-from joulery.storage import _engines as engines
-from joulery.storage import _schema as schema
-from joulery.storage import _transaction as transaction_module
 from joulery.storage._engines import open_engine
 from joulery.storage._migrate import HEAD, MIGRATIONS, current
 from support.one_group import one_group

@@ -17,12 +17,12 @@ from joulery.storage import (
     ProfileRecord,
     Store,
     TokenRecord,
+    _transfer as transfer,
     add_energy,
     add_token,
     decision_secret,
     put_profile,
 )
-from joulery.storage import _transfer as transfer
 from joulery.storage._transfer import exported
 from joulery.testing.policy_contract import assert_identical
 from joulery.testing.workloads import made_up_workload

@@ -5,8 +5,7 @@ import types
 import pytest
 
 from joulery.errors import InvalidValueError
-from joulery.integrations import deepspeed as deepspeed_hooks
-from joulery.integrations import megatron as megatron_hooks
+from joulery.integrations import deepspeed as deepspeed_hooks, megatron as megatron_hooks
 from joulery.pipeline import (
     load_rank_plan,
     plan_pipeline,

@@ -11,8 +11,7 @@ from dataclasses import replace
 
 import pynvml
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 from joulery.clock import VirtualClock
 from joulery.errors import (

@@ -4,8 +4,7 @@ import importlib
 
 import pytest
 
-from joulery.integrations import deepspeed as deepspeed_hooks
-from joulery.integrations import megatron as megatron_hooks
+from joulery.integrations import deepspeed as deepspeed_hooks, megatron as megatron_hooks
 from joulery.pipeline import make_schedule
 from support.pipeline_notes import Notes, words
 

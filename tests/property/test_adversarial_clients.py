@@ -8,8 +8,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from joulery.jobs import Measured, Outcome
 from joulery.jobs._replay import ROW, action_document, outcome_document

@@ -7,8 +7,7 @@ import itertools
 import highspy
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from joulery.cluster import PowerCurve, best_start, plan_work
 from joulery.errors import InfeasibleError

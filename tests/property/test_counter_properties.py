@@ -4,8 +4,7 @@ import math
 from dataclasses import dataclass
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from joulery.hardware import DeviceInfo, DeviceKind, EnergyReading
 from joulery.metering._attribution import LocalRank, rank_share

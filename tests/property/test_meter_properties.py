@@ -6,8 +6,7 @@ import tracemalloc
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from joulery.clock import VirtualClock
 from joulery.hardware import Faults, SimulatedGpu, catalog

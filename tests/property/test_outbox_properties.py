@@ -4,8 +4,7 @@ import tempfile
 from dataclasses import replace
 from pathlib import Path
 
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from joulery.client._outbox import Outbox, PendingReport, _line, entry_from
 from joulery.errors import StoreBusyError

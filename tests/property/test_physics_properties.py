@@ -4,8 +4,7 @@ from dataclasses import replace
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from joulery.clock import VirtualClock
 from joulery.hardware import SimulatedGpu, Workload, catalog

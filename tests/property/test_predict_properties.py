@@ -1,13 +1,12 @@
 """What holds for predictions of any model, plan and limit."""
 
 import numpy as np
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
-from joulery.predict import Graph, Operator, Plan, accelerator, plan_memory, transformer
-from joulery.predict._bayes import fitted_belief
-from joulery.predict._step import Load
-from joulery.predict.models import (
+from joulery.prediction import Graph, Operator, Plan, accelerator, plan_memory, transformer
+from joulery.prediction._bayes import fitted_belief
+from joulery.prediction._step import Load
+from joulery.prediction.models import (
     kernel_times,
     plan_parts,
     plan_seconds,

@@ -3,8 +3,7 @@
 import math
 
 import numpy as np
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from joulery.objectives import Cost, LeastEnergy
 from joulery.power import KnobRange, Reading, TunerConfig, TunerState, TuningMachine, limit_curves

@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING
 
 from joulery.pipeline import plan_pipeline, read_profiles
-from joulery.predict import Work, recommend
+from joulery.prediction import Work, recommend
 
 if TYPE_CHECKING:
     from pathlib import Path

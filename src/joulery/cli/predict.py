@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from joulery import predict
+from joulery import prediction
 from joulery.cli.dispatch import Output
 from joulery.cli.options import (
     Action,
@@ -47,20 +47,22 @@ examples:
 _MOST = 100_000_000
 
 
-def calibration(arguments: argparse.Namespace, model: predict.Transformer) -> predict.Calibration:
+def calibration(
+    arguments: argparse.Namespace, model: prediction.Transformer
+) -> prediction.Calibration:
     """Measured steps of today and, unless an option says otherwise, those kept."""
-    steps = [] if arguments.calibrate is None else predict.read_steps(arguments.calibrate, model)
-    return predict.Calibration(tuple(steps)) if arguments.fresh else predict.kept_steps(steps)
+    steps = [] if arguments.calibrate is None else prediction.read_steps(arguments.calibrate, model)
+    return prediction.Calibration(tuple(steps)) if arguments.fresh else prediction.kept_steps(steps)
 
 
 def _run(arguments: argparse.Namespace) -> Output:
-    model = predict.transformer(arguments.model)
-    plan = predict.Plan.parse(arguments.plan, arguments.batch_size, arguments.precision)
+    model = prediction.transformer(arguments.model)
+    plan = prediction.Plan.parse(arguments.plan, arguments.batch_size, arguments.precision)
     hertz = None
     if arguments.clocks is not None:
         hertz = [hertz_from_megahertz(clock) for clock in arguments.clocks]
     known = calibration(arguments, model)
-    found = predict.prediction(
+    found = prediction.prediction(
         model,
         arguments.device,
         plan,
@@ -69,14 +71,14 @@ def _run(arguments: argparse.Namespace) -> Output:
         calibration=known,
     )
     if arguments.profile is not None:
-        rows = predict.stage_rows(model, arguments.device, plan, clocks=hertz, calibration=known)
+        rows = prediction.stage_rows(model, arguments.device, plan, clocks=hertz, calibration=known)
         # Six digits are more than predictions know.
         plain = [{n: f"{v:.6g}" if isinstance(v, float) else v for n, v in r.items()} for r in rows]
         write_file(arguments.profile, csv_text(plain), "--profile")
     return Output(found.to_dict(), lambda: _text(found, arguments.steps))
 
 
-def _text(found: predict.Prediction, steps: int) -> str:
+def _text(found: prediction.Prediction, steps: int) -> str:
     points = table_of(reversed(found.points), _columns(found))
     lines = [_summary(found), "", points, "", found.advice]
     if steps > 1:
@@ -86,7 +88,7 @@ def _text(found: predict.Prediction, steps: int) -> str:
     return "\n".join(lines)
 
 
-def _columns(found: predict.Prediction) -> dict[str, Callable[[OperatingPoint], str]]:
+def _columns(found: prediction.Prediction) -> dict[str, Callable[[OperatingPoint], str]]:
     def setting(point: OperatingPoint) -> str:
         clock = point.setting.clock_hertz
         limit = point.setting.power_limit_watts
@@ -110,7 +112,7 @@ def _columns(found: predict.Prediction) -> dict[str, Callable[[OperatingPoint], 
     }
 
 
-def _total(found: predict.Prediction, steps: int) -> list[str]:
+def _total(found: prediction.Prediction, steps: int) -> list[str]:
     """The training at the fastest and the least-energy setting."""
     frontier = found.frontier()
     return [
@@ -121,7 +123,7 @@ def _total(found: predict.Prediction, steps: int) -> list[str]:
     ]
 
 
-def _days(interval: predict.Interval) -> str:
+def _days(interval: prediction.Interval) -> str:
     """An interval of time, in days where it is long."""
     low, high = interval.low, interval.high
     if high < 2 * 86400:
@@ -129,12 +131,12 @@ def _days(interval: predict.Interval) -> str:
     return f"{low / 86400:.1f} – {high / 86400:.1f} days"
 
 
-def _energy(interval: predict.Interval) -> str:
+def _energy(interval: prediction.Interval) -> str:
     """An interval of joules in watt-hours."""
     return f"{human(interval.low / 3600, 'Wh')} – {human(interval.high / 3600, 'Wh')}"
 
 
-def _summary(found: predict.Prediction) -> str:
+def _summary(found: prediction.Prediction) -> str:
     plan = found.plan
     fullest = max(found.memory, key=lambda one: one.reserved)
     lines = [

@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import ArgumentTypeError
 from typing import TYPE_CHECKING
 
-from joulery import predict
+from joulery import prediction
 from joulery.cli.dispatch import Output
 from joulery.cli.options import Action, count, duration, file, names, option, whole
 from joulery.cli.predict import CALIBRATION_OPTIONS, calibration
@@ -29,22 +29,22 @@ _MOST = 1_000_000
 
 
 def _run(arguments: argparse.Namespace) -> Output:
-    model = predict.transformer(arguments.model)
+    model = prediction.transformer(arguments.model)
     critical = arguments.critical_batch
-    work = predict.Work(
+    work = prediction.Work(
         arguments.tokens,
         arguments.batch_size,
         arguments.precision,
         arguments.deadline,
-        None if critical is None else predict.Convergence(critical),
+        None if critical is None else prediction.Convergence(critical),
     )
-    found = predict.recommend(
+    found = prediction.recommend(
         model,
         work,
         arguments.devices,
         max_devices=arguments.max_gpus,
         objective=arguments.objective,
-        assumptions=predict.Assumptions(arguments.pue, arguments.grid, arguments.rent),
+        assumptions=prediction.Assumptions(arguments.pue, arguments.grid, arguments.rent),
         calibration=calibration(arguments, model),
     )
     return Output(found.to_dict(), lambda: recommendation_report(found), page=arguments.html)

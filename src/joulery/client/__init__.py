@@ -8,31 +8,21 @@ from joulery.lazy import lazy
 
 if TYPE_CHECKING:
     from joulery.client._backend import (
-        STORE_VARIABLE,
-        DecisionBackend,
-        is_server,
-        open_backend,
-        read_token,
-        team_of,
-        write_token,
+        STORE_VARIABLE as STORE_VARIABLE,
+        DecisionBackend as DecisionBackend,
+        is_server as is_server,
+        open_backend as open_backend,
+        read_token as read_token,
+        team_of as team_of,
+        write_token as write_token,
     )
-    from joulery.client._history import all_jobs, summary_of, usage
-    from joulery.client._measurements import RunMeasurements
-    from joulery.client._resilient import ResilientClient
+    from joulery.client._history import (
+        all_jobs as all_jobs,
+        summary_of as summary_of,
+        usage as usage,
+    )
+    from joulery.client._measurements import RunMeasurements as RunMeasurements
+    from joulery.client._resilient import ResilientClient as ResilientClient
 
-__all__ = [
-    "STORE_VARIABLE",
-    "DecisionBackend",
-    "ResilientClient",
-    "RunMeasurements",
-    "all_jobs",
-    "is_server",
-    "open_backend",
-    "read_token",
-    "summary_of",
-    "team_of",
-    "usage",
-    "write_token",
-]
 
-__getattr__ = lazy(__name__)
+__getattr__, __dir__ = lazy(__name__)

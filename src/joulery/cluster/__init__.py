@@ -15,74 +15,52 @@ from typing import TYPE_CHECKING
 from joulery.lazy import lazy
 
 if TYPE_CHECKING:
-    from joulery.cluster._agent import Agent
-    from joulery.cluster._aggregate import aggregate
+    from joulery.cluster._agent import Agent as Agent
+    from joulery.cluster._aggregate import aggregate as aggregate
     from joulery.cluster._allocate import (
-        FAIR_SHARE,
-        POLICIES,
-        Allocation,
-        Allocator,
-        allocate,
-        filling_path,
-        replay,
+        FAIR_SHARE as FAIR_SHARE,
+        POLICIES as POLICIES,
+        Allocation as Allocation,
+        Allocator as Allocator,
+        allocate as allocate,
+        filling_path as filling_path,
+        replay as replay,
     )
-    from joulery.cluster._budget import Budget, Cap, read_budget
-    from joulery.cluster._events import announce, mirror_events, withdraw
-    from joulery.cluster._history import DeficitLedger, oversubscribed_watts, ramped
+    from joulery.cluster._budget import Budget as Budget, Cap as Cap, read_budget as read_budget
+    from joulery.cluster._events import (
+        announce as announce,
+        mirror_events as mirror_events,
+        withdraw as withdraw,
+    )
+    from joulery.cluster._history import (
+        DeficitLedger as DeficitLedger,
+        oversubscribed_watts as oversubscribed_watts,
+        ramped as ramped,
+    )
     from joulery.cluster._jobs import (
-        ClusterJob,
-        Fleet,
-        PowerCurve,
-        flexibility_floor,
-        read_jobs,
+        ClusterJob as ClusterJob,
+        Fleet as Fleet,
+        PowerCurve as PowerCurve,
+        flexibility_floor as flexibility_floor,
+        read_jobs as read_jobs,
     )
-    from joulery.cluster._nodes import DeviceState, NodeClient
-    from joulery.cluster._settings import AgentSettings, read_agent_settings
+    from joulery.cluster._nodes import DeviceState as DeviceState, NodeClient as NodeClient
+    from joulery.cluster._settings import (
+        AgentSettings as AgentSettings,
+        read_agent_settings as read_agent_settings,
+    )
     from joulery.cluster._shaping import (
-        StartPlan,
-        WorkPlan,
-        best_start,
-        flexibility_price,
-        plan_work,
+        StartPlan as StartPlan,
+        WorkPlan as WorkPlan,
+        best_start as best_start,
+        flexibility_price as flexibility_price,
+        plan_work as plan_work,
     )
-    from joulery.cluster._slurm import EngineJob, Slurm, SlurmRest
+    from joulery.cluster._slurm import (
+        EngineJob as EngineJob,
+        Slurm as Slurm,
+        SlurmRest as SlurmRest,
+    )
 
-__all__ = [
-    "FAIR_SHARE",
-    "POLICIES",
-    "Agent",
-    "AgentSettings",
-    "Allocation",
-    "Allocator",
-    "Budget",
-    "Cap",
-    "ClusterJob",
-    "DeficitLedger",
-    "DeviceState",
-    "EngineJob",
-    "Fleet",
-    "NodeClient",
-    "PowerCurve",
-    "Slurm",
-    "SlurmRest",
-    "StartPlan",
-    "WorkPlan",
-    "aggregate",
-    "allocate",
-    "announce",
-    "best_start",
-    "filling_path",
-    "flexibility_floor",
-    "flexibility_price",
-    "mirror_events",
-    "oversubscribed_watts",
-    "plan_work",
-    "ramped",
-    "read_agent_settings",
-    "read_budget",
-    "read_jobs",
-    "replay",
-    "withdraw",
-]
 
-__getattr__ = lazy(__name__)
+__getattr__, __dir__ = lazy(__name__)

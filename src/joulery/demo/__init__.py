@@ -7,23 +7,23 @@ from typing import TYPE_CHECKING
 from joulery.lazy import lazy
 
 if TYPE_CHECKING:
-    from joulery.demo._learning import Recipe
-    from joulery.demo._recurring import RECIPE, RecurringPlan, RecurringStory, retrain
-    from joulery.demo._report import recurring_text, story_page, story_report
-    from joulery.demo._story import Demonstration, DemoPlan, Story
+    from joulery.demo._learning import Recipe as Recipe
+    from joulery.demo._recurring import (
+        RECIPE as RECIPE,
+        RecurringPlan as RecurringPlan,
+        RecurringStory as RecurringStory,
+        retrain as retrain,
+    )
+    from joulery.demo._report import (
+        recurring_text as recurring_text,
+        story_page as story_page,
+        story_report as story_report,
+    )
+    from joulery.demo._story import (
+        Demonstration as Demonstration,
+        DemoPlan as DemoPlan,
+        Story as Story,
+    )
 
-__all__ = [
-    "RECIPE",
-    "DemoPlan",
-    "Demonstration",
-    "Recipe",
-    "RecurringPlan",
-    "RecurringStory",
-    "Story",
-    "recurring_text",
-    "retrain",
-    "story_page",
-    "story_report",
-]
 
-__getattr__ = lazy(__name__)
+__getattr__, __dir__ = lazy(__name__)

@@ -15,45 +15,28 @@ from joulery.lazy import lazy
 
 if TYPE_CHECKING:
     from joulery.governor._client import (
-        Connection,
-        Held,
-        Hold,
-        Lease,
-        daemon_obstacles,
-        held,
-        lease,
-        lease_obstacle,
+        Connection as Connection,
+        Held as Held,
+        Hold as Hold,
+        Lease as Lease,
+        daemon_obstacles as daemon_obstacles,
+        held as held,
+        lease as lease,
+        lease_obstacle as lease_obstacle,
     )
-    from joulery.governor._daemon import GovernorConfig, serve
-    from joulery.governor._journal import STATE_VARIABLE, state_folder
-    from joulery.governor._policy import load_policy
+    from joulery.governor._daemon import GovernorConfig as GovernorConfig, serve as serve
+    from joulery.governor._journal import (
+        STATE_VARIABLE as STATE_VARIABLE,
+        state_folder as state_folder,
+    )
+    from joulery.governor._policy import load_policy as load_policy
     from joulery.governor._protocol import (
-        SOCKET_VARIABLE,
-        check_secrecy,
-        default_socket,
-        parse_address,
+        SOCKET_VARIABLE as SOCKET_VARIABLE,
+        check_secrecy as check_secrecy,
+        default_socket as default_socket,
+        parse_address as parse_address,
     )
-    from joulery.governor._server import ConnectionLimits
+    from joulery.governor._server import ConnectionLimits as ConnectionLimits
 
-__all__ = [
-    "SOCKET_VARIABLE",
-    "STATE_VARIABLE",
-    "Connection",
-    "ConnectionLimits",
-    "GovernorConfig",
-    "Held",
-    "Hold",
-    "Lease",
-    "check_secrecy",
-    "daemon_obstacles",
-    "default_socket",
-    "held",
-    "lease",
-    "lease_obstacle",
-    "load_policy",
-    "parse_address",
-    "serve",
-    "state_folder",
-]
 
-__getattr__ = lazy(__name__)
+__getattr__, __dir__ = lazy(__name__)

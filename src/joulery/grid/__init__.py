@@ -15,33 +15,23 @@ from typing import TYPE_CHECKING
 from joulery.lazy import lazy
 
 if TYPE_CHECKING:
-    from joulery.grid._events import GridEvent, read_events
-    from joulery.grid._openadr import OpenAdr
+    from joulery.grid._events import GridEvent as GridEvent, read_events as read_events
+    from joulery.grid._openadr import OpenAdr as OpenAdr
     from joulery.grid._providers import (
-        Eia,
-        ElectricityMaps,
-        Entsoe,
-        Provider,
-        WattTime,
-        fetch_signal,
+        Eia as Eia,
+        ElectricityMaps as ElectricityMaps,
+        Entsoe as Entsoe,
+        Provider as Provider,
+        WattTime as WattTime,
+        fetch_signal as fetch_signal,
     )
-    from joulery.grid._signal import REGIONS, Signal, read_signal, read_table, static_intensity
+    from joulery.grid._signal import (
+        REGIONS as REGIONS,
+        Signal as Signal,
+        read_signal as read_signal,
+        read_table as read_table,
+        static_intensity as static_intensity,
+    )
 
-__all__ = [
-    "REGIONS",
-    "Eia",
-    "ElectricityMaps",
-    "Entsoe",
-    "GridEvent",
-    "OpenAdr",
-    "Provider",
-    "Signal",
-    "WattTime",
-    "fetch_signal",
-    "read_events",
-    "read_signal",
-    "read_table",
-    "static_intensity",
-]
 
-__getattr__ = lazy(__name__)
+__getattr__, __dir__ = lazy(__name__)

@@ -12,72 +12,50 @@ from joulery.lazy import lazy
 
 if TYPE_CHECKING:
     from joulery.hardware._device import (
-        Capability,
-        ClockLock,
-        Device,
-        DeviceInfo,
-        DeviceKind,
-        EnergyMeter,
-        EnergyReading,
-        Obstacle,
-        PowerLimit,
-        PowerLimitRange,
-        PowerMeter,
-        Survey,
-        Telemetry,
-        TelemetrySource,
-        protocol_of,
-        require,
+        Capability as Capability,
+        ClockLock as ClockLock,
+        Device as Device,
+        DeviceInfo as DeviceInfo,
+        DeviceKind as DeviceKind,
+        EnergyMeter as EnergyMeter,
+        EnergyReading as EnergyReading,
+        Obstacle as Obstacle,
+        PowerLimit as PowerLimit,
+        PowerLimitRange as PowerLimitRange,
+        PowerMeter as PowerMeter,
+        Survey as Survey,
+        Telemetry as Telemetry,
+        TelemetrySource as TelemetrySource,
+        protocol_of as protocol_of,
+        require as require,
     )
-    from joulery.hardware._discovery import discover, survey
-    from joulery.hardware._integrated import IntegratedPower, with_energy
-    from joulery.hardware._sensors import PowerSensor, known_sensors, sensor_of
-    from joulery.hardware._visibility import visible_devices
-    from joulery.hardware.node import check_node_meters
-    from joulery.hardware.nvidia._device import NvidiaGpu
-    from joulery.hardware.simulated import catalog
-    from joulery.hardware.simulated._board import Faults, Sensor, SimulatedGpu
-    from joulery.hardware.simulated._node import SimulatedNode, preset
-    from joulery.hardware.simulated._physics import Board, Steady, Workload, clock_states, settle
+    from joulery.hardware._discovery import discover as discover, survey as survey
+    from joulery.hardware._integrated import (
+        IntegratedPower as IntegratedPower,
+        with_energy as with_energy,
+    )
+    from joulery.hardware._sensors import (
+        PowerSensor as PowerSensor,
+        known_sensors as known_sensors,
+        sensor_of as sensor_of,
+    )
+    from joulery.hardware._visibility import visible_devices as visible_devices
+    from joulery.hardware.node import check_node_meters as check_node_meters
+    from joulery.hardware.nvidia._device import NvidiaGpu as NvidiaGpu
+    from joulery.hardware.simulated import catalog as catalog
+    from joulery.hardware.simulated._board import (
+        Faults as Faults,
+        Sensor as Sensor,
+        SimulatedGpu as SimulatedGpu,
+    )
+    from joulery.hardware.simulated._node import SimulatedNode as SimulatedNode, preset as preset
+    from joulery.hardware.simulated._physics import (
+        Board as Board,
+        Steady as Steady,
+        Workload as Workload,
+        clock_states as clock_states,
+        settle as settle,
+    )
 
-__all__ = [
-    "Board",
-    "Capability",
-    "ClockLock",
-    "Device",
-    "DeviceInfo",
-    "DeviceKind",
-    "EnergyMeter",
-    "EnergyReading",
-    "Faults",
-    "IntegratedPower",
-    "NvidiaGpu",
-    "Obstacle",
-    "PowerLimit",
-    "PowerLimitRange",
-    "PowerMeter",
-    "PowerSensor",
-    "Sensor",
-    "SimulatedGpu",
-    "SimulatedNode",
-    "Steady",
-    "Survey",
-    "Telemetry",
-    "TelemetrySource",
-    "Workload",
-    "catalog",
-    "check_node_meters",
-    "clock_states",
-    "discover",
-    "known_sensors",
-    "preset",
-    "protocol_of",
-    "require",
-    "sensor_of",
-    "settle",
-    "survey",
-    "visible_devices",
-    "with_energy",
-]
 
-__getattr__ = lazy(__name__)
+__getattr__, __dir__ = lazy(__name__)

@@ -46,9 +46,7 @@ def discover(clock: Clock = REAL_CLOCK, *, environ: Mapping[str, str] = os.envir
 
 def survey(clock: Clock = REAL_CLOCK, *, environ: Mapping[str, str] = os.environ) -> Survey:
     """The devices of this machine, and the obstacles to using others."""
-    from joulery.hardware import _estimate as estimate
-    from joulery.hardware import _rapl as rapl
-    from joulery.hardware import amd, node, nvidia
+    from joulery.hardware import _estimate as estimate, _rapl as rapl, amd, node, nvidia
     from joulery.hardware._integrated import with_energy
 
     found = (

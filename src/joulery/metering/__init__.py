@@ -7,52 +7,35 @@ from typing import TYPE_CHECKING
 from joulery.lazy import lazy
 
 if TYPE_CHECKING:
-    from joulery.metering._attribution import local_rank, my_devices, select
+    from joulery.metering._attribution import (
+        local_rank as local_rank,
+        my_devices as my_devices,
+        select as select,
+    )
     from joulery.metering._calibrate import (
-        CalibrationTrace,
-        LearnedCalibration,
-        NodePower,
-        calibrate,
-        learn_calibrations,
+        CalibrationTrace as CalibrationTrace,
+        LearnedCalibration as LearnedCalibration,
+        NodePower as NodePower,
+        calibrate as calibrate,
+        learn_calibrations as learn_calibrations,
     )
     from joulery.metering._calibration import (
-        SensorCalibration,
-        calibrations_file,
-        load_calibrations,
-        save_calibrations,
+        SensorCalibration as SensorCalibration,
+        calibrations_file as calibrations_file,
+        load_calibrations as load_calibrations,
+        save_calibrations as save_calibrations,
     )
-    from joulery.metering._command import check_command, run_command
-    from joulery.metering._log import SCHEMA, EnergyLog, LogTotals
-    from joulery.metering._measurement import Measurement
-    from joulery.metering._meter import Meter
-    from joulery.metering._window import Window
-    from joulery.metering.energy._sampler import Sampler
-    from joulery.metering.energy._timeline import EnergyTimeline, Knot
+    from joulery.metering._command import check_command as check_command, run_command as run_command
+    from joulery.metering._log import (
+        SCHEMA as SCHEMA,
+        EnergyLog as EnergyLog,
+        LogTotals as LogTotals,
+    )
+    from joulery.metering._measurement import Measurement as Measurement
+    from joulery.metering._meter import Meter as Meter
+    from joulery.metering._window import Window as Window
+    from joulery.metering.energy._sampler import Sampler as Sampler
+    from joulery.metering.energy._timeline import EnergyTimeline as EnergyTimeline, Knot as Knot
 
-__all__ = [
-    "SCHEMA",
-    "CalibrationTrace",
-    "EnergyLog",
-    "EnergyTimeline",
-    "Knot",
-    "LearnedCalibration",
-    "LogTotals",
-    "Measurement",
-    "Meter",
-    "NodePower",
-    "Sampler",
-    "SensorCalibration",
-    "Window",
-    "calibrate",
-    "calibrations_file",
-    "check_command",
-    "learn_calibrations",
-    "load_calibrations",
-    "local_rank",
-    "my_devices",
-    "run_command",
-    "save_calibrations",
-    "select",
-]
 
-__getattr__ = lazy(__name__)
+__getattr__, __dir__ = lazy(__name__)

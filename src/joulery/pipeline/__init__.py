@@ -14,93 +14,68 @@ from joulery.lazy import lazy
 
 if TYPE_CHECKING:
     from joulery.pipeline._instructions import (
-        BACKWARD,
-        BACKWARD_INPUT,
-        BACKWARD_WEIGHT,
-        FORWARD,
-        LETTERS,
-        OPTIMIZER,
-        REDUCE,
-        Instruction,
+        BACKWARD as BACKWARD,
+        BACKWARD_INPUT as BACKWARD_INPUT,
+        BACKWARD_WEIGHT as BACKWARD_WEIGHT,
+        FORWARD as FORWARD,
+        LETTERS as LETTERS,
+        OPTIMIZER as OPTIMIZER,
+        REDUCE as REDUCE,
+        Instruction as Instruction,
     )
-    from joulery.pipeline._savings import Saving, plan_saving
+    from joulery.pipeline._savings import Saving as Saving, plan_saving as plan_saving
     from joulery.pipeline._search import (
-        ScheduleCandidate,
-        ScheduleComparison,
-        ScheduleSearch,
-        plan_pipeline,
-        search_schedules,
+        ScheduleCandidate as ScheduleCandidate,
+        ScheduleComparison as ScheduleComparison,
+        ScheduleSearch as ScheduleSearch,
+        plan_pipeline as plan_pipeline,
+        search_schedules as search_schedules,
     )
     from joulery.pipeline.planning._planner import (
-        ClockPlan,
-        PipelinePlan,
-        Timetable,
-        load_plan,
+        ClockPlan as ClockPlan,
+        PipelinePlan as PipelinePlan,
+        Timetable as Timetable,
+        load_plan as load_plan,
     )
     from joulery.pipeline.planning._problem import (
-        ClockChoices,
-        PipelineConfig,
-        PipelineProblem,
-        build_problem,
+        ClockChoices as ClockChoices,
+        PipelineConfig as PipelineConfig,
+        PipelineProblem as PipelineProblem,
+        build_problem as build_problem,
     )
-    from joulery.pipeline.planning._rank_plan import RankPlan, RankStep, load_rank_plan
-    from joulery.pipeline.profiles._profiler import ClockProfiler, write_profile
-    from joulery.pipeline.profiles._read import Profiles, profiles_from_rows, read_profiles
-    from joulery.pipeline.runtime._client import CoordinatorClient
-    from joulery.pipeline.runtime._clock_setter import ClockSetter
-    from joulery.pipeline.runtime._controller import ClockController, IterationTimes
-    from joulery.pipeline.runtime._coordinator import Coordinator
-    from joulery.pipeline.runtime._plan_cache import PlanCache
-    from joulery.pipeline.runtime._straggler import StragglerPolicy
-    from joulery.pipeline.schedules._check import dependencies
-    from joulery.pipeline.schedules._custom import custom_schedule, read_schedule
-    from joulery.pipeline.schedules._schedule import SCHEDULES, Schedule, make_schedule
+    from joulery.pipeline.planning._rank_plan import (
+        RankPlan as RankPlan,
+        RankStep as RankStep,
+        load_rank_plan as load_rank_plan,
+    )
+    from joulery.pipeline.profiles._profiler import (
+        ClockProfiler as ClockProfiler,
+        write_profile as write_profile,
+    )
+    from joulery.pipeline.profiles._read import (
+        Profiles as Profiles,
+        profiles_from_rows as profiles_from_rows,
+        read_profiles as read_profiles,
+    )
+    from joulery.pipeline.runtime._client import CoordinatorClient as CoordinatorClient
+    from joulery.pipeline.runtime._clock_setter import ClockSetter as ClockSetter
+    from joulery.pipeline.runtime._controller import (
+        ClockController as ClockController,
+        IterationTimes as IterationTimes,
+    )
+    from joulery.pipeline.runtime._coordinator import Coordinator as Coordinator
+    from joulery.pipeline.runtime._plan_cache import PlanCache as PlanCache
+    from joulery.pipeline.runtime._straggler import StragglerPolicy as StragglerPolicy
+    from joulery.pipeline.schedules._check import dependencies as dependencies
+    from joulery.pipeline.schedules._custom import (
+        custom_schedule as custom_schedule,
+        read_schedule as read_schedule,
+    )
+    from joulery.pipeline.schedules._schedule import (
+        SCHEDULES as SCHEDULES,
+        Schedule as Schedule,
+        make_schedule as make_schedule,
+    )
 
-__all__ = [
-    "BACKWARD",
-    "BACKWARD_INPUT",
-    "BACKWARD_WEIGHT",
-    "FORWARD",
-    "LETTERS",
-    "OPTIMIZER",
-    "REDUCE",
-    "SCHEDULES",
-    "ClockChoices",
-    "ClockController",
-    "ClockPlan",
-    "ClockProfiler",
-    "ClockSetter",
-    "Coordinator",
-    "CoordinatorClient",
-    "Instruction",
-    "IterationTimes",
-    "PipelineConfig",
-    "PipelinePlan",
-    "PipelineProblem",
-    "PlanCache",
-    "Profiles",
-    "RankPlan",
-    "RankStep",
-    "Saving",
-    "Schedule",
-    "ScheduleCandidate",
-    "ScheduleComparison",
-    "ScheduleSearch",
-    "StragglerPolicy",
-    "Timetable",
-    "build_problem",
-    "custom_schedule",
-    "dependencies",
-    "load_plan",
-    "load_rank_plan",
-    "make_schedule",
-    "plan_pipeline",
-    "plan_saving",
-    "profiles_from_rows",
-    "read_profiles",
-    "read_schedule",
-    "search_schedules",
-    "write_profile",
-]
 
-__getattr__ = lazy(__name__)
+__getattr__, __dir__ = lazy(__name__)

@@ -7,38 +7,32 @@ from typing import TYPE_CHECKING
 from joulery.lazy import lazy
 
 if TYPE_CHECKING:
-    from joulery.power._inference import InferenceTuner, Slo
-    from joulery.power._knobs import BothKnobs, ClockKnob, LimitKnob, LimitPlan
-    from joulery.power._model import limit_curves
-    from joulery.power._profiles import PowerProfile, ProfileFile
-    from joulery.power._ranks import ProcessGroup
-    from joulery.power._state_machine import KnobRange, TuningMachine
-    from joulery.power._step_period import ObservedSteps, PowerObserver
-    from joulery.power._step_profiler import Estimate, Reading, TunerConfig, TunerState
-    from joulery.power._tuner import PowerTuner, TuningResult, weighed_cost
+    from joulery.power._inference import InferenceTuner as InferenceTuner, Slo as Slo
+    from joulery.power._knobs import (
+        BothKnobs as BothKnobs,
+        ClockKnob as ClockKnob,
+        LimitKnob as LimitKnob,
+        LimitPlan as LimitPlan,
+    )
+    from joulery.power._model import limit_curves as limit_curves
+    from joulery.power._profiles import PowerProfile as PowerProfile, ProfileFile as ProfileFile
+    from joulery.power._ranks import ProcessGroup as ProcessGroup
+    from joulery.power._state_machine import KnobRange as KnobRange, TuningMachine as TuningMachine
+    from joulery.power._step_period import (
+        ObservedSteps as ObservedSteps,
+        PowerObserver as PowerObserver,
+    )
+    from joulery.power._step_profiler import (
+        Estimate as Estimate,
+        Reading as Reading,
+        TunerConfig as TunerConfig,
+        TunerState as TunerState,
+    )
+    from joulery.power._tuner import (
+        PowerTuner as PowerTuner,
+        TuningResult as TuningResult,
+        weighed_cost as weighed_cost,
+    )
 
-__all__ = [
-    "BothKnobs",
-    "ClockKnob",
-    "Estimate",
-    "InferenceTuner",
-    "KnobRange",
-    "LimitKnob",
-    "LimitPlan",
-    "ObservedSteps",
-    "PowerObserver",
-    "PowerProfile",
-    "PowerTuner",
-    "ProcessGroup",
-    "ProfileFile",
-    "Reading",
-    "Slo",
-    "TunerConfig",
-    "TunerState",
-    "TuningMachine",
-    "TuningResult",
-    "limit_curves",
-    "weighed_cost",
-]
 
-__getattr__ = lazy(__name__)
+__getattr__, __dir__ = lazy(__name__)

@@ -153,7 +153,7 @@ class Footprint:
         title = "CO2 of making the hardware"
         if self.embodied_grams is not None:
             return Figure(title, self.embodied_grams / 1000, "kg CO2", _STATED, "as stated")
-        from joulery.predict import embodied_grams, embodied_source
+        from joulery.prediction import embodied_grams, embodied_source
 
         try:
             grams = sum(embodied_grams(name, time) for name, time in self.used_seconds.items())

@@ -12,7 +12,7 @@ from joulery.units import human, human_duration, kilowatt_hours, per_cent
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from joulery.predict import Choice, Recommendation
+    from joulery.prediction import Choice, Recommendation
 
 _KILOWATT_HOUR, _MEGAWATT_HOUR = Unit("kWh", 3.6e6), Unit("MWh", 3.6e9)
 _SOURCES = "specifications of the catalog and constants fitted to measurements by others"

@@ -7,13 +7,8 @@ from typing import TYPE_CHECKING
 from joulery.lazy import lazy
 
 if TYPE_CHECKING:
-    from joulery.server._config import ServerConfig
-    from joulery.server._main import FirstStart, serve
+    from joulery.server._config import ServerConfig as ServerConfig
+    from joulery.server._main import FirstStart as FirstStart, serve as serve
 
-__all__ = [
-    "FirstStart",
-    "ServerConfig",
-    "serve",
-]
 
-__getattr__ = lazy(__name__)
+__getattr__, __dir__ = lazy(__name__)

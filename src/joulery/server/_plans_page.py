@@ -15,7 +15,7 @@ from fastapi import APIRouter, Request, Response
 from joulery.errors import FileError, InvalidValueError, JouleryError
 from joulery.jobs import from_bytes
 from joulery.pipeline import load_plan, plan_saving
-from joulery.predict import Recommendation
+from joulery.prediction import Recommendation
 from joulery.reports import PipelineView, Report, Table, pipeline_report, recommendation_report
 from joulery.server._auth import may_see_all
 from joulery.server._dashboard import PageRoute, error_text, page_of

@@ -37,6 +37,7 @@ from joulery.jobs import (
     ProfileList,
     ProgressReport,
     Receipt,
+    Request as DecisionRequest,
     decision_page,
     energy_page,
     from_bytes,
@@ -47,7 +48,6 @@ from joulery.jobs import (
     profile_list,
     to_bytes,
 )
-from joulery.jobs import Request as DecisionRequest
 from joulery.server._auth import authenticate, authorize, context_of
 from joulery.server._problems import (
     ProblemDetails,

@@ -10,8 +10,7 @@ from joulery.paths import data_folder
 
 try:
     from sqlalchemy import func, select, text
-    from sqlalchemy.exc import DBAPIError
-    from sqlalchemy.exc import TimeoutError as PoolTimeoutError
+    from sqlalchemy.exc import DBAPIError, TimeoutError as PoolTimeoutError
 except ModuleNotFoundError as error:
     raise MissingExtraError(
         "a store needs SQLAlchemy", remedy='pip install "joulery[store]"'

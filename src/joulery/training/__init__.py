@@ -7,20 +7,17 @@ from typing import TYPE_CHECKING
 from joulery.lazy import lazy
 
 if TYPE_CHECKING:
-    from joulery.training._callbacks import CallbackLoop, Sink
-    from joulery.training._config import DRY_RUN_VARIABLE, OBJECTIVE_VARIABLE, DecisionService
-    from joulery.training._run import Run
-    from joulery.training._tuning import REPORTS_VARIABLE, read_reports
+    from joulery.training._callbacks import CallbackLoop as CallbackLoop, Sink as Sink
+    from joulery.training._config import (
+        DRY_RUN_VARIABLE as DRY_RUN_VARIABLE,
+        OBJECTIVE_VARIABLE as OBJECTIVE_VARIABLE,
+        DecisionService as DecisionService,
+    )
+    from joulery.training._run import Run as Run
+    from joulery.training._tuning import (
+        REPORTS_VARIABLE as REPORTS_VARIABLE,
+        read_reports as read_reports,
+    )
 
-__all__ = [
-    "DRY_RUN_VARIABLE",
-    "OBJECTIVE_VARIABLE",
-    "REPORTS_VARIABLE",
-    "CallbackLoop",
-    "DecisionService",
-    "Run",
-    "Sink",
-    "read_reports",
-]
 
-__getattr__ = lazy(__name__)
+__getattr__, __dir__ = lazy(__name__)

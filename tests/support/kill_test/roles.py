@@ -14,8 +14,7 @@ from joulery.client._http import HttpBackend
 from joulery.errors import StoreError
 from joulery.jobs import JobService
 from joulery.jobs._snapshot import code_fingerprint
-from joulery.server import ServerConfig
-from joulery.server import serve as run
+from joulery.server import ServerConfig, serve as run
 from joulery.storage import Store
 from support.history_file import Recorder, read_calls
 from support.kill_test.client import Client

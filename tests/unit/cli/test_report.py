@@ -13,7 +13,7 @@ from joulery.frontier import Frontier, OperatingPoint, Setting
 from joulery.jobs import Definition, EnergyEntry, Job, Outcome, Request
 from joulery.jobs.policies import RunEnd
 from joulery.objectives import Cost
-from joulery.predict import embodied_grams
+from joulery.prediction import embodied_grams
 
 CLOUD = [
     {"seconds": 100, "joules": 30e3, "setting": {"power_limit_watts": 300}, "origin": "measured"},

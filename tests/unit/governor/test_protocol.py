@@ -1,8 +1,7 @@
 """Lines: bytes to messages and back."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from joulery.errors import InvalidValueError
 from joulery.governor._protocol import decode, encode

@@ -18,13 +18,13 @@ from joulery.hardware import (
     IntegratedPower,
     Obstacle,
     Survey,
+    _discovery as discovery,
+    _estimate as estimate,
+    _rapl as rapl,
     amd,
     node,
     nvidia,
 )
-from joulery.hardware import _discovery as discovery
-from joulery.hardware import _estimate as estimate
-from joulery.hardware import _rapl as rapl
 
 
 class Counter:

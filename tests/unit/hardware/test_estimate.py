@@ -5,8 +5,7 @@ import pytest
 from joulery.clock import VirtualClock
 from joulery.errors import DeviceError, InvalidValueError, MissingHardwareError
 from joulery.frontier import Origin
-from joulery.hardware import Capability, DeviceKind
-from joulery.hardware import _estimate as estimate
+from joulery.hardware import Capability, DeviceKind, _estimate as estimate
 from joulery.hardware._estimate import Processor
 from joulery.metering import Meter
 

@@ -15,11 +15,11 @@ from joulery.hardware import (
     DeviceKind,
     IntegratedPower,
     PowerLimit,
+    Sensor as GpuSensor,
     SimulatedGpu,
     catalog,
     with_energy,
 )
-from joulery.hardware import Sensor as GpuSensor
 
 
 class Sensor:

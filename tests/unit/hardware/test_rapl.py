@@ -7,8 +7,7 @@ import pytest
 from joulery.clock import VirtualClock
 from joulery.errors import DeviceError, DeviceLostError, MissingRightsError
 from joulery.frontier import Origin
-from joulery.hardware import Capability, DeviceKind
-from joulery.hardware import _rapl as rapl
+from joulery.hardware import Capability, DeviceKind, _rapl as rapl
 from support.powercap import RANGE_MICROJOULES, PowercapTree
 
 

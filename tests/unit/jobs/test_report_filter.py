@@ -4,8 +4,7 @@ import json
 import math
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from joulery.jobs import Job
 from joulery.jobs._report_filter import LATEST, ReportFilter, RunReport

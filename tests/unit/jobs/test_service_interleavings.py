@@ -3,8 +3,7 @@
 import tempfile
 from pathlib import Path
 
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from joulery.clock import VirtualClock
 from joulery.jobs import Definition, JobService, Measured, Outcome, Request

@@ -8,8 +8,7 @@ import pytest
 
 from joulery.errors import UnknownDeviceError
 from joulery.hardware import DeviceInfo, DeviceKind
-from joulery.metering import _attribution as attribution
-from joulery.metering import local_rank, my_devices
+from joulery.metering import _attribution as attribution, local_rank, my_devices
 from joulery.metering._attribution import LocalRank, rank_share, select
 
 

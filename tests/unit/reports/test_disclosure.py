@@ -8,7 +8,7 @@ import pytest
 from joulery.cli import main
 from joulery.errors import InvalidValueError
 from joulery.frontier import Origin, Provenance
-from joulery.predict import embodied_kilograms
+from joulery.prediction import embodied_kilograms
 from joulery.reports import DISCLOSURES, Footprint, Terminal, footprint_report
 
 MEASURED = Footprint(

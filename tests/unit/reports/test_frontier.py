@@ -7,8 +7,7 @@ from html.parser import HTMLParser
 from xml.etree import ElementTree as ET
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from joulery.errors import FileError, MissingExtraError
 from joulery.frontier import Frontier, OperatingPoint, Origin, Provenance, Setting

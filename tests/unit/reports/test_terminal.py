@@ -5,8 +5,7 @@ import sys
 
 import pytest
 
-from joulery.reports import Axis, Chart, Series, Terminal
-from joulery.reports import table_text as table
+from joulery.reports import Axis, Chart, Series, Terminal, table_text as table
 from joulery.reports._terminal import plot
 
 

@@ -7,8 +7,7 @@ import pytest
 from joulery.client import read_token
 from joulery.clock import VirtualClock
 from joulery.server import ServerConfig
-from joulery.server._main import address_of, bound_socket
-from joulery.server._main import prepare as prepare_opened
+from joulery.server._main import address_of, bound_socket, prepare as prepare_opened
 from joulery.storage import Permission, Store, digest_of, find_token, list_tokens, revoke_token
 
 ADDRESS = "http://127.0.0.1:8420"

@@ -299,8 +299,7 @@ def test_parquet_without_pyarrow(own, monkeypatch):
 
 def test_parquet_reads_as_csv_does(own):
     """The same tables as Parquet, with typed columns and nulls, give the same traces."""
-    from pyarrow import csv as arrow_csv
-    from pyarrow import parquet
+    from pyarrow import csv as arrow_csv, parquet
 
     wanted = read_traces(own)
     for table in ("jobs", "runs", "power"):

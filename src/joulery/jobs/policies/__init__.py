@@ -8,47 +8,38 @@ from joulery.lazy import lazy
 
 if TYPE_CHECKING:
     from joulery.jobs.policies._base import (
-        ActionKind,
-        Actions,
-        EstimatesCosts,
-        Outcomes,
-        Policy,
-        RunEnd,
+        ActionKind as ActionKind,
+        Actions as Actions,
+        EstimatesCosts as EstimatesCosts,
+        Outcomes as Outcomes,
+        Policy as Policy,
+        RunEnd as RunEnd,
     )
-    from joulery.jobs.policies._counter_rng import CounterRng, Floats, Seeds, mix, unit_interval
-    from joulery.jobs.policies._default import DefaultPolicy, OraclePolicy
-    from joulery.jobs.policies._grid import GridSearchPolicy
-    from joulery.jobs.policies._job_batch import JobBatch
-    from joulery.jobs.policies._registry import make_policy, policy_names
-    from joulery.jobs.policies._zeus import Exploration, ZeusBeliefs, ZeusPolicy
-    from joulery.jobs.policies.bayesian._beliefs import BayesianBeliefs
-    from joulery.jobs.policies.bayesian._policy import BayesianPolicy
-    from joulery.jobs.policies.bayesian._warm_start import WarmStart
+    from joulery.jobs.policies._counter_rng import (
+        CounterRng as CounterRng,
+        Floats as Floats,
+        Seeds as Seeds,
+        mix as mix,
+        unit_interval as unit_interval,
+    )
+    from joulery.jobs.policies._default import (
+        DefaultPolicy as DefaultPolicy,
+        OraclePolicy as OraclePolicy,
+    )
+    from joulery.jobs.policies._grid import GridSearchPolicy as GridSearchPolicy
+    from joulery.jobs.policies._job_batch import JobBatch as JobBatch
+    from joulery.jobs.policies._registry import (
+        make_policy as make_policy,
+        policy_names as policy_names,
+    )
+    from joulery.jobs.policies._zeus import (
+        Exploration as Exploration,
+        ZeusBeliefs as ZeusBeliefs,
+        ZeusPolicy as ZeusPolicy,
+    )
+    from joulery.jobs.policies.bayesian._beliefs import BayesianBeliefs as BayesianBeliefs
+    from joulery.jobs.policies.bayesian._policy import BayesianPolicy as BayesianPolicy
+    from joulery.jobs.policies.bayesian._warm_start import WarmStart as WarmStart
 
-__all__ = [
-    "ActionKind",
-    "Actions",
-    "BayesianBeliefs",
-    "BayesianPolicy",
-    "CounterRng",
-    "DefaultPolicy",
-    "EstimatesCosts",
-    "Exploration",
-    "Floats",
-    "GridSearchPolicy",
-    "JobBatch",
-    "OraclePolicy",
-    "Outcomes",
-    "Policy",
-    "RunEnd",
-    "Seeds",
-    "WarmStart",
-    "ZeusBeliefs",
-    "ZeusPolicy",
-    "make_policy",
-    "mix",
-    "policy_names",
-    "unit_interval",
-]
 
-__getattr__ = lazy(__name__)
+__getattr__, __dir__ = lazy(__name__)

@@ -5,9 +5,7 @@ import pytest
 from joulery.clock import VirtualClock
 from joulery.errors import DeviceError, InvalidValueError, MissingHardwareError
 from joulery.hardware import Capability, IntegratedPower, node
-from joulery.hardware.node import _ipmi as ipmi
-from joulery.hardware.node import _redfish as redfish
-from joulery.hardware.node import _scpi as scpi
+from joulery.hardware.node import _ipmi as ipmi, _redfish as redfish, _scpi as scpi
 from support.wattmeter import EmulatedWattMeter
 
 REPLY = "Instantaneous power reading: 332 Watts"

@@ -1,0 +1,112 @@
+"""Assumptions of a recommendation about prices, cooling, carbon and host power."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any
+
+from joulery.prediction._devices import accelerator
+from joulery.units import finite
+
+if TYPE_CHECKING:
+    from joulery.prediction._devices import Accelerator
+
+_SECONDS_PER_YEAR = 365.25 * 86400.0
+
+
+@dataclass(frozen=True, slots=True)
+class Assumptions:
+    """Assumptions beyond the devices' own energy; None means the catalog's.
+
+    Attributes:
+        pue: Energy of the building per energy of the machines.
+        grams_per_kilowatt_hour: Carbon of the grid.
+        rent_per_hour: Dollars per device and hour, of all device types or by name.
+    """
+
+    pue: float | None = None
+    grams_per_kilowatt_hour: float | None = None
+    rent_per_hour: float | Mapping[str, float] | None = None
+
+    def __post_init__(self) -> None:
+        for name, least in (("pue", 1.0), ("grams_per_kilowatt_hour", 0.0)):
+            if (value := getattr(self, name)) is not None:
+                finite(value, name.replace("_", " "), minimum=least)
+        given = self.rent_per_hour
+        for rent in given.values() if isinstance(given, Mapping) else (given,):
+            if rent is not None:
+                finite(rent, "rent per hour", minimum=0.0)
+
+    def overhead(self) -> float:
+        """Energy of the building per energy of the machines."""
+        return _given(self.pue, "pue")
+
+    def grid(self) -> float:
+        """Grams of CO2 per kilowatt-hour."""
+        return _given(self.grams_per_kilowatt_hour, "grid_grams_per_kilowatt_hour")
+
+    def rent(self, device: Accelerator) -> tuple[float, str]:
+        """Dollars per device and hour, and where they come from, in words."""
+        given = self.rent_per_hour
+        if isinstance(given, Mapping):
+            named = {accelerator(name).name: rent for name, rent in given.items()}
+            given = named.get(device.name)
+        if given is not None:
+            return given, "as given"
+        priced = _document()["rent_per_hour"].get(device.name)
+        if priced is None:
+            guess = float(_document()["rent_per_watt"] * device.limit_watts)
+            return guess, "guessed from its power limit"
+        return float(priced["dollars"]), str(priced["source"])
+
+
+def embodied_kilograms(device: str | Accelerator) -> float:
+    """Carbon of the manufacture of a device with its share of the server, in kilograms of CO2.
+
+    Raises:
+        UnknownDeviceError: No such accelerator; the remedy names the nearest.
+    """
+    board = accelerator(device)
+    document = _document()
+    memory = document["embodied_kilograms_per_gigabyte"] * board.memory_bytes / 1e9
+    return float(
+        document["embodied_board_kilograms"] + memory + document["embodied_host_kilograms"]
+    )
+
+
+def embodied_grams(device: str | Accelerator, device_seconds: float) -> float:
+    """Carbon of manufacture that so many seconds of use of a device carry, in grams of CO2.
+
+    A device is taken to serve four years around the clock.
+    """
+    lifetime = _document()["lifetime_years"] * _SECONDS_PER_YEAR
+    return 1000 * embodied_kilograms(device) * device_seconds / float(lifetime)
+
+
+def embodied_source() -> str:
+    """Source of the carbon of manufacture, in words."""
+    return str(_document()["embodied_source"])
+
+
+def host_watts(device: Accelerator) -> float:
+    """Watts of host, fans and network per device."""
+    return float(_document()["host_share"]) * device.limit_watts
+
+
+def waiting_share() -> float:
+    """Power of a waiting node relative to a busy one."""
+    return float(_document()["waiting_share"])
+
+
+def _given(value: float | None, name: str) -> float:
+    return float(_document()[name]) if value is None else value
+
+
+@cache
+def _document() -> dict[str, Any]:
+    text = files(__package__).joinpath("economics.toml").read_text(encoding="utf-8")
+    return tomllib.loads(text)

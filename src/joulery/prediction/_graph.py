@@ -1,0 +1,110 @@
+"""Operators of one training step, whatever framework they came from."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from joulery.errors import InvalidValueError
+from joulery.prediction._devices import BYTES
+from joulery.prediction._kernels import ATTENTION, MATMUL, STREAM, Kernels
+
+if TYPE_CHECKING:
+    from joulery.prediction._devices import Accelerator
+
+KINDS = {"matmul": MATMUL, "attention": ATTENTION, "stream": STREAM}
+
+
+@dataclass(frozen=True, slots=True)
+class Operator:
+    """One kind of kernel in a step.
+
+    Attributes:
+        name: Name of the operator in the framework.
+        kind: ``matmul``, ``attention`` or ``stream`` (traffic alone).
+        phase: ``forward``, ``backward`` or ``optimizer``.
+        shape: Batch, rows, columns and inner dimension; zeros for traffic.
+        operations: Multiplications and additions of one run.
+        traffic_bytes: Bytes read and written by one run.
+        precision: Such as ``fp32`` or ``bf16``.
+        count: Runs per step.
+    """
+
+    name: str
+    kind: str
+    phase: str
+    shape: tuple[int, int, int, int]
+    operations: float
+    traffic_bytes: float
+    precision: str
+    count: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Graph:
+    """A training step as operators, with the memory it takes.
+
+    Attributes:
+        name: Name of the model.
+        operators: Distinct operators with their counts.
+        parameters: Number of trained parameters.
+        parameter_bytes: Bytes of parameters.
+        optimizer_bytes: Bytes of the optimizer's state.
+        activation_bytes: Bytes that the forward pass keeps for the backward pass.
+        transient_bytes: Peak of activations, gradients and temporaries together.
+    """
+
+    name: str
+    operators: tuple[Operator, ...]
+    parameters: int
+    parameter_bytes: float
+    optimizer_bytes: float
+    activation_bytes: float
+    transient_bytes: float
+
+    def __post_init__(self) -> None:
+        if not self.operators:
+            raise InvalidValueError(
+                f"the step of {self.name or 'the model'} has no operators",
+                remedy="capture a forward pass that computes a loss",
+            )
+
+    @property
+    def peak_bytes(self) -> float:
+        """Peak of the bytes on the device."""
+        return self.parameter_bytes + self.optimizer_bytes + self.transient_bytes
+
+    @property
+    def operations(self) -> float:
+        """Operations of a step."""
+        return sum(one.operations * one.count for one in self.operators)
+
+    @property
+    def precision(self) -> str:
+        """Precision of most of the operations."""
+        totals: defaultdict[str, float] = defaultdict(float)
+        for one in self.operators:
+            totals[one.precision] += one.operations * one.count
+        return max(totals, key=totals.__getitem__)
+
+    def kernels(self, device: Accelerator, precision: str | None = None) -> Kernels:
+        """Columns of the operators on a device; products as captured where precision is None."""
+        rows: list[list[float]] = []
+        for one in self.operators:
+            stream = one.kind == "stream"
+            wanted = one.precision if stream or precision is None else precision
+            scale = BYTES[wanted] / BYTES[one.precision]
+            element = BYTES[wanted]
+            batch, _, n, k = one.shape
+            weights = batch * n * k * element if one.kind == "matmul" else 0.0
+            if one.phase == "optimizer":
+                weights = one.traffic_bytes
+            rest = max(one.traffic_bytes * scale - weights, 0.0)
+            rates = (1.0, 1.0) if stream else device.rates(wanted)
+            shape = KINDS[one.kind], *one.shape
+            cost = one.operations, weights, rest, np.inf, element
+            rows.append([float(cell) for cell in (*shape, *cost, *rates, one.count)])
+        return Kernels(*np.array(rows, float).T)

@@ -1,0 +1,256 @@
+"""A transformer as a few numbers.
+
+A description needs no framework: it is a JSON document with the names below. Models of any other
+shape come through :func:`joulery.prediction.capture`.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+from dataclasses import MISSING, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from joulery.errors import FileError, InvalidValueError
+
+
+@dataclass(frozen=True, slots=True)
+class Transformer:
+    """A decoder-only transformer, dense or with experts.
+
+    Attributes:
+        name: Name of the model.
+        layers: Number of blocks.
+        hidden: Width of the residual stream.
+        heads: Attention heads.
+        feedforward: Inner width of a dense block.
+        vocabulary: Number of tokens.
+        sequence: Tokens per sequence in training.
+        kv_heads: Heads of keys and values; as many as ``heads`` where 0.
+        head_dim: Width of a head; ``hidden / heads`` where 0.
+        gated: Whether the feed-forward block has a gate, hence three matrices.
+        tied: Whether input and output embedding are one matrix.
+        experts: Experts per layer; 0 for a dense model.
+        experts_per_token: Experts that each token visits.
+        expert_feedforward: Inner width of an expert; ``feedforward`` where 0.
+        shared_feedforward: Inner width of the experts that every token visits.
+        dense_layers: First blocks without experts.
+        query_rank: Rank of the compressed queries (latent attention); 0 for none.
+        kv_rank: Rank of the compressed keys and values (latent attention); 0 for none.
+        rope_dim: Width of the part of a head that carries positions (latent attention).
+        causal: Whether a token sees only those before it.
+        window: Tokens that a token of a windowed block sees; 0 for all.
+        windowed_layers: Blocks with a window; all where 0.
+    """
+
+    layers: int
+    hidden: int
+    heads: int
+    feedforward: int
+    vocabulary: int
+    sequence: int
+    name: str = ""
+    kv_heads: int = 0
+    head_dim: int = 0
+    gated: bool = True
+    tied: bool = False
+    experts: int = 0
+    experts_per_token: int = 0
+    expert_feedforward: int = 0
+    shared_feedforward: int = 0
+    dense_layers: int = 0
+    query_rank: int = 0
+    kv_rank: int = 0
+    rope_dim: int = 0
+    causal: bool = True
+    window: int = 0
+    windowed_layers: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("layers", "hidden", "heads", "feedforward", "vocabulary", "sequence"):
+            if not getattr(self, name) > 0:
+                raise InvalidValueError(
+                    f"{name} must be above 0, not {getattr(self, name)}",
+                    remedy="describe a model with at least one layer, head and token",
+                )
+        for one in fields(self):
+            if one.name != "name" and getattr(self, one.name) < 0:
+                raise InvalidValueError(
+                    f"{one.name} must not be negative", remedy="leave out what does not apply"
+                )
+        if self.kv_heads > self.heads or max(self.dense_layers, self.windowed_layers) > self.layers:
+            raise InvalidValueError(
+                "kv_heads must not exceed heads, nor dense_layers and windowed_layers layers",
+                remedy="leave them out where they do not apply",
+            )
+        if self.experts and not self.expert_feedforward:
+            object.__setattr__(self, "expert_feedforward", self.feedforward)
+        if self.experts and not 0 < self.experts_per_token <= self.experts:
+            raise InvalidValueError(
+                f"{self.experts_per_token} of {self.experts} experts per token cannot be",
+                remedy="give experts_per_token between 1 and experts",
+            )
+
+    @property
+    def value_width(self) -> int:
+        """Width of a head's values."""
+        return self.head_dim or self.hidden // self.heads
+
+    @property
+    def head_width(self) -> int:
+        """Width of a head's queries and keys."""
+        return self.value_width + self.rope_dim
+
+    @property
+    def key_heads(self) -> int:
+        """Heads of keys and values."""
+        return self.kv_heads or self.heads
+
+    @property
+    def expert_layers(self) -> int:
+        """Number of blocks with experts."""
+        return self.layers - self.dense_layers if self.experts else 0
+
+    @property
+    def seen_share(self) -> float:
+        """Share of a sequence that a token attends to, mean of all blocks."""
+        whole = 0.5 if self.causal else 1.0
+        if not self.window:
+            return whole
+        share = (self.windowed_layers or self.layers) / self.layers
+        return share * min(whole, self.window / self.sequence) + (1 - share) * whole
+
+    def attention_parameters(self) -> int:
+        """Parameters of one block's attention."""
+        value = self.value_width
+        output = self.heads * value * self.hidden
+        if not self.kv_rank:
+            return self.hidden * (self.heads + 2 * self.key_heads) * value + output
+        queries = self.heads * self.head_width
+        query = (
+            self.query_rank * (self.hidden + queries) if self.query_rank else self.hidden * queries
+        )
+        down = self.hidden * (self.kv_rank + self.rope_dim)
+        return query + down + self.kv_rank * self.heads * 2 * value + output
+
+    def block_parameters(self, inner: int) -> int:
+        """Parameters of a feed-forward block of inner width ``inner``."""
+        return (3 if self.gated else 2) * self.hidden * inner
+
+    def embedding_parameters(self) -> int:
+        """Parameters of one embedding."""
+        return self.vocabulary * self.hidden
+
+
+def transformer(source: Transformer | dict[str, Any] | str | Path | Any) -> Transformer:
+    """A description from a document, a JSON file or a ready object.
+
+    Configurations of ``transformers`` (``num_hidden_layers`` and so on) are understood as well, as
+    files, documents or objects.
+
+    Raises:
+        FileError: The file cannot be read, or a name in it is unknown or missing.
+        InvalidValueError: The source is something else, such as a module.
+    """
+    if isinstance(source, Transformer):
+        return source
+    if hasattr(source, "to_dict"):
+        source = source.to_dict()
+    if isinstance(source, str | Path):
+        source = _read(Path(source))
+    if not isinstance(source, dict):
+        raise InvalidValueError(
+            f"a {type(source).__name__} does not describe a transformer",
+            remedy="give a JSON file or document, or joulery.prediction.capture(model, inputs)",
+        )
+    known = {field.name for field in fields(Transformer)}
+    source = source.get("text_config", source)
+    foreign = any(name in _ALIASES for name in source)
+    document = _translated(source, known) if foreign else source
+    for name in document:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            raise FileError(
+                f"unknown name {name!r} in the description of a model",
+                remedy=f"did you mean {near[0]}"
+                if near
+                else f"known are {', '.join(sorted(known))}",
+            )
+    needed = [field.name for field in fields(Transformer) if field.default is MISSING]
+    missing = [name for name in needed if name not in document]
+    if missing:
+        raise FileError(
+            f"the description of a model lacks {', '.join(missing)}",
+            remedy=f"give {', '.join(needed)}",
+        )
+    for name, value in document.items():
+        if name != "name" and not isinstance(value, int):
+            raise FileError(
+                f"{name} must be a whole number, not {value!r}", remedy="write it without quotes"
+            )
+    return Transformer(**document)
+
+
+def _translated(source: dict[str, Any], known: set[str]) -> dict[str, Any]:
+    """The names of a ``transformers`` configuration in ours; what says nothing here is left out."""
+    document = {_ALIASES.get(name, name): value for name, value in source.items()}
+    document = {name: value for name, value in document.items() if name in known and value}
+    kind = source.get("model_type", "")
+    document.setdefault("feedforward", 4 * document.get("hidden", 0))
+    document |= {"gated": kind not in _PLAIN_BLOCKS, "causal": kind not in _BOTH_WAYS}
+    if shared := source.get("n_shared_experts"):
+        document["shared_feedforward"] = shared * source.get("moe_intermediate_size", 0)
+    if source.get("use_sliding_window") is False:
+        document.pop("window", None)
+    elif "window" in document and source.get("layer_types"):
+        document["windowed_layers"] = source["layer_types"].count("sliding_attention")
+    return document
+
+
+# Families whose feed-forward blocks have two matrices, and whose tokens see those after them.
+_BOTH_WAYS = frozenset({"bert", "roberta", "distilbert", "deberta", "deberta-v2", "electra"})
+_GPT = frozenset({"gpt2", "gpt_neo", "gpt_neox", "gptj"})
+_PLAIN_BLOCKS = _BOTH_WAYS | _GPT | {"opt", "bloom", "falcon", "phi"}
+_ALIASES = {
+    "num_hidden_layers": "layers",
+    "hidden_size": "hidden",
+    "num_attention_heads": "heads",
+    "num_key_value_heads": "kv_heads",
+    "intermediate_size": "feedforward",
+    "vocab_size": "vocabulary",
+    "max_position_embeddings": "sequence",
+    "num_experts": "experts",
+    "num_local_experts": "experts",
+    "n_routed_experts": "experts",
+    "num_experts_per_tok": "experts_per_token",
+    "moe_intermediate_size": "expert_feedforward",
+    "first_k_dense_replace": "dense_layers",
+    "tie_word_embeddings": "tied",
+    "_name_or_path": "name",
+    "q_lora_rank": "query_rank",
+    "kv_lora_rank": "kv_rank",
+    "qk_rope_head_dim": "rope_dim",
+    "n_layer": "layers",
+    "n_embd": "hidden",
+    "n_head": "heads",
+    "n_positions": "sequence",
+    "n_inner": "feedforward",
+    "ffn_dim": "feedforward",
+    "sliding_window": "window",
+    "shared_expert_intermediate_size": "shared_feedforward",
+}
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as problem:
+        raise FileError(
+            f"cannot read {path}: {problem.strerror}", remedy="give the path of a JSON file"
+        ) from None
+    except ValueError as problem:
+        raise FileError(f"{path} is not JSON: {problem}", remedy="write one JSON object") from None
+    if not isinstance(document, dict):
+        raise FileError(f"{path} holds no object", remedy='write {"layers": 32, …}')
+    return document

@@ -1,0 +1,448 @@
+"""Choose device type, count, parallel plan, batch sizes and power limit before the run."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass, fields, replace
+from statistics import NormalDist
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from joulery.errors import FileError, InfeasibleError, InvalidValueError, JouleryError
+from joulery.prediction._assumptions import Assumptions
+from joulery.prediction._bayes import Interval, probe_values
+from joulery.prediction._calibrate import PLAN_NOISE, Calibration
+from joulery.prediction._devices import PRECISIONS, accelerator
+from joulery.prediction._model import transformer
+from joulery.prediction._plan import Plan
+from joulery.prediction._plan_time import plan_seconds
+from joulery.prediction._search import OBJECTIVES, table
+from joulery.units import finite, human, human_duration
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+    from pathlib import Path
+
+    from joulery.prediction._bayes import Belief
+    from joulery.prediction._model import Transformer
+    from joulery.prediction._search import CandidateTable, Rows, Work
+
+SCHEMA = "joulery.recommendation/1"
+_FIGURES = (
+    "power_limit_watts",
+    "seconds",
+    "joules",
+    "dollars",
+    "grams_co2",
+    "memory_bytes",
+    "relative_error_time",
+    "relative_error_energy",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One way to do the whole training.
+
+    Attributes:
+        device: Accelerator type.
+        plan: Parallel plan.
+        power_limit_watts: Power limit per device.
+        seconds: Time of the training.
+        joules: Energy of the building: devices, hosts, cooling.
+        dollars: Rent.
+        grams_co2: Carbon of energy and manufacture.
+        memory_bytes: Peak that the allocator takes on the fullest device.
+        relative_error_time: Standard deviation of the time, relative.
+        relative_error_energy: Standard deviation of the energy, relative.
+        source: Evidence behind the prediction, in words.
+    """
+
+    device: str
+    plan: Plan
+    power_limit_watts: float
+    seconds: float
+    joules: float
+    dollars: float
+    grams_co2: float
+    memory_bytes: float
+    relative_error_time: float
+    relative_error_energy: float
+    source: str
+
+    def __str__(self) -> str:
+        return f"{self.devices} × {self.device}, {self.plan}, {self.power_limit_watts:.0f} W"
+
+    def error(self, objective: str) -> float:
+        """Relative standard deviation of a cost, as far as time and energy are uncertain."""
+        if objective in ("time", "money"):
+            return self.relative_error_time
+        return self.relative_error_energy
+
+    def interval(self, objective: str) -> Interval:
+        """90 % interval of a cost."""
+        return Interval.around(self.value(objective), self.error(objective))
+
+    @property
+    def devices(self) -> int:
+        """Number of devices."""
+        return self.plan.devices
+
+    def value(self, objective: str) -> float:
+        """The quantity that an objective minimises."""
+        names = {"energy": "joules", "time": "seconds", "money": "dollars", "carbon": "grams_co2"}
+        return float(getattr(self, names[objective]))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Ready for JSON."""
+        return asdict(self) | {
+            "devices": self.devices,
+            "plan": str(self.plan),
+            "precision": self.plan.precision,
+            "batch_size": self.plan.global_batch,
+            "seconds_90_per_cent": list(self.interval("time")),
+            "joules_90_per_cent": list(self.interval("energy")),
+        }
+
+    @classmethod
+    def from_dict(cls, document: dict[str, Any]) -> Choice:
+        """The inverse of :meth:`to_dict`.
+
+        Raises:
+            InvalidValueError: A figure or the plan is invalid.
+            KeyError, TypeError: The document is of another kind.
+        """
+        figures = {name: finite(document[name], name, minimum=0.0) for name in _FIGURES}
+        plan = Plan.parse(document["plan"], int(document["batch_size"]), document["precision"])
+        device, source = str(document["device"]), str(document["source"])
+        return cls(device=device, plan=plan, source=source, **figures)
+
+
+@dataclass(frozen=True, slots=True)
+class Recommendation:
+    """The best choice, the Pareto set, and what the choice hangs on.
+
+    Attributes:
+        best: The choice of least cost by the objective that keeps the deadline.
+        pareto: Choices that no other beats in time, energy, money and carbon at once.
+        rivals: The best choice on each other device type that keeps the deadline.
+        reasons: Reasons for the best choice, one sentence each.
+        changes: Changes that would make another one the best, one sentence each.
+        candidates: Number of candidates looked at.
+        probe: The measurement that would narrow the answer most.
+        assumed: Rent of each device type with its source, cooling and grid.
+        left_out: Device types that were named but cannot do it, with the reason.
+        work: The training, in words.
+        deadline_seconds: Time that the training may take; None for any.
+    """
+
+    best: Choice
+    pareto: tuple[Choice, ...]
+    rivals: tuple[Choice, ...]
+    reasons: tuple[str, ...]
+    changes: tuple[str, ...]
+    candidates: int
+    probe: str
+    assumed: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
+    work: str = ""
+    deadline_seconds: float | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Ready for JSON."""
+        return {
+            "schema": SCHEMA,
+            **{one.name: getattr(self, one.name) for one in fields(self)},
+            "best": self.best.to_dict(),
+            "pareto": [one.to_dict() for one in self.pareto],
+            "rivals": [one.to_dict() for one in self.rivals],
+        }
+
+    @classmethod
+    def from_dict(cls, document: Any) -> Recommendation:
+        """The inverse of :meth:`to_dict`.
+
+        Raises:
+            FileError: The document is no recommendation.
+        """
+        try:
+            deadline = document["deadline_seconds"]
+            sentences = ("reasons", "changes", "assumed", "left_out")
+            return cls(
+                best=Choice.from_dict(document["best"]),
+                pareto=tuple(map(Choice.from_dict, document["pareto"])),
+                rivals=tuple(map(Choice.from_dict, document["rivals"])),
+                candidates=int(document["candidates"]),
+                probe=str(document["probe"]),
+                work=str(document["work"]),
+                deadline_seconds=None if deadline is None else finite(deadline, "deadline"),
+                **{name: tuple(map(str, document[name])) for name in sentences},
+            )
+        except (KeyError, TypeError, ValueError, JouleryError) as error:
+            raise FileError(
+                f"this is no recommendation: {error}",
+                remedy="write it with `joulery recommend --json`",
+            ) from None
+
+
+@dataclass(frozen=True, slots=True)
+class _Search:
+    """Candidates by device type, of which those count that keep the deadline."""
+
+    tables: dict[str, CandidateTable]
+    known: Calibration
+    deadline: float | None
+
+    def kept(self) -> list[tuple[CandidateTable, Rows]]:
+        """Candidates that keep the deadline, of the device types that have any."""
+        pairs = ((one, one.within(self.deadline)) for one in self.tables.values())
+        return [(one, rows) for one, rows in pairs if len(rows)]
+
+    def ranked(self, objective: str) -> list[Choice]:
+        """The choice of least cost on each device type, the best first."""
+        best = [
+            self.choice(one, int(rows[np.argmin(one.costs[objective][rows])]))
+            for one, rows in self.kept()
+        ]
+        return sorted(best, key=lambda one: one.value(objective))
+
+    def choice(self, found: CandidateTable, row: int) -> Choice:
+        """A candidate as a choice."""
+        error = float(found.deviation[row])
+        return Choice(
+            found.device.name,
+            found.plans[int(found.plan[row])],
+            float(found.limit[row]),
+            float(found.costs["time"][row]),
+            float(found.costs["energy"][row]),
+            float(found.costs["money"][row]),
+            float(found.costs["carbon"][row]),
+            float(found.memory[row]),
+            error,
+            math.hypot(error, found.power_deviation),
+            self.known.source(found.device.name),
+        )
+
+    def pareto(self) -> tuple[Choice, ...]:
+        """Choices that no other beats in all four costs, fastest first."""
+        pairs = self.kept()
+        costs = np.concatenate(
+            [np.stack([t.costs[name][rows] for name in OBJECTIVES], axis=1) for t, rows in pairs]
+        )
+        origin = [(one, int(row)) for one, rows in pairs for row in rows]
+        best: list[int] = []
+        front = np.empty((0, costs.shape[1]))
+        for row in np.lexsort((costs[:, 0], costs[:, 1])):  # by time, then energy
+            if len(front) and (front <= costs[row]).all(axis=1).any():
+                continue
+            best.append(int(row))
+            front = np.vstack([front, costs[row]])
+        return tuple(self.choice(*origin[row]) for row in best)
+
+
+def recommend(  # noqa: PLR0913 - all but three by keyword only
+    model: Transformer | dict[str, Any] | str | Path,
+    work: Work,
+    devices: Sequence[str],
+    *,
+    max_devices: int = 512,
+    objective: str = "energy",
+    assumptions: Assumptions | None = None,
+    calibration: Calibration | None = None,
+) -> Recommendation:
+    """Best device type, count, plan, batch sizes and power limit for a training.
+
+    Args:
+        model: Description of a transformer: object, document or JSON file.
+        work: The training to be done.
+        devices: Names of device types in the catalog.
+        max_devices: Largest number of devices.
+        objective: ``energy``, ``time``, ``money`` or ``carbon``.
+        assumptions: Prices, cooling and carbon that differ from the catalog's.
+        calibration: Measured steps that sharpen the predictions.
+
+    Raises:
+        InfeasibleError: Nothing fits into memory or keeps the deadline; the remedy names the
+            fastest that fits.
+        UnknownDeviceError: No such device.
+    """
+    described = transformer(model)
+    _check(work, devices, max_devices, objective)
+    assumed, known = assumptions or Assumptions(), calibration or Calibration()
+    boards = {board.name: board for board in map(accelerator, devices)}
+    found = (table(described, work, one, max_devices, assumed, known) for one in boards.values())
+    tables = {one.device.name: one for one in found if one is not None}
+    if not tables:
+        raise InfeasibleError(
+            f"{described.name or 'the model'} fits on up to {max_devices} of no device type named: "
+            f"{', '.join(devices)}",
+            remedy="allow more devices, devices with more memory, or another global batch",
+        )
+    search = _Search(tables, known, work.deadline_seconds)
+    if not search.kept():
+        raise _too_slow(search)
+    winner, *rivals = search.ranked(objective)
+    return Recommendation(
+        best=winner,
+        pareto=search.pareto(),
+        rivals=tuple(rivals),
+        reasons=tuple(_reasons(search, winner, rivals, objective)),
+        changes=tuple(_changes(search, winner, rivals, objective)),
+        candidates=sum(len(one.plan) for one in tables.values()),
+        probe=_probe(search, winner, rivals, objective),
+        assumed=tuple(_assumed(assumed, tables.values())),
+        left_out=tuple(_left_out(boards, search, max_devices)),
+        deadline_seconds=work.deadline_seconds,
+        work=f"{_count_text(work.tokens)} tokens of {described.name or 'a transformer'}",
+    )
+
+
+def _left_out(boards: Iterable[str], search: _Search, max_devices: int) -> Iterator[str]:
+    """Device types that were named but cannot do it, and why."""
+    kept = {one.device.name for one, _ in search.kept()}
+    for name in boards:
+        if name not in search.tables:
+            yield f"{name}: the model does not fit on up to {max_devices}"
+        elif name not in kept:
+            yield f"{name}: too slow for the deadline"
+
+
+def _assumed(assumed: Assumptions, tables: Iterable[CandidateTable]) -> Iterator[str]:
+    for one in tables:
+        rent, source = assumed.rent(one.device)
+        yield f"{one.device.name} ${rent:.2f} an hour ({source})"
+    yield f"PUE {assumed.overhead():g}, {assumed.grid():g} g CO2 per kWh"
+
+
+def _lasting(seconds: float) -> str:
+    return human_duration(seconds) if seconds < 2 * 86400 else f"{seconds / 86400:.1f} days"
+
+
+def _check(work: Work, devices: Sequence[str], max_devices: int, objective: str) -> None:
+    finite(work.tokens, "tokens", minimum=1.0)
+    if work.deadline_seconds is not None:
+        finite(work.deadline_seconds, "seconds until the deadline", minimum=1.0)
+    if work.precision not in PRECISIONS:
+        raise InvalidValueError(
+            f"no precision {work.precision!r}", remedy=f"one of {', '.join(PRECISIONS)}"
+        )
+    if objective not in OBJECTIVES:
+        raise InvalidValueError(
+            f"no objective {objective!r}", remedy=f"one of {', '.join(OBJECTIVES)}"
+        )
+    if not devices or max_devices < 1 or work.global_batch < 1:
+        raise InvalidValueError(
+            "a recommendation needs at least one device type, device and sequence per step",
+            remedy="give devices, max_devices and global_batch",
+        )
+
+
+def _too_slow(search: _Search) -> InfeasibleError:
+    own = min(search.tables.values(), key=lambda one: float(one.late_seconds().min()))
+    late = own.late_seconds()
+    row = int(late.argmin())
+    return InfeasibleError(
+        f"nothing finishes within {_lasting(search.deadline or 0.0)} at 90 % confidence",
+        remedy=f"the fastest needs {_lasting(float(late[row]))}: {search.choice(own, row)}; "
+        "allow that, or more devices",
+    )
+
+
+def _reasons(
+    search: _Search, winner: Choice, rivals: Sequence[Choice], objective: str
+) -> Iterator[str]:
+    for other in rivals:
+        more = other.value(objective) / winner.value(objective) - 1
+        yield f"{other.device} needs {100 * more:.0f} % more {objective} at its best"
+    own = search.tables[winner.device]
+    default = own.device.limit_watts
+    if winner.power_limit_watts < default:
+        row = int(
+            np.flatnonzero((own.plan == own.plans.index(winner.plan)) & (own.limit == default))[0]
+        )
+        saved = 1 - winner.joules / own.costs["energy"][row]
+        slower = winner.seconds / own.costs["time"][row] - 1
+        yield (
+            f"the limit of {winner.power_limit_watts:.0f} W saves {100 * saved:.0f} % of the "
+            f"energy and takes {100 * slower:.0f} % longer than {default:.0f} W"
+        )
+    if (deadline := search.deadline) is not None:
+        sure = NormalDist().cdf(math.log(deadline / winner.seconds) / winner.relative_error_time)
+        yield (
+            f"it uses {100 * winner.seconds / deadline:.0f} % of the deadline on average and keeps "
+            f"it with {100 * min(sure, 0.999):.3g} % confidence"
+        )
+
+
+def _changes(
+    search: _Search, winner: Choice, rivals: Sequence[Choice], objective: str
+) -> Iterator[str]:
+    if rivals:
+        yield _overtaking(winner, rivals[0], objective)
+    if search.deadline is not None:
+        other = replace(search, deadline=None).ranked(objective)[0]
+        if other.value(objective) < 0.95 * winner.value(objective):
+            less = 1 - other.value(objective) / winner.value(objective)
+            late = float(other.interval("time").high)
+            yield (
+                f"a deadline of {_lasting(late)} would allow {other}, "
+                f"{100 * less:.0f} % less {objective}"
+            )
+    for name in OBJECTIVES:
+        other = search.ranked(name)[0]
+        if name != objective and (other.device, other.plan) != (winner.device, winner.plan):
+            less = 1 - other.value(name) / winner.value(name)
+            share = f"{100 * less:.0f}" if less < 0.995 else "over 99"
+            yield f"for least {name}: {other}, {share} % less {name}"
+
+
+def _overtaking(winner: Choice, rival: Choice, objective: str) -> str:
+    """The change by which the closest rival would win, and how likely errors make that."""
+    gap = math.log(rival.value(objective) / winner.value(objective))
+    error = math.hypot(winner.error(objective), rival.error(objective))
+    chance = NormalDist().cdf(-gap / error)
+    what = {"money": "hourly price", "carbon": "emissions"}.get(objective, objective)
+    return (
+        f"{rival.device} wins if its {what} turns out {100 * (1 - math.exp(-gap)):.0f} % lower "
+        f"beside {winner.device}'s than assumed, which the errors make {100 * chance:.0f} % likely"
+    )
+
+
+def _count_text(count: float) -> str:
+    """A count as people write it: 100 B for 1e11."""
+    return human(count, "", 2).strip().replace("G", "B")
+
+
+def _probe(search: _Search, winner: Choice, rivals: Sequence[Choice], objective: str) -> str:
+    """The step worth measuring: on few devices, of the winner or of a rival too close to call."""
+    close = [
+        one
+        for one in rivals
+        if math.log(one.value(objective) / winner.value(objective)) < one.error(objective)
+    ]
+    target = close[0] if close else winner
+    time = f"time of {target.device}, too close to call," if close else "winner's time"
+    own = search.tables[target.device]
+    plan, left = _cheapest_probe(own, target.plan, search.known.belief(target.device))
+    error = 100 * target.relative_error_time
+    return (
+        f"one step of {plan} on {plan.devices} × {target.device}: narrows the {time} from "
+        f"± {error:.0f} % to about ± {error * left:.0f} %"
+    )
+
+
+def _cheapest_probe(own: CandidateTable, target: Plan, belief: Belief) -> tuple[Plan, float]:
+    """The plan on the fewest devices that says most about another, and the deviation then left.
+
+    The deviation is relative to that of today.
+    """
+    count = np.array([plan.devices for plan in own.plans])
+    few = np.flatnonzero(count == count.min())
+
+    parts = own.parts[[*few, own.plans.index(target)]]
+    covariance = belief.covariance_of(lambda constants: np.log(plan_seconds(constants, parts)))
+    left = probe_values(covariance, [[row] for row in range(len(few))], [-1], PLAN_NOISE)
+    at = int(np.argmin(left))
+    now = math.hypot(float(covariance[-1, -1] ** 0.5), PLAN_NOISE)
+    return own.plans[int(few[at])], math.hypot(float(left[at]), PLAN_NOISE) / now

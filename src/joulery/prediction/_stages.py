@@ -1,0 +1,101 @@
+"""Predicted time and energy of every stage's instructions, for planners of pipelines.
+
+The rows have the names that ``joulery plan`` and ``joulery.pipeline.profiles_from_rows`` read, so
+that clocks can be planned before the pipeline has run.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from joulery.errors import InvalidValueError
+from joulery.prediction._calibrate import Calibration
+from joulery.prediction._devices import accelerator
+from joulery.prediction._plan import stage_layers
+from joulery.prediction._plan_time import PLAN_CONSTANTS, layer_seconds
+from joulery.prediction._power import plan_demand, response
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from joulery.prediction._bayes import Array
+    from joulery.prediction._devices import Accelerator
+    from joulery.prediction._model import Transformer
+    from joulery.prediction._plan import Plan
+
+_CLOCKS = 12
+# Forward share of both directions: one product of three; attention takes 2.5 times backward.
+_FORWARD, _FORWARD_ATTENTION = 1 / 3, 1 / 3.5
+
+
+def stage_rows(
+    model: Transformer,
+    device: str,
+    plan: Plan,
+    *,
+    clocks: Sequence[float] | None = None,
+    calibration: Calibration | None = None,
+) -> list[dict[str, Any]]:
+    """Time and energy of forward and backward of one micro-batch, per stage and locked clock.
+
+    Args:
+        model: Description of a transformer.
+        device: Name in the catalog.
+        plan: Parallel plan with at least two pipeline stages.
+        clocks: Locked clocks in hertz; some between the lowest useful and the highest where None.
+        calibration: Measured steps that sharpen the prediction.
+
+    Raises:
+        InvalidValueError: The plan does not divide or has no pipeline.
+    """
+    plan.check(model)
+    if plan.pipeline < 2:
+        raise InvalidValueError(
+            f"{plan} has no pipeline", remedy="give a plan with two stages or more, such as pp4"
+        )
+    board, known = accelerator(device), calibration or Calibration()
+    hertz = np.linspace(0.4, 1.0, _CLOCKS) * board.clock_hertz if clocks is None else clocks
+    slowdown, watts = response(
+        board, plan_demand(known.power(board.name)[0]), np.empty(0), np.asarray(hertz, float)
+    )
+    constants = known.belief(board.name).mean
+    rows = []
+    for stage in range(plan.pipeline):
+        forward, backward = _stage_seconds(model, plan, board, stage, constants)
+        if plan.recompute:
+            backward += forward
+        for kind, seconds in (("forward", forward), ("backward", backward)):
+            rows += [
+                {
+                    "stage": stage,
+                    "instruction": kind,
+                    "frequency": float(clock) / 1e6,
+                    "time": seconds * slow,
+                    "energy": seconds * slow * power,
+                }
+                for clock, slow, power in zip(hertz, slowdown, watts, strict=True)
+            ]
+    return rows
+
+
+def _stage_seconds(
+    model: Transformer, plan: Plan, board: Accelerator, stage: int, constants: Array
+) -> tuple[float, float]:
+    """Seconds of forward and of backward of one micro-batch on one device of a stage."""
+    weight = dict(zip(PLAN_CONSTANTS, np.exp(constants).tolist(), strict=True))
+    block, attention, mlp, moe, head = layer_seconds(model, plan, board)
+    dense, experts = stage_layers(model, plan, stage)
+    forward = backward = 0.0
+    for times, plain, fused in (
+        (dense + experts, weight["dense"] * block[0], weight["attention"] * attention),
+        (dense, weight["dense"] * mlp[0], 0.0),
+        (experts, weight["experts"] * moe[0], 0.0),
+        (stage == plan.pipeline - 1, weight["dense"] * head[0], 0.0),
+    ):
+        factor = times * weight.get(plan.precision, 1.0)
+        ahead = _FORWARD * plain + _FORWARD_ATTENTION * fused
+        forward += factor * ahead
+        backward += factor * (plain + fused - ahead)
+    return forward, backward

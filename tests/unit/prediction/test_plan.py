@@ -1,0 +1,143 @@
+"""Parallel plans: what divides, what is where, and how time and memory respond."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from joulery.errors import InvalidValueError
+from joulery.prediction import (
+    Plan,
+    accelerator,
+    plan_memory,
+    transformer,
+)
+from joulery.prediction._bayes import fitted_belief
+from joulery.prediction._memory import stage_memory
+from joulery.prediction.models import (
+    PARTS,
+    plan_parts,
+    plan_seconds,
+)
+
+H100 = accelerator("h100")
+LLAMA = transformer(
+    {
+        "layers": 32,
+        "hidden": 4096,
+        "heads": 32,
+        "kv_heads": 8,
+        "feedforward": 14336,
+        "vocabulary": 128256,
+        "sequence": 8192,
+    }
+)
+SPARSE = transformer(
+    {
+        "layers": 48,
+        "hidden": 2048,
+        "heads": 32,
+        "kv_heads": 4,
+        "head_dim": 128,
+        "feedforward": 6144,
+        "vocabulary": 151936,
+        "sequence": 4096,
+        "experts": 128,
+        "experts_per_token": 8,
+        "expert_feedforward": 768,
+    }
+)
+BASE = Plan(data=8, micro_batch=1, global_batch=64)
+
+
+def seconds(model, plan, board=H100):
+    """Seconds of a step by the fitted constants."""
+    return plan_seconds(fitted_belief("plans").mean, plan_parts(model, plan, board))[0]
+
+
+def part(model, plan, name):
+    """One physical part of a step."""
+    return plan_parts(model, plan, H100)[PARTS.index(name)]
+
+
+def test_a_plan_reads_back_from_its_text():
+    """Recommendations are handed to `joulery predict` as text."""
+    plan = Plan(8, 2, 4, 2, 1, 5, 2, 128, 3, recompute=True, precision="fp8")
+    assert Plan.parse(str(plan), 128, "fp8") == plan
+    assert Plan.parse("full-recompute-mb1", 1) == Plan(recompute=True)
+    with pytest.raises(InvalidValueError, match="dq2"):
+        Plan.parse("dp8-dq2", 8)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"tensor": 3}, {"pipeline": 24}, {"micro_batch": 3}, {"expert": 2}],
+)
+def test_plans_that_do_not_divide_are_refused(change):
+    """A plan that no framework starts must not be predicted."""
+    with pytest.raises(InvalidValueError):
+        replace(BASE, **change).check(LLAMA)
+
+
+def test_recomputation_costs_time_and_saves_memory():
+    """It is the trade that makes large models fit."""
+    again = replace(BASE, recompute=True)
+    assert seconds(LLAMA, again) > 1.15 * seconds(LLAMA, BASE)
+    assert plan_memory(LLAMA, again).activations < 0.2 * plan_memory(LLAMA, BASE).activations
+
+
+def test_more_micro_batches_shrink_the_bubble():
+    """Pipelines with few micro-batches are mostly idle."""
+    few = Plan(pipeline=8, global_batch=8)
+    many = replace(few, global_batch=64)
+    assert part(LLAMA, few, "bubble") == pytest.approx(7 / 8)
+    assert part(LLAMA, many, "bubble") == pytest.approx(7 / 64)
+    assert part(LLAMA, replace(few, chunks=4), "bubble") == pytest.approx(7 / 32)
+
+
+def test_tensor_groups_beyond_a_node_pay_the_network():
+    """Nothing is slower than tensor parallelism over the network."""
+    inside = Plan(tensor=8, global_batch=8)
+    outside = Plan(tensor=16, global_batch=8)
+    assert part(LLAMA, outside, "tensor") > 4 * part(LLAMA, inside, "tensor")
+
+
+def test_experts_are_shared_and_their_tokens_travel():
+    """Expert parallelism saves memory and costs all-to-all traffic."""
+    alone = replace(BASE, expert=1)
+    shared = replace(BASE, expert=8)
+    assert plan_memory(SPARSE, shared).parameters < 0.3 * plan_memory(SPARSE, alone).parameters
+    assert part(SPARSE, shared, "expert_links") > 0 == part(SPARSE, alone, "expert_links")
+
+
+def test_sharding_divides_state_gradients_and_parameters_in_turn():
+    """ZeRO's three stages."""
+    found = [plan_memory(LLAMA, replace(BASE, shard=level)) for level in range(4)]
+    assert found[1].optimizer == pytest.approx(found[0].optimizer / 8)
+    assert found[2].gradients == pytest.approx(found[1].gradients / 8)
+    assert found[3].parameters < 0.3 * found[2].parameters
+    assert [one.allocated for one in found] == sorted((m.allocated for m in found), reverse=True)
+
+
+def test_the_first_stage_keeps_more_micro_batches_than_the_last():
+    """Out-of-memory happens on the fullest stage, not on the average one."""
+    plan = Plan(pipeline=4, global_batch=16)
+    stages = [stage_memory(LLAMA, plan, stage) for stage in range(4)]
+    kept = [one.activations for one in stages]
+    assert kept == pytest.approx([kept[3] * n for n in (4, 3, 2, 1)])
+    fullest = max(one.allocated for one in stages)
+    assert plan_memory(LLAMA, plan).allocated == pytest.approx(fullest)
+    assert plan_memory(LLAMA, plan).reserved > plan_memory(LLAMA, plan).allocated
+
+
+def test_narrow_formats_are_faster_for_dense_models():
+    """FP8 that is predicted no faster than BF16 would never be recommended."""
+    assert seconds(LLAMA, replace(BASE, precision="fp8")) < 0.85 * seconds(LLAMA, BASE)
+
+
+def test_published_step_of_llama_on_eight_h100():
+    """Megatron-Bridge 25.11: 14,451 tokens per second and GPU, FP8, FSDP, 128 sequences."""
+    plan = Plan(data=8, micro_batch=1, global_batch=128, shard=3, precision="fp8")
+    published = 128 * 8192 / (8 * 14451)
+    assert seconds(LLAMA, plan) == pytest.approx(published, rel=0.3)
+    assert np.isfinite(plan_parts(LLAMA, plan, H100)).all()

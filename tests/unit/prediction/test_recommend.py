@@ -1,0 +1,174 @@
+"""Recommendations: the search, the deadline, the reasons."""
+
+import json
+import math
+import time
+from dataclasses import replace
+
+import pytest
+
+from joulery.errors import FileError, InfeasibleError, InvalidValueError, UnknownDeviceError
+from joulery.prediction import (
+    Assumptions,
+    Recommendation,
+    Work,
+    accelerator,
+    embodied_grams,
+    embodied_kilograms,
+    plan_memory,
+    recommend,
+    transformer,
+)
+from joulery.prediction._memory import MEMORY_SHARE
+from joulery.prediction._search import candidate_plans
+
+LLAMA = {
+    "layers": 32,
+    "hidden": 4096,
+    "heads": 32,
+    "kv_heads": 8,
+    "feedforward": 14336,
+    "vocabulary": 128256,
+    "sequence": 8192,
+    "name": "llama-8b",
+}
+MONTH = 30 * 86400.0
+WORK = Work(2e12, 1024, deadline_seconds=MONTH)
+
+
+@pytest.fixture(scope="module")
+def found():
+    """A recommendation among three device types."""
+    return recommend(LLAMA, WORK, ["h100", "b200", "a100"])
+
+
+def test_a_recommendation_is_read_back_from_its_document(found):
+    """If this fails, a saved recommendation cannot be shown."""
+    again = Recommendation.from_dict(json.loads(json.dumps(found.to_dict())))
+    assert again == found
+    document = found.to_dict()
+    for wrong in (
+        None,
+        [],
+        document | {"pareto": [{}]},
+        document | {"best": document["best"] | {"seconds": -1.0}},
+        document | {"best": document["best"] | {"plan": "what"}},
+        {name: value for name, value in document.items() if name != "work"},
+    ):
+        with pytest.raises(FileError, match="no recommendation"):
+            Recommendation.from_dict(wrong)
+
+
+def test_the_deadline_is_kept_with_ninety_per_cent(found):
+    """A choice that keeps it on average misses it half of the time."""
+    best = found.best
+    assert best.seconds * math.exp(1.28 * best.relative_error_time) <= MONTH
+
+
+def test_nothing_in_the_pareto_set_is_beaten(found):
+    """A dominated choice would be offered."""
+    costs = [
+        tuple(one.value(name) for name in ("time", "energy", "money", "carbon"))
+        for one in found.pareto
+    ]
+    for one in costs:
+        assert not any(
+            all(a <= b for a, b in zip(other, one, strict=True)) and other != one for other in costs
+        )
+    assert found.best.joules == min(one.joules for one in found.pareto)
+
+
+def test_every_candidate_divides_and_fits():
+    """No recommended plan may run out of memory or be refused by the framework."""
+    model, board = transformer(LLAMA), accelerator("a100")
+    plans = list(candidate_plans(model, WORK, board, 64))
+    assert len(plans) > 20
+    for plan in plans:
+        plan.check(model)
+        assert plan_memory(model, plan).reserved <= MEMORY_SHARE * board.memory_bytes
+
+
+def test_reasons_and_changes_name_the_rivals(found):
+    """A winner without a reason cannot be argued with."""
+    text = " ".join((*found.reasons, *found.changes))
+    assert {"H100", "A100", "B200"} - {found.best.device} <= set(text.replace(",", "").split())
+    assert found.probe
+
+
+def test_the_probe_is_a_step_on_few_devices(found):
+    """A measurement that needs the whole cluster would come too late."""
+    count = int(found.probe.split(" on ")[1].split(" ")[0])
+    assert count <= 8
+
+
+def test_objectives_choose_by_what_they_say(found):
+    """Asking for money must not return least energy."""
+    for name in ("time", "money", "carbon"):
+        other = recommend(LLAMA, WORK, ["h100", "b200", "a100"], objective=name)
+        assert other.best.value(name) <= found.best.value(name)
+
+
+def test_assumptions_change_the_bill():
+    """Every number of the catalog can be overridden."""
+    cheap = recommend(LLAMA, WORK, ["h100"], assumptions=Assumptions(rent_per_hour=1.0))
+    dear = recommend(LLAMA, WORK, ["h100"], assumptions=Assumptions(rent_per_hour=2.0))
+    assert dear.best.dollars == pytest.approx(2 * cheap.best.dollars)
+    mixed = recommend(LLAMA, WORK, ["h100"], assumptions=Assumptions(rent_per_hour={"h100": 3.0}))
+    assert mixed.best.dollars == pytest.approx(3 * cheap.best.dollars)
+    assert any("as given" in word for word in mixed.assumed)
+    cool = recommend(LLAMA, WORK, ["h100"], assumptions=Assumptions(pue=1.0))
+    assert cool.best.joules < cheap.best.joules
+
+
+def test_an_impossible_deadline_names_the_fastest():
+    """The user must learn what would be possible."""
+    with pytest.raises(InfeasibleError) as refused:
+        recommend(LLAMA, Work(2e12, 1024, deadline_seconds=3600.0), ["h100"], max_devices=8)
+    assert "H100" in refused.value.remedy
+
+
+def test_a_model_that_fits_nowhere_is_said_so():
+    """An empty search must not crash."""
+    with pytest.raises(InfeasibleError, match="fits"):
+        recommend({**LLAMA, "layers": 4096}, WORK, ["t4"], max_devices=8)
+
+
+def test_wrong_requests_are_refused():
+    """Typos are one line and a remedy."""
+    with pytest.raises(InvalidValueError):
+        recommend(LLAMA, WORK, ["h100"], objective="joy")
+    with pytest.raises(InvalidValueError):
+        recommend(LLAMA, WORK, [])
+    with pytest.raises(UnknownDeviceError):
+        recommend(LLAMA, WORK, ["h1000"])
+
+
+def test_thousands_of_candidates_cost_little():
+    """The search must stay interactive: 20,000 candidates in five CPU seconds."""
+    began = time.process_time()
+    found = recommend(LLAMA, Work(2e12, 2048), ["h100", "b200", "a100", "mi300x"], max_devices=2048)
+    spent = time.process_time() - began
+    assert spent / found.candidates * 20_000 < 5.0
+
+
+def test_carbon_of_manufacture() -> None:
+    """Fails if a device's manufacture is not that of the published footprints, or use no share."""
+    assert embodied_kilograms("h100") == pytest.approx(1312 / 8 + 200, rel=0.03)
+    assert embodied_kilograms("t4") < embodied_kilograms("a100") < embodied_kilograms("b200")
+    year = 365.25 * 86400
+    assert embodied_grams("h100", year) == pytest.approx(250 * embodied_kilograms("h100"))
+
+
+def test_device_types_that_cannot_do_it_are_named():
+    """A device type would vanish from the answer without a word."""
+    found = recommend(LLAMA, replace(WORK, deadline_seconds=None), ["h100", "t4"], max_devices=8)
+    assert found.left_out == ("T4: the model does not fit on up to 8",)
+
+
+def test_layers_that_do_not_divide_still_get_pipelines():
+    """A model of 61 layers would be planned without pipelines."""
+    model = transformer(LLAMA | {"layers": 61})
+    plans = list(candidate_plans(model, WORK, accelerator("h100"), 16))
+    assert {4, 8} <= {plan.pipeline for plan in plans}
+    for plan in plans:
+        plan.check(model)

@@ -1,0 +1,134 @@
+"""Whole predictions: frontiers, advice, and calibration by measured steps."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from joulery.errors import InfeasibleError, InvalidValueError
+from joulery.frontier import Origin
+from joulery.prediction import Graph, Operator, Plan, accelerator, predict, prediction, total
+from joulery.prediction._step import _advice
+from joulery.prediction.models import Load
+
+LLAMA = {
+    "layers": 32,
+    "hidden": 4096,
+    "heads": 32,
+    "kv_heads": 8,
+    "feedforward": 14336,
+    "vocabulary": 128256,
+    "sequence": 8192,
+    "name": "llama-8b",
+}
+PLAN = Plan(data=8, global_batch=64, shard=3)
+
+
+def test_a_prediction_is_a_frontier_over_power_limits():
+    """Every optimizer of the package takes frontiers and nothing else."""
+    found = predict(LLAMA, "h100", plan=PLAN)
+    assert len(found) > 3
+    assert found.fastest.setting.power_limit_watts == 700
+    assert found.fastest.setting.devices == 8
+    assert found.fastest.provenance.origin is Origin.PREDICTED
+    assert 0.05 < found.fastest.provenance.relative_error < 0.5
+
+
+def test_what_does_not_fit_is_refused_with_what_helps():
+    """A plan that runs out of memory must never be predicted as if it ran."""
+    with pytest.raises(InfeasibleError, match="needs"):
+        predict(LLAMA, "l4", batch_size=1)
+
+
+def test_limits_outside_the_board_are_refused():
+    """The driver would refuse them later."""
+    with pytest.raises(InvalidValueError, match="power limit"):
+        prediction(LLAMA, "h100", PLAN, limits=[100.0])
+
+
+def test_advice_says_when_no_limit_binds():
+    """A memory-bound step on a board with a high lowest limit needs a clock instead."""
+    b200 = accelerator("b200")
+    assert "lock a clock" in _advice(Load(1.0, 0.0, 3.0, 0.3), b200)
+    assert "change nothing" in _advice(Load(1.0, 0.0, 3.0, 0.7), b200)
+    assert "slows" in _advice(Load(1.0, 0.0, 0.1, 1.2), b200)
+
+
+def test_a_step_without_a_binding_limit_is_offered_clocks():
+    """A user whose limits do nothing needs the knob that does."""
+    board = replace(accelerator("h100"), min_limit_watts=680.0)
+    found = prediction(LLAMA, board, PLAN)
+    clocks = [point for point in found.points if point.setting.clock_hertz]
+    assert "lock a clock" in found.advice
+    assert len(clocks) > 5
+    assert found.frontier().least_energy.setting.clock_hertz
+    assert not any(point.setting.clock_hertz for point in prediction(LLAMA, "h100", PLAN).points)
+
+
+def test_clocks_that_are_asked_for_are_predicted():
+    """Lower clocks take longer and less power, never more than the limit allows."""
+    found = prediction(LLAMA, "h100", PLAN, limits=[700.0], clocks=[800e6, 1200e6, 1980e6])
+    limited, *locked = found.points
+    assert [point.setting.clock_hertz for point in locked] == [800e6, 1200e6, 1980e6]
+    assert locked[0].seconds > locked[1].seconds > locked[2].seconds >= limited.seconds
+    assert locked[0].watts < locked[1].watts < locked[2].watts <= limited.watts * 1.001
+    with pytest.raises(InvalidValueError, match="lock"):
+        prediction(LLAMA, "h100", PLAN, clocks=[3e9])
+
+
+def test_the_error_of_a_training_is_not_averaged_away():
+    """Ten thousand steps with the same bias are as wrong as one."""
+    found = prediction(LLAMA, "h100", PLAN)
+    point = found.points[-1]
+    one, many = found.seconds(point), found.seconds(point, 10_000)
+    assert many.high / many.low == pytest.approx(one.high / one.low, rel=0.1)
+    assert many.high / many.low < one.high / one.low
+    assert many.low < 10_000 * point.seconds < many.high
+
+
+def test_phases_add_up_with_what_their_errors_share():
+    """A training in two plans is surer than either, but not as if they were independent."""
+    first = prediction(LLAMA, "h100", PLAN).points[-1]
+    second = prediction(LLAMA, "h100", replace(PLAN, global_batch=128)).points[-1]
+    found = total([(first, 1000), (second, 500)])
+    alone = first.provenance.relative_error
+    assert found.seconds == pytest.approx(1000 * first.seconds + 500 * second.seconds)
+    assert alone / 2**0.5 < found.provenance.relative_error <= alone
+    same = total([(first, 1000)])
+    assert same.provenance.relative_error == pytest.approx(alone)
+    with pytest.raises(InvalidValueError):
+        total([])
+
+
+def test_memory_is_told_per_stage():
+    """The first stage holds the most micro-batches, and all must fit."""
+    found = prediction(LLAMA, "h100", Plan(pipeline=8, global_batch=8))
+    assert len(found.memory) == 8
+    assert found.memory[1].activations > found.memory[6].activations
+    document = found.to_dict()
+    assert document["memory_reserved_bytes"] == max(document["memory_reserved_bytes_by_stage"])
+
+
+def test_a_graph_of_operators_is_predicted_too():
+    """Models from a framework come as graphs."""
+    product = Operator(
+        "mm", "matmul", "forward", (1, 4096, 4096, 4096), 2 * 4096.0**3, 3 * 4096.0**2 * 2, "bf16"
+    )
+    update = Operator("adamw", "stream", "optimizer", (0, 0, 0, 0), 0.0, 1e9, "fp32")
+    graph = Graph("tiny", (product, update), 1, 1e6, 2e6, 1e6, 2e6)
+    found = predict(graph, "a100").fastest
+    bytes_only = 1e9 / accelerator("a100").bytes_per_second
+    assert bytes_only < found.seconds < 4 * bytes_only
+    assert predict(graph, "h100").fastest.seconds < found.seconds
+    assert np.isfinite(found.joules)
+    with pytest.raises(InvalidValueError):
+        Graph("empty", (), 0, 0, 0, 0, 0)
+
+
+def test_the_room_can_be_called():
+    """`joulery.predict(model, device=...)` is what people are told to type."""
+    import joulery
+
+    found = joulery.predict(LLAMA, device="h100", plan=PLAN)
+    assert found == predict(LLAMA, "h100", plan=PLAN)
+    assert joulery.predict is joulery.prediction.predict
