@@ -29,7 +29,7 @@ test-integrations: .venv-integrations/.done
 bench: $(VENV)/.dev .venv-peers/.done .venv-peer-server/.done
 	$(BIN)/python scripts/bench.py $(BENCH)
 
-# The figures and claims of Zeus (NSDI'23) from the traces of its artifact; see docs/reproduce.md.
+# The figures and claims of Zeus (NSDI'23) from the traces of its artifact; see docs/explanation/reproduce.md.
 TRACES ?= $(or $(JOULERY_DATA),../shared/data)
 reproduce: $(VENV)/.dev
 	$(BIN)/python -m papers.zeus --traces $(TRACES) --out zeus-output

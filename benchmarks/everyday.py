@@ -111,7 +111,7 @@ def callbacks(steps: int) -> dict[str, dict[str, float]]:
 
 def example_lines() -> dict[str, int]:
     """Lines of the longest Python example in each section of the page on frameworks."""
-    text = (ROOT / "docs" / "frameworks.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "how-to" / "frameworks.md").read_text(encoding="utf-8")
     sections = re.split(r"^## ", text, flags=re.MULTILINE)[1:]
     found = {}
     for section in sections:
@@ -175,7 +175,7 @@ def everyday(*, quick: bool) -> tuple[dict[str, float], list[Any]]:
         for name, modes in found.items()
     ]
     print(table(["integration", *SHOWN], times))
-    print("\nLines of the longest example of each section of docs/frameworks.md")
+    print("\nLines of the longest example of each section of docs/how-to/frameworks.md")
     print(table(["section", "lines"], [(name, str(count)) for name, count in lines.items()]))
     return figures, [{"callbacks": found, "lines": lines, "distributions": names}]
 

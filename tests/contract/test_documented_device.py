@@ -1,4 +1,4 @@
-"""The device in docs/devices-of-your-own.md, taken from the page and put to the contract."""
+"""The device in docs/how-to/add-a-device.md, taken from the page and put to the contract."""
 
 import re
 import subprocess
@@ -15,7 +15,7 @@ from joulery.clock import VirtualClock
 from joulery.errors import DeviceError, DeviceLostError
 from joulery.hardware import Capability, _discovery as discovery
 
-PAGE = Path(__file__).parents[2] / "docs" / "devices-of-your-own.md"
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "add-a-device.md"
 
 
 def _block(title):

@@ -244,7 +244,7 @@ COMMAND = Action(
     epilog=(
         "example: joulery simulate recurring --traces DIR --policy zeus,joulery --seeds 100\n\n"
         "DIR has summary_train.csv and summary_power_GPU.csv, or the tables runs, power and jobs;\n"
-        "see `docs/recurring.md`."
+        "see `docs/explanation/policy.md`."
     ),
     actions={
         "recurring": Action(_recurring, _RECURRING, "jobs that are trained again and again"),

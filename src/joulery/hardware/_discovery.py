@@ -1,7 +1,7 @@
 """Discovery of the devices of this machine, and of what keeps others from being used.
 
 Third parties add devices through the entry-point group ``joulery.devices``: each entry point is
-a callable that takes the clock and returns devices. See ``docs/devices-of-your-own.md``.
+a callable that takes the clock and returns devices. See ``docs/how-to/add-a-device.md``.
 """
 
 from __future__ import annotations
