@@ -1,7 +1,7 @@
 """Run the examples in Markdown pages and compare what they print with what the page shows.
 
     python scripts/run_pages.py docs/how-to/measure.md …            # a diff where they differ
-    python scripts/run_pages.py --update docs/how-to/measure.md …   # write what they print into the page
+    python scripts/run_pages.py --update docs/how-to/measure.md …   # write it into the page
 
 A page runs in a folder of its own that holds only a short ``train.py``, with two busy emulated V100
 behind the real NVML binding. Its blocks run in their order:

@@ -118,5 +118,6 @@ def read_agent_settings(path: Path) -> AgentSettings:
         if isinstance(error, JouleryError):
             raise
         raise FileError(
-            f"cannot read settings {path}: {error}", remedy="see docs/how-to/share-a-power-budget.md for an example"
+            f"cannot read settings {path}: {error}",
+            remedy="see docs/how-to/share-a-power-budget.md for an example",
         ) from None

@@ -33,7 +33,9 @@ def cluster_report(found: Mapping[str, Any], title: str) -> Report:
     if found["skipped_rows"]:
         reasons = ", ".join(f"{count} × {why}" for why, count in found["skipped_rows"].items())
         blocks.append(Paragraph(f"Rows of the trace left out: {reasons}."))
-    sources = "the trace, with frontiers attached by the rule in docs/how-to/share-a-power-budget.md"
+    sources = (
+        "the trace, with frontiers attached by the rule in docs/how-to/share-a-power-budget.md"
+    )
     return Report(title, "simulated", tuple(blocks), sources)
 
 
