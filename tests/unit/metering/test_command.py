@@ -11,6 +11,8 @@ from joulery.errors import InvalidValueError, UsageError
 from joulery.metering import check_command, run_command
 from joulery.metering._command import _Forwarding
 
+pytestmark = pytest.mark.usefixtures("default_signals")
+
 
 def shell(script):
     """A shell command."""
