@@ -63,7 +63,8 @@ def default_signals():
 
     What is ignored is inherited by every process that a test starts, whose own traps then fail.
     """
-    handlers = {signal.SIGHUP: signal.SIG_DFL, signal.SIGINT: signal.default_int_handler}
+    handlers = dict.fromkeys((signal.SIGHUP, signal.SIGQUIT), signal.SIG_DFL)
+    handlers[signal.SIGINT] = signal.default_int_handler
     inherited = {number: signal.signal(number, handlers[number]) for number in handlers}
     yield
     for number, handler in inherited.items():
