@@ -191,7 +191,7 @@ def _shape(arguments: argparse.Namespace) -> Output:
 
 
 def _shape_text(document: Mapping[str, Any]) -> str:
-    saved = 1 - document["amount"] / document["amount_at_once"]
+    saving = 1 - document["amount"] / document["amount_at_once"]
     steps = table_of(
         document["steps"],
         {
@@ -201,7 +201,7 @@ def _shape_text(document: Mapping[str, Any]) -> str:
         },
     )
     end = _clock_time(document["end"])
-    return f"{100 * saved:.1f} % less than at once and at full speed; done {end}\n\n{steps}"
+    return f"{100 * saving:.1f} % less than at once and at full speed; done {end}\n\n{steps}"
 
 
 def _secret(path: Path) -> str:
@@ -292,9 +292,9 @@ def _status_output(state: Path, history: list[tuple[float, float, float]]) -> Ou
         del history[:-_WATCHED]
         report = agent_report(status, history, now)
     except (OSError, ValueError, KeyError, TypeError) as error:
-        why = getattr(error, "strerror", None) or error
+        reason = getattr(error, "strerror", None) or error
         raise FileError(
-            f"no status of an agent in {state}: {why}",
+            f"no status of an agent in {state}: {reason}",
             remedy="start `joulery cluster agent` with this state folder",
         ) from None
     return Output({**status, "age_seconds": now - status["at"]}, report)
