@@ -13,10 +13,21 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from joulery import client, metering, reports
+from joulery import client, grid, metering, reports
 from joulery.cli.dispatch import Output
 from joulery.cli.jobs import STORE_OPTIONS, with_store
-from joulery.cli.options import Action, count, file, flag, number, option, whole, write_file
+from joulery.cli.options import (
+    GRID_OPTION,
+    Action,
+    count,
+    file,
+    flag,
+    number,
+    option,
+    watts,
+    whole,
+    write_file,
+)
 from joulery.clock import REAL_CLOCK
 from joulery.errors import FileError, JouleryError, UnknownRecordError, UsageError
 from joulery.frontier import Frontier, OperatingPoint, Provenance
@@ -76,7 +87,7 @@ def _overview(arguments: argparse.Namespace) -> Output:
         figures = [figure for part in parts for figure in jobs.job_totals(one, part)]
         report = reports.store_report(
             figures,
-            reports.electricity_price(arguments.region, arguments.co2, arguments.price),
+            _electricity(arguments),
             REAL_CLOCK.wall(),
             lambda job: (jobs.job_summary(one, job), jobs.job_beliefs(one, one.job(job))),
         )
@@ -85,6 +96,13 @@ def _overview(arguments: argparse.Namespace) -> Output:
         for one in figures
     ]
     return _formed({"jobs": found}, report, arguments)
+
+
+def _electricity(arguments: argparse.Namespace) -> reports.ElectricityPrice:
+    if arguments.grid is None:
+        return reports.electricity_price(price=arguments.price)
+    signal = grid.carbon_intensity(arguments.grid)
+    return reports.ElectricityPrice(signal.at(REAL_CLOCK.wall()), signal.source, arguments.price)
 
 
 def _document(
@@ -117,7 +135,7 @@ def _frontier(path: Path, text: str) -> Frontier:
 def _frontier_output(frontier: Frontier, arguments: argparse.Namespace) -> Output:
     chosen = None
     if arguments.objective is not None:
-        chosen = choose(parse_objective(arguments.objective, arguments.max_watts), frontier)
+        chosen = choose(parse_objective(arguments.objective, arguments.max_power), frontier)
     document = {**frontier.to_dict(), "chosen": None if chosen is None else chosen.to_dict()}
     title = frontier.work or f"{len(frontier)} points of time and energy"
     report = reports.frontier_report(frontier, title, chosen=chosen)
@@ -199,12 +217,11 @@ def _footprint(
     **more: Any,
 ) -> reports.Footprint:
     """The footprint, with all that the options state."""
-    from joulery.grid import static_intensity
-
-    intensity, source = arguments.co2, ""
-    if intensity is None and arguments.region is not None:
-        signal = static_intensity(arguments.region)
-        intensity, source = signal.at(0.0), signal.source
+    intensity, source, region = None, "", ""
+    if arguments.grid is not None:
+        signal = grid.carbon_intensity(arguments.grid)
+        intensity, source = signal.at(REAL_CLOCK.wall()), signal.source
+        region = arguments.grid if arguments.grid.upper() in grid.REGIONS else ""
     phases = (*more.pop("phases", ()), *(_phase(*one) for one in arguments.phase))
     return reports.Footprint(
         arguments.name or name,
@@ -214,7 +231,7 @@ def _footprint(
         devices,
         intensity,
         source,
-        arguments.region or "",
+        region,
         arguments.pue,
         None if arguments.embodied_kg is None else 1000 * arguments.embodied_kg,
         arguments.flops,
@@ -349,10 +366,10 @@ COMMAND = Action(
         *STORE_OPTIONS,
         option("--objective", OBJECTIVE_HELP, "TEXT"),
         option(
-            "--max-watts",
-            "the most the devices can draw together, for the cost objective",
+            "--max-power",
+            "highest power of all devices together, for the cost objective",
             "W",
-            number(0.0),
+            watts,
             default=0.0,
         ),
         option(
@@ -365,8 +382,7 @@ COMMAND = Action(
         file("--html", "write a page to print or to send"),
         flag("--open", "show the page in a browser; ./joulery-report.html without --html"),
         option("--name", "name of the model"),
-        option("--region", "region whose yearly mean carbon intensity applies"),
-        option("--co2", "carbon intensity in gCO2/kWh", "G", number(0.0)),
+        GRID_OPTION,
         option("--price", "price of a kWh", "P", number(0.0)),
         option("--pue", "power usage effectiveness", read=number(1.0), default=1.0),
         option("--embodied-kg", "CO2 of making the hardware; else by the catalog", "KG", number(0)),
@@ -395,6 +411,6 @@ set is kept. Without a FILE: what all jobs of a store used and saved.
 examples:
   joulery report --open
   joulery report frontier.json --objective least-energy:slowdown=5%
-  joulery report energy.jsonl --region FR --hardware H100=8 --units 2T --unit token --open
+  joulery report energy.jsonl --grid FR --hardware H100=8 --units 2T --unit token --open
   joulery report --job resnet-nightly --month 2026-10 --price 0.2 --html october.html""",
 )

@@ -29,8 +29,8 @@ def _recurring(arguments: argparse.Namespace) -> Output:
         overlap=arguments.overlap,
         keep_actions=bool(arguments.log),
     )
-    traces = simulate.read_traces(arguments.traces)
-    traces = traces.select(arguments.gpu, arguments.dataset)
+    traces = simulate.read_traces(arguments.trace)
+    traces = traces.select(arguments.device, arguments.dataset)
     logs = _simulated(traces, arguments, options)
     if arguments.log:
         simulate.write_actions(arguments.log, logs)
@@ -107,8 +107,8 @@ def _recurring_text(
 
 def _cluster(arguments: argparse.Namespace) -> Output:
     policies = {name: make_policy(name) for name in (_DEFAULT, *arguments.policy)}
-    traces = simulate.read_traces(arguments.traces)
-    traces = traces.select([arguments.gpu or traces.workloads[0].gpu])
+    traces = simulate.read_traces(arguments.trace)
+    traces = traces.select([arguments.device or traces.workloads[0].gpu])
     if arguments.generate is None:
         groups = simulate.read_groups(arguments.groups)
     else:
@@ -177,7 +177,7 @@ def _cluster_text(document: dict[str, Any], found: list[simulate.ReplaySummary])
 
 def _common(policies: str, text: str) -> tuple[Option, ...]:
     return (
-        file("--traces", "folder of traces", "DIR", required=True),
+        file("--trace", "folder of traces", "DIR", required=True),
         option("--policy", text, "NAME,NAME", names, default=policies),
         option("--eta", "weight of energy, 0 to 1 (0.5)", "E", number(0, 1), default=0.5),
     )
@@ -187,7 +187,7 @@ _RECURRING = (
     *_common(
         "joulery,zeus,default", f"{', '.join((*policy_names(), _ORACLE))} (default: %(default)s)"
     ),
-    option("--gpu", "only these GPU types", "NAME,NAME", names, default=()),
+    option("--device", "only these GPU types", "NAME,NAME", names, default=()),
     option("--dataset", "only these datasets", "NAME,NAME", names, default=()),
     option(
         "--recurrences",
@@ -237,12 +237,12 @@ _CLUSTER = (
         nargs="?",
         const=50_000,
     ),
-    option("--gpu", "GPU type of the cluster (the first in the traces)", "NAME"),
+    option("--device", "GPU type of the cluster (the first in the traces)", "NAME"),
     option("--seed", "seed of all chance (0)", "N", whole(0, 2**31 - 1), default=0),
 )
 COMMAND = Action(
     epilog=(
-        "example: joulery simulate recurring --traces DIR --policy zeus,joulery --seeds 100\n\n"
+        "example: joulery simulate recurring --trace DIR --policy zeus,joulery --seeds 100\n\n"
         "DIR has summary_train.csv and summary_power_GPU.csv, or the tables runs, power and jobs;\n"
         "see `docs/explanation/policy.md`."
     ),

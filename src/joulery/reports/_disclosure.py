@@ -185,7 +185,7 @@ class Footprint:
         source = Provenance(Origin.ASSUMED, self.intensity_source or "as stated")
         text = f"{self.intensity or 0.0:g} gCO2/kWh at all times, by location"
         if carbon is None:
-            text = "give --region or --co2"
+            text = "give --grid"
         yield Figure("CO2 of the electricity", carbon, "kg CO2", source, text)
         yield embodied
         if carbon is None or embodied.value is None:
@@ -312,7 +312,7 @@ def hugging_face(footprint: Footprint) -> dict[str, Any]:
     if footprint.grams is None:
         raise InvalidValueError(
             "a model card states emissions, which need a carbon intensity",
-            remedy="give --region or --co2",
+            remedy="give --grid",
         )
     hardware = ", ".join(f"{count} x {name}" for name, count in footprint.devices.items())
     entry: dict[str, Any] = {

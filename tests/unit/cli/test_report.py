@@ -81,7 +81,7 @@ def test_the_table_compares_with_the_fastest(file, capsys):
 def test_the_choice_is_marked(file, capsys, objective, watts):
     """The chosen point is the answer people came for."""
     path = file(CLOUD)
-    options = ["--objective", objective, "--max-watts", "300"]
+    options = ["--objective", objective, "--max-power", "300W"]
     assert main(["report", path, *options]) == 0
     printed = capsys.readouterr().out.splitlines()
     marked = [line for line in printed if line.endswith("  chosen")]
@@ -163,7 +163,7 @@ def _frontier_document(*pairs, **more):
         (CLOUD, ["--objective", "speed"], "unknown objective"),
         (CLOUD, ["--objective", "cost"], "max_watts"),
         (CLOUD, ["--objective", "least-energy:deadline=1"], "no operating point meets"),
-        (CLOUD, ["--max-watts", "x"], "is not a number"),
+        (CLOUD, ["--max-power", "x"], "is not a number"),
         (_session("a", 1, 1), ["--objective", "edp"], "no points to choose from"),
     ],
 )
@@ -221,7 +221,7 @@ def _figures(capsys, *words):
 
 def test_a_job_is_reported_with_savings_and_phases(store, capsys):
     """If this fails, what a job used, saved and spent on exploring cannot be published."""
-    words = ("--job", "nightly", "--store", store[0], "--co2", "100")
+    words = ("--job", "nightly", "--store", store[0], "--grid", "100")
     document, figures = _figures(capsys, *words)
     energy = figures["energy of the devices"]
     assert energy["value"] == pytest.approx(250 * 9600 / 3.6e6)
@@ -272,7 +272,7 @@ def test_phases_and_pages_come_from_files(file, tmp_path, capsys, monkeypatch):
     assert "1.8e+03 J per step" in printed or "1,800 J per step" in printed
     assert "Energy and carbon of tiny" in page.read_text()
     assert opened == [page.as_uri()]
-    _, figures = _figures(capsys, log, "--hardware", "H100=8", "--region", "fr")
+    _, figures = _figures(capsys, log, "--hardware", "H100=8", "--grid", "fr")
     assert figures["CO2 of the electricity"]["value"] == pytest.approx(0.06)
     assert figures["CO2 in all"]["value"] > 0.06
 
@@ -291,9 +291,9 @@ def test_phases_and_pages_come_from_files(file, tmp_path, capsys, monkeypatch):
         (["--job", "nightly", "--run", "7"], "no such run"),
         (["--month", "2020-01"], "in that time"),
         (["--job", "nightly", "--phase", "data=missing"], "cannot read missing"),
-        (["--job", "nightly", "--region", "Atlantis"], "Atlantis"),
+        (["--job", "nightly", "--grid", "Atlantis"], "Atlantis"),
         (["--job", "nightly", "--html", "no/where.html"], "--html"),
-        (["--job", "nightly", "--as", "huggingface"], "--region"),
+        (["--job", "nightly", "--as", "huggingface"], "--grid"),
         (["--as", "eu"], "cannot be shown as eu"),
         (["--team", ""], "--team: the value is empty"),
         (["--job", ""], "--job: the value is empty"),

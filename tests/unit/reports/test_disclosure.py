@@ -85,14 +85,14 @@ def test_the_command_shows_a_log_in_every_form(tmp_path, capsys):
     }  # fmt: skip
     log.write_text(json.dumps(line) + "\n")
     for form in ("markdown", *DISCLOSURES):
-        options = ["--as", form, "--region", "fr", "--hardware", "H100=2"]
+        options = ["--as", form, "--grid", "fr", "--hardware", "H100=2"]
         assert main(["report", str(log), *options]) == 0
         out = capsys.readouterr().out
         assert "2 × H100" in out or form != "markdown"
         assert form == "markdown" or json.loads(out)
     assert main(["report", str(log), "--as", "eu", "--hardware", "H100"]) == 2
     assert main(["report", str(log), "--as", "huggingface"]) == 2
-    assert "--region" in capsys.readouterr().err
+    assert "--grid" in capsys.readouterr().err
 
 
 def test_every_figure_states_how_it_was_obtained_and_what_it_holds_for():
