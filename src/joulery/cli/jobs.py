@@ -62,7 +62,7 @@ def _show(backend: DecisionBackend, arguments: argparse.Namespace) -> Output:
 
     job = backend.job(arguments.name, arguments.device)
     versions = tuple(entry for entry in client.all_jobs(backend) if entry.name == job.name)
-    summary = client.summary_of(job, backend, versions)
+    summary = client.job_summary(backend, job, versions)
     return Output(summary_document(summary), lambda: job_view(summary, REAL_CLOCK.wall()))
 
 

@@ -71,6 +71,7 @@ def _overview(arguments: argparse.Namespace) -> Output:
         where = f"no store at {location}" if location else "nothing to report on"
         raise FileError(where, remedy="give FILE, or --store of a store in which jobs have run")
     with storage.Store.open(location) as store, store.reading() as one:
+        service = jobs.JobService(store)
         heads = storage.job_heads(one)
         parts = [heads[at : at + _CHUNK] for at in range(0, len(heads), _CHUNK)]
         figures = [figure for part in parts for figure in jobs.job_totals(one, part)]
@@ -78,7 +79,10 @@ def _overview(arguments: argparse.Namespace) -> Output:
             figures,
             reports.electricity_price(arguments.region, arguments.co2, arguments.price),
             REAL_CLOCK.wall(),
-            lambda job: (jobs.job_summary(one, job), jobs.job_beliefs(one, one.job(job))),
+            lambda job: (
+                client.job_summary(service, jobs.job_entry(one.job(job))),
+                jobs.job_beliefs(one, one.job(job)),
+            ),
         )
     found = [
         {"team": one.head.team, **_document(one.head, one.recurrences, one.joules, one.saved)}

@@ -15,6 +15,7 @@ from joulery import reports, server, storage
 from joulery.cli.dispatch import Output
 from joulery.cli.options import Action, file, flag, number, option, whole
 from joulery.clock import REAL_CLOCK
+from joulery.documents import check_name
 from joulery.errors import FileError, InvalidValueError, MissingExtraError, UsageError
 from joulery.reports import table_of
 
@@ -166,13 +167,11 @@ def _with_store(
 
 
 def _create(arguments: argparse.Namespace, store: Store) -> Output:
-    from joulery.jobs import checked_name
-
     if arguments.label:
-        checked_name(arguments.label, "a label")
+        check_name(arguments.label, "a label")
     now = REAL_CLOCK.wall()
     wanted = storage.TokenRecord(
-        checked_name(arguments.team, "a team's name"),
+        check_name(arguments.team, "a team's name"),
         storage.right_named(arguments.rights),
         arguments.label,
         now + arguments.days * _DAY_SECONDS,

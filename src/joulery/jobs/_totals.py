@@ -6,9 +6,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from joulery.jobs._documents import decision_page, job_entry, profile_list
-from joulery.jobs._models import EnergyEntry
-from joulery.jobs._summary import JobSummary, RunSums, saved_share
+from joulery.jobs._summary import RunSums, saved_share
 from joulery.storage import DecisionState, energy_origins, run_groups
 
 if TYPE_CHECKING:
@@ -16,8 +14,6 @@ if TYPE_CHECKING:
 
     from joulery.jobs._summary import Saved
     from joulery.storage import JobHead, Transaction
-
-_MOST_DECISIONS = 500  # that are read for the summary of a job
 
 
 @dataclass(slots=True)
@@ -77,19 +73,6 @@ def job_totals(transaction: Transaction, heads: Sequence[JobHead]) -> list[JobTo
     for job, origin, joules in energy_origins(transaction, numbers):
         found[job].origins[origin or "assumed"] = joules
     return list(found.values())
-
-
-def job_summary(transaction: Transaction, job: int) -> JobSummary:
-    """The latest part of a job's history, with what was measured."""
-    entry = job_entry(transaction.job(job))
-    after = max(0, entry.events - 2 * _MOST_DECISIONS)  # most decisions are followed by a report
-    found = decision_page(transaction, job, after, _MOST_DECISIONS).decisions
-    energy = [
-        EnergyEntry(None, "", 0.0, joules, origin or "assumed")  # type: ignore[arg-type]
-        for _, origin, joules in energy_origins(transaction, [job])
-    ]
-    profiles = profile_list(transaction, job).profiles
-    return JobSummary(entry, found, tuple(energy), profiles, cut=after > 0)
 
 
 def _totals_of(head: JobHead, groups: Iterable[Any], recurrences: int) -> JobTotals:

@@ -18,7 +18,8 @@ from starlette.concurrency import run_in_threadpool
 from starlette.convertors import IntegerConvertor, register_url_convertor
 
 from joulery.clock import REAL_CLOCK
-from joulery.jobs import LARGEST_ID, JobService, parse_decision_id
+from joulery.documents import LARGEST_ID
+from joulery.jobs import JobService, parse_decision_id
 from joulery.server._config import LIMITS, Limits, RateLimiter
 from joulery.server._metrics import Metrics
 from joulery.server._problems import later, no_permission, no_token, not_found

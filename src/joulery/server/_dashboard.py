@@ -20,6 +20,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import HTMLResponse, RedirectResponse, StreamingResponse
 
 from joulery import __version__
+from joulery.client import job_summary
 from joulery.errors import InvalidValueError, JouleryError
 from joulery.jobs import (
     Outcome,
@@ -27,7 +28,6 @@ from joulery.jobs import (
     decision_page,
     job_beliefs,
     job_entry,
-    job_summary,
     job_totals,
 )
 from joulery.objectives import Cost, LeastEnergy
@@ -73,6 +73,7 @@ _MOST_FORM_BYTES = 4096
 _CHUNK_JOBS = 200  # jobs whose figures are added up at once
 _READ_SECONDS = 0.25  # that a page spends on adding up
 _FRESH_SECONDS = 1.0
+_MOST_EVENTS = 1000  # of a job that its page reads (by hand: some tens of milliseconds)
 _JOBS_PER_PAGE = 50
 _STREAM_SECONDS = 15.0  # less than the longest time of an answer; browsers come again
 _LOOK_SECONDS = 1.0
@@ -430,9 +431,8 @@ def _state(one: JobTotals) -> str:
 def job_page(request: Request, job: int, eta: str = "", slowdown: str = "") -> Response:
     """All about one job; ``eta`` or ``slowdown`` show what another objective would choose."""
     context = context_of(request)
-    summary, beliefs = context.read(
-        lambda one: (job_summary(one, job), job_beliefs(one, one.job(job)))
-    )
+    record, beliefs = context.read(lambda one: (one.job(job), job_beliefs(one, one.job(job))))
+    summary = job_summary(context.jobs, job_entry(record), most_events=_MOST_EVENTS)
     entry, own = summary.entry, summary.job
     objective, wrong = _objective(own.cost, eta, slowdown)
     link = f"/jobs/{entry.id}/runs/"
@@ -508,7 +508,7 @@ def run_page(request: Request, job: int, number: int) -> Response:
     context = context_of(request)
 
     def look(one: Transaction) -> tuple[Any, ...]:
-        found = decision_page(one, job, max(0, number - 1), 1).decisions
+        found = decision_page(one, job, max(0, number - 1), 1)[0]
         if not found or found[0].number != number:
             raise not_found()
         record = one.find(DecisionRecord, job, sequence=number)
@@ -552,7 +552,7 @@ async def changes(
         if job is None:
             return _mark(*_seen(request))
         if run is not None:
-            found = context.read(lambda one: decision_page(one, job, max(0, run - 1), 1)).decisions
+            found, _ = context.read(lambda one: decision_page(one, job, max(0, run - 1), 1))
             return _run_mark(request, found[0]) if found else ""
         record = context.read(lambda one: one.job(job))
         return f"{record.events}.{record.paused}"

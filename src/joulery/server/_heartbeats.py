@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from joulery.reports import Heartbeat
 
 if TYPE_CHECKING:
-    from joulery.jobs import DecisionLease, ProgressReport
+    from joulery.client import ProgressReport
+    from joulery.jobs import DecisionLease
 
 _MOST_BEATS, _MOST_RUNS = 400, 1000  # heartbeats of a run, and runs, that are remembered
 _MOST_LEASES = 20_000

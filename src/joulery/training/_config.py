@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from joulery.background import driver_result
 from joulery.clock import REAL_CLOCK, Clock
+from joulery.documents import check_name
 from joulery.errors import InvalidValueError, MissingHardwareError
 from joulery.hardware import Capability, DeviceKind
-from joulery.jobs import Definition, Job, checked_name
+from joulery.jobs import Definition, Job
 from joulery.objectives import Cost, parse_objective
 from joulery.power import ProcessGroup
 from joulery.units import finite
@@ -62,7 +63,7 @@ class DecisionService:
                 remedy="give http(s)://…, postgresql://… or the path of an SQLite file",
             )
         if self.team is not None:
-            checked_name(self.team, "a team")
+            check_name(self.team, "a team")
         if self.policy not in policy_names():
             raise InvalidValueError(
                 f"unknown policy {self.policy!r}", remedy=f"choose {', '.join(policy_names())}"
@@ -118,7 +119,7 @@ class RunConfig:
             self._check_recurring(_ascending(self.batch_sizes))
 
     def _check_recurring(self, sizes: tuple[int, ...]) -> None:
-        checked_name(self.name, "the name of a recurring run")
+        check_name(self.name, "the name of a recurring run")
         self.batch_sizes = sizes
         if self.default_batch_size is None:
             self.default_batch_size = sizes[(len(sizes) - 1) // 2]

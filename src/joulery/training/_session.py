@@ -16,6 +16,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
+from msgspec.structs import replace as replace_fields
+
 from joulery.background import PeriodicTask, driver_result
 from joulery.client import STORE_VARIABLE, RunMeasurements, is_server, team_of
 from joulery.errors import InvalidValueError, JouleryError, NotPossibleHereError
@@ -466,7 +468,7 @@ class DecisionSession:
         """The figures, none above what the boards can draw: epochs of milliseconds are noisy."""
         most = self._job.cost.max_watts or math.inf
         return tuple(
-            replace(one, epoch_joules=min(one.epoch_joules, most * one.epoch_seconds))
+            replace_fields(one, epoch_joules=min(one.epoch_joules, most * one.epoch_seconds))
             for one in measured
         )
 
@@ -486,7 +488,7 @@ class DecisionSession:
             known = [one for one in found if one is not None]
             if known:
                 best = min(known, key=lambda one: one.relative_error)
-                yield replace(best, limit_watts=limit)
+                yield replace_fields(best, limit_watts=limit)
 
     def _epochs_from_slices(self, account: EnergyAccount) -> Iterator[Measured]:
         """Cost of an epoch by power limit, from slices of steps."""

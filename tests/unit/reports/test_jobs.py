@@ -3,6 +3,7 @@
 import dataclasses
 
 import pytest
+from msgspec import structs
 
 from joulery.errors import InvalidValueError
 from joulery.frontier import Frontier, OperatingPoint, Setting
@@ -34,7 +35,7 @@ from joulery.reports._jobs import thinned, with_error
 from joulery.storage import JobHead
 from joulery.testing.workloads import made_up_workload
 
-JOB = dataclasses.replace(made_up_workload().job(), name="nightly")
+JOB = structs.replace(made_up_workload().job(), name="nightly")
 NOW = 1.8e9
 WORLD = ElectricityPrice(500.0, "a table")
 
@@ -55,7 +56,7 @@ def run(number, size, seconds, joules, end=RunEnd.REACHED, watts=250.0, **change
     )
     outcome = Outcome(end, 10.0, seconds, joules, watts, (Measured(watts, 5.0, 100.0, 0.01),))
     entry = DecisionEntry(decision, number, f"key {number}", "reported", None, outcome)
-    return dataclasses.replace(entry, **changed)
+    return structs.replace(entry, **changed)
 
 
 def summary(*decisions, profiles=()):
