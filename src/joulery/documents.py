@@ -215,7 +215,7 @@ def _decode(
         raise NotJsonError(f"not JSON: {error}", remedy=_REMEDY) from None
 
 
-def check_name(text: str, what: str) -> str:
+def check_name(text: str, role: str) -> str:
     """A text, said to be ``what``, checked as a name that databases hold and logs show.
 
     Raises:
@@ -225,7 +225,7 @@ def check_name(text: str, what: str) -> str:
         return msgspec.convert(text, Name)
     except msgspec.ValidationError:
         raise InvalidValueError(
-            f"{what} must be 1 to {_LONGEST_NAME} printable characters, not {short_repr(text)}",
+            f"{role} must be 1 to {_LONGEST_NAME} printable characters, not {short_repr(text)}",
             remedy="shorten it, and leave control characters out",
         ) from None
 

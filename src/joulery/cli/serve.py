@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import sys
 from argparse import SUPPRESS
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
 
-from joulery import reports, server, storage
+from joulery import client, reports, server, storage
 from joulery.cli.dispatch import Output
 from joulery.cli.options import Action, file, flag, number, option, whole
 from joulery.clock import REAL_CLOCK
@@ -73,7 +71,7 @@ def _run(arguments: argparse.Namespace) -> Output | int:
 
 def _prepare(arguments: argparse.Namespace) -> None:
     """Settle on a store, and see that this installation can serve it."""
-    _hide_password(arguments.store)
+    client.refuse_password(arguments.store)
     arguments.store = arguments.store or os.environ.get("JOULERY_STORE") or None
     _check_store(arguments.store)
     needed = ("sqlalchemy", "uvicorn", "httptools", "fastapi", "prometheus_client")
@@ -86,33 +84,15 @@ def _prepare(arguments: argparse.Namespace) -> None:
 
 def _check_store(location: str | None) -> None:
     """Refuse a server's address, which is where clients are pointed at, and a folder."""
-    from joulery.client import is_server
-
     if location is None:
         return
     if Path(location).is_dir():
         raise FileError(f"{location} is a folder", remedy="give the path of an SQLite file")
-    if is_server(location):
+    if client.is_server(location):
         raise InvalidValueError(
             f"a server keeps its jobs in a store, not at {location[:80]}",
             remedy="give --store PATH or postgresql://…, or unset JOULERY_STORE here",
         )
-
-
-def _hide_password(location: str | None) -> None:
-    """Overwrite a password in this process's arguments, which every user of the machine can see.
-
-    The arguments are a part of the process's own memory, whose address the kernel states (proc(5)).
-    """
-    try:
-        password = (urlsplit(location or "").password or "").encode()
-        line = Path("/proc/self/cmdline").read_bytes()
-        place = line.find(password) if password else -1
-        if place >= 0:
-            fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
-            ctypes.memset(int(fields[45]) + place, ord("*"), len(password))
-    except (OSError, ValueError):  # no such files here, or no address at all
-        sys.stderr.write("joulery: a password in --store is visible to others: use JOULERY_STORE\n")
 
 
 def _copy(arguments: argparse.Namespace) -> Output:

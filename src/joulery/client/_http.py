@@ -207,10 +207,10 @@ class HttpBackend:
         while True:
             wait = 0.0
             try:
-                answer, received = self._once((method, path, content, headers), deadline)
+                answer, content_received = self._once((method, path, content, headers), deadline)
                 if 200 <= answer.status < 300:
-                    return received
-                failed = error_of(answer.status, received)
+                    return content_received
+                failed = error_of(answer.status, content_received)
                 if answer.status not in _REPEATED:
                     raise failed
                 wait = _retry_after(answer.getheader("Retry-After"))

@@ -50,9 +50,9 @@ def job_page(
     transaction: Transaction, team: str, after: int, limit: int
 ) -> tuple[list[JobEntry], int | None]:
     """Jobs of a team with numbers above ``after``, at most ``limit``; and where the next begin."""
-    stored = transaction.jobs(team, after, limit + 1)
-    following = stored[limit - 1].id if len(stored) > limit else None
-    return list(map(job_entry, stored[:limit])), following
+    rows = transaction.jobs(team, after, limit + 1)
+    following = rows[limit - 1].id if len(rows) > limit else None
+    return list(map(job_entry, rows[:limit])), following
 
 
 def decision_page(
@@ -64,13 +64,13 @@ def decision_page(
         UnknownRecordError: There is no such job.
     """
     transaction.job(job)
-    stored = transaction.decisions(job, after, limit + 1)
+    rows = transaction.decisions(job, after, limit + 1)
     # A decision has at most one outcome, so those of the page are the first after its beginning.
-    first = stored[0].sequence if stored else 0
-    outcomes = records(transaction, OutcomeRecord, job, first - 1, min(limit, len(stored)))
+    first = rows[0].sequence if rows else 0
+    outcomes = records(transaction, OutcomeRecord, job, first - 1, min(limit, len(rows)))
     reports = {report.decision: report for report in outcomes}
-    entries = [_decision_entry(record, reports.get(record.sequence)) for record in stored[:limit]]
-    return entries, stored[limit - 1].sequence if len(stored) > limit else None
+    entries = [_decision_entry(record, reports.get(record.sequence)) for record in rows[:limit]]
+    return entries, rows[limit - 1].sequence if len(rows) > limit else None
 
 
 def _decision_entry(record: DecisionRecord, report: OutcomeRecord | None) -> DecisionEntry:
@@ -138,15 +138,15 @@ def energy_page(
         UnknownRecordError: There is no such job.
     """
     transaction.job(job)
-    stored = records(transaction, EnergyRecord, job, after, limit + 1)
-    following = stored[limit - 1].id if len(stored) > limit else None
-    return list(map(_energy_entry, stored[:limit])), following
+    rows = records(transaction, EnergyRecord, job, after, limit + 1)
+    following = rows[limit - 1].id if len(rows) > limit else None
+    return list(map(_energy_entry, rows[:limit])), following
 
 
 def decision_energy(transaction: Transaction, job: int, decision: int) -> tuple[EnergyEntry, ...]:
     """Energy that was used under a decision, by device."""
-    stored = records(transaction, EnergyRecord, job, decision=decision)
-    return tuple(map(_energy_entry, sorted(stored, key=lambda record: record.device)))
+    rows = records(transaction, EnergyRecord, job, decision=decision)
+    return tuple(map(_energy_entry, sorted(rows, key=lambda record: record.device)))
 
 
 def _energy_entry(record: EnergyRecord) -> EnergyEntry:

@@ -124,11 +124,11 @@ class Job(JsonModel, frozen=True):
                 )
         for watts in self.limits_watts:
             finite(watts, f"job {self.name!r}: power limit in watts", minimum=0.0)
-        both = {"batch sizes": self.batch_sizes, "power limits": self.limits_watts}
-        for what, values in both.items():
+        sets = {"batch sizes": self.batch_sizes, "power limits": self.limits_watts}
+        for name, values in sets.items():
             if list(values) != sorted(set(values)):
                 raise InvalidValueError(
-                    f"job {self.name!r}: {what} must ascend without repeats",
+                    f"job {self.name!r}: {name} must ascend without repeats",
                     remedy="sort them and drop repeats",
                 )
         if self.default not in self.batch_sizes:

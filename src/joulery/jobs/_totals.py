@@ -65,41 +65,43 @@ class JobTotals:
 def job_totals(transaction: Transaction, heads: Sequence[JobHead]) -> list[JobTotals]:
     """The totals of some hundred jobs at most."""
     numbers = [head.id for head in heads]
-    groups, ended = run_groups(transaction, numbers)
+    groups, recurrences = run_groups(transaction, numbers)
     by_job: dict[int, list[Any]] = defaultdict(list)
     for group in groups:
         by_job[group.job].append(group)
-    found = {head.id: _totals_of(head, by_job[head.id], ended.get(head.id, 0)) for head in heads}
+    totals = {
+        head.id: _totals_of(head, by_job[head.id], recurrences.get(head.id, 0)) for head in heads
+    }
     for job, origin, joules in energy_origins(transaction, numbers):
-        found[job].origins[origin or "assumed"] = joules
-    return list(found.values())
+        totals[job].origins[origin or "assumed"] = joules
+    return list(totals.values())
 
 
 def _totals_of(head: JobHead, groups: Iterable[Any], recurrences: int) -> JobTotals:
     totals = JobTotals(head, recurrences)
-    reached: dict[int, RunSums] = defaultdict(RunSums)
-    ended, total = 0, 0.0
-    for one in groups:
-        totals.joules += one.joules
-        made = one.latest_wall_seconds
-        totals.open += one.decisions if one.state == DecisionState.OPEN else 0
-        if one.ignored:
-            totals.quarantined += one.decisions
-            totals.quarantined_wall_seconds = max(made, totals.quarantined_wall_seconds)
-        if one.state == DecisionState.EXPIRED and not one.end:
-            totals.expired += one.decisions
-            totals.expired_wall_seconds = max(made, totals.expired_wall_seconds)
-        if one.end in (None, "abandoned"):
+    sums_reached: dict[int, RunSums] = defaultdict(RunSums)
+    runs_ended, total = 0, 0.0
+    for group in groups:
+        totals.joules += group.joules
+        latest = group.latest_wall_seconds
+        totals.open += group.decisions if group.state == DecisionState.OPEN else 0
+        if group.ignored:
+            totals.quarantined += group.decisions
+            totals.quarantined_wall_seconds = max(latest, totals.quarantined_wall_seconds)
+        if group.state == DecisionState.EXPIRED and not group.end:
+            totals.expired += group.decisions
+            totals.expired_wall_seconds = max(latest, totals.expired_wall_seconds)
+        if group.end in (None, "abandoned"):
             continue
-        total += one.joules
-        if one.end == "reached":
-            sums = reached[one.batch_size]
-            sums.count += one.decisions
-            sums.total += one.joules
-            sums.squares += one.squares
-        ended += one.decisions
-    base = reached.get(head.default)
-    if base is not None and ended > base.count:
+        total += group.joules
+        if group.end == "reached":
+            sums = sums_reached[group.batch_size]
+            sums.count += group.decisions
+            sums.total += group.joules
+            sums.squares += group.squares
+        runs_ended += group.decisions
+    base = sums_reached.get(head.default)
+    if base is not None and runs_ended > base.count:
         totals.baseline_joules = base.total / base.count
-        totals.saved = saved_share(base, reached, total, recurrences)
+        totals.saved = saved_share(base, sums_reached, total, recurrences)
     return totals

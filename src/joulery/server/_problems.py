@@ -121,10 +121,10 @@ def no_permission() -> ProblemError:
     )
 
 
-def body_too_large(most: int) -> ProblemError:
+def body_too_large(limit_bytes: int) -> ProblemError:
     """The body is larger than the server accepts."""
     return ProblemError(
-        413, InvalidValueError, f"the body has more than {most} bytes", "send less at once"
+        413, InvalidValueError, f"the body has more than {limit_bytes} bytes", "send less at once"
     )
 
 

@@ -178,10 +178,10 @@ _PROBLEMS = {
 _DOCUMENTS: dict[str, type[JsonModel]] = {}
 
 
-def _content(kind: type[JsonModel], media_type: str = "application/json", **more: Any) -> Any:
+def _content(kind: type[JsonModel], media_type: str = "application/json", **options: Any) -> Any:
     """The description of a body or an answer; :func:`described_schemas` has its document."""
     _DOCUMENTS[kind.__name__] = kind
-    return {media_type: {"schema": {"$ref": f"#/components/schemas/{kind.__name__}"}} | more}
+    return {media_type: {"schema": {"$ref": f"#/components/schemas/{kind.__name__}"}} | options}
 
 
 def described_schemas() -> dict[str, Any]:
