@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from joulery.jobs import Decision, DecisionLease, Outcome, Receipt, Request
 
 TEAM = "kill test"
 _PAUSE_SECONDS = 0.02
@@ -69,29 +68,6 @@ class Task:
     seed: int
 
 
-class ServiceBackend:
-    """A job service with the interface of a backend.
-
-    Args:
-        store: Opened store.
-    """
-
-    def __init__(self, store: Store) -> None:
-        self._service = JobService(store, lease_seconds=_LEASE_SECONDS)
-
-    def decide(self, job: int, request: Request) -> Decision:
-        """What to run next."""
-        return self._service.decide(job, request)
-
-    def heartbeat(self, decision: Decision, progress: Outcome | None = None) -> DecisionLease:
-        """Prolong the lease of a decision."""
-        return self._service.heartbeat(decision, progress)
-
-    def report(self, decision: Decision, outcome: Outcome, key: str) -> Receipt:
-        """Report how a decision ended."""
-        return self._service.report(decision, outcome, key)
-
-
 def serve(location: str, port: int, ready: int) -> None:
     """What ``joulery serve`` does, once its packages are imported.
 
@@ -123,13 +99,13 @@ def write_directly(location: str, task: Task) -> None:
             sys.stderr.write(f"writer: {error}\n")
             time.sleep(_PAUSE_SECONDS)
         else:
-            _work(ServiceBackend(store), task)
+            _work(JobService(store, lease_seconds=_LEASE_SECONDS), task)
 
 
-def _work(asked: HttpBackend | ServiceBackend, task: Task) -> None:
+def _work(backend: HttpBackend | JobService, task: Task) -> None:
     earlier = read_calls([task.history])
     rng = random.Random(task.seed)  # noqa: S311 - no secret
-    client = Client(task.name, asked, Recorder(task.history), task.jobs, rng)
+    client = Client(task.name, backend, Recorder(task.history), task.jobs, rng)
     client.resume(earlier)
     while True:
         client.step()
