@@ -21,6 +21,7 @@ COMMANDS = {
     "serve": "recurring jobs for teams and machines, over HTTP; backup, export and tokens",
     "governor": "the daemon that lends power limits and clocks, and always gets them back",
     "demo": "train, sweep, choose and train again on a simulated GPU, in seconds",
+    "emulate": "emulated NVIDIA boards under any command, to try things without a GPU",
     "cluster": "many jobs under one power budget: shares, replays, events, an agent for Slurm",
     "simulate": "recurring jobs and whole clusters, replayed from traces under any policy",
     "export": "energy and power of this machine for Prometheus, with a Grafana dashboard",
