@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from joulery.cluster._history import (
         DeficitLedger as DeficitLedger,
         oversubscribed_watts as oversubscribed_watts,
-        ramped as ramped,
+        ramp as ramp,
     )
     from joulery.cluster._jobs import (
         ClusterJob as ClusterJob,

@@ -17,7 +17,7 @@ from joulery.cluster import (
     aggregate,
     allocate,
     flexibility_floor,
-    ramped,
+    ramp,
     read_budget,
     read_jobs,
 )
@@ -58,7 +58,8 @@ def test_a_frontier_becomes_the_curve_of_one_gpu():
     points = [OperatingPoint(1.0, 800.0, Setting(devices=2)), OperatingPoint(2.0, 799.0)]
     frontier = Frontier.from_points(points)
     curve = PowerCurve.from_frontier(frontier, gpus=2)
-    assert curve == PowerCurve.from_frontier(frontier)
+    with pytest.raises(InvalidValueError, match="frontier of 2"):
+        PowerCurve.from_frontier(frontier, gpus=1)
     assert curve.watts == pytest.approx((199.75, 400.0))
     assert curve.performance == pytest.approx((0.5, 1.0))
 
@@ -155,10 +156,10 @@ def test_a_slowed_job_gets_its_share_back():
 def test_a_ramp_limits_the_rise_of_the_total():
     """Power rises faster than the site may, or falls too slowly."""
     low, high = np.array([200.0, 300.0]), np.array([400.0, 400.0])
-    halfway = ramped(low, high, 1.0, up_watts_per_second=150)
+    halfway = ramp(low, high, 1.0, up_watts_per_second=150)
     assert halfway == pytest.approx([300, 350])
-    assert ramped(low, high, 1.0) == pytest.approx(high)
-    assert ramped(high, low, 1.0, up_watts_per_second=150) == pytest.approx(low)
+    assert ramp(low, high, 1.0) == pytest.approx(high)
+    assert ramp(high, low, 1.0, up_watts_per_second=150) == pytest.approx(low)
 
 
 def test_two_levels_reach_the_flat_optimum():
