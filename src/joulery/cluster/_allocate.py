@@ -129,7 +129,7 @@ class Allocator:
             steepness = fleet.weight / fleet.weight.max(initial=1e-300) * fleet.slope
             self._orders = self._tree.orders(-steepness, fleet.slope > 0)
         if self._policy != "throughput":
-            ramp = _ramp(fleet, "max-min" if policy == "fair" else policy, alpha)
+            ramp = policy_ramp(fleet, "max-min" if policy == "fair" else policy, alpha)
             # Caps below the cluster's own do not depend on its budget: solved once.
             room = np.maximum(self._tree.caps(None) - self._floor_totals, 0.0)
             self._ramp = ramp.below(self._tree.levels(ramp, fleet.count, room))
@@ -224,7 +224,7 @@ class _Ramp:
         return _Ramp(np.minimum(self.low, level), np.minimum(self.high, level), full, self.rate)
 
 
-def _ramp(fleet: Fleet, policy: str, alpha: float) -> _Ramp:
+def policy_ramp(fleet: Fleet, policy: str, alpha: float) -> _Ramp:
     """The range of a policy's level on every segment."""
     performance = np.clip(fleet.performance, fleet.floor_performance, fleet.most_performance)
     full = segment_watts(fleet, fleet.floor_performance)
@@ -248,33 +248,6 @@ def _ramp(fleet: Fleet, policy: str, alpha: float) -> _Ramp:
     with np.errstate(invalid="ignore", divide="ignore"):
         rate = np.where(full > 0, full / (high - low), 0.0)
     return _Ramp(low, high, full, rate)
-
-
-def filling_path(
-    fleet: Fleet, policy: str, alpha: float = 2.0
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Levels, and the watts and performance of each row as a policy's level rises.
-
-    Watts and performance are arrays of levels × rows, and linear between two levels; for
-    ``throughput`` the levels count the segments filled.
-    """
-    floor = at_performance(fleet, fleet.floor_performance)
-    if policy == "throughput":
-        full = segment_watts(fleet, fleet.floor_performance)
-        order = np.argsort(-(fleet.weight * fleet.slope), axis=None, kind="stable")
-        order = order[full.ravel()[order] > 0]
-        steps = np.zeros((len(order) + 1, len(floor)))
-        steps[np.arange(len(order)) + 1, order % len(floor)] = full.ravel()[order]
-        watts = floor + np.cumsum(steps, axis=0)
-        levels = np.arange(len(watts), dtype=float)
-    else:
-        ramp = _ramp(fleet, policy, alpha)
-        positive = ramp.full > 0
-        levels = np.unique(
-            np.concatenate([ramp.low[positive], ramp.high[positive], ramp.low[:1].min(axis=1)])
-        )
-        watts = floor + np.array([ramp.watts(np.full(len(floor), level)) for level in levels])
-    return levels, watts, np.array([at_watts(fleet, row) for row in watts])
 
 
 def _add_up_levels(ramp: _Ramp, count: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
