@@ -260,7 +260,8 @@ def _profiles(location: str, stack: ExitStack) -> Callable[[str], cluster.PowerC
         if not profiles:
             return None
         newest = max(profiles, key=lambda one: one.wall_seconds or 0.0)
-        return cluster.PowerCurve.from_frontier(newest.frontier)
+        gpus = newest.frontier.fastest.setting.devices or 1
+        return cluster.PowerCurve.from_frontier(newest.frontier, gpus)
 
     return find
 

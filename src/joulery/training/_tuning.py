@@ -139,7 +139,7 @@ class RunPower:
             config=TunerConfig(dry_run=bool(config.dry_run)),
             # A decision that states what to hold or to measure has more data than a local profile.
             profile=None if decided else self._profile(batch_size, boards, objective),
-            known=None if decided else self.known,
+            earlier=None if decided else self.known,
             process_group=environment.group,
         )
 
