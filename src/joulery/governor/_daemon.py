@@ -163,9 +163,11 @@ class Governor:
     async def _settle(self, work: Callable[[DeviceLeases], None]) -> None:
         """Wait until every device has done some work, or is stuck."""
         devices = self._table.devices.values()
-        done = [asyncio.wrap_future(each.worker.submit(partial(work, each))) for each in devices]
-        if done:
-            await asyncio.wait(done, timeout=self._limits.stall_seconds)
+        futures = [
+            asyncio.wrap_future(device.worker.submit(partial(work, device))) for device in devices
+        ]
+        if futures:
+            await asyncio.wait(futures, timeout=self._limits.stall_seconds)
 
 
 class AuditLog:

@@ -118,8 +118,8 @@ def survey(
     except (OSError, ValueError):
         text = ""
     processor = parse_cpuinfo(text)
-    given = environ.get(VARIABLE)
-    tdp = guess_tdp_watts(processor) if given is None else _parse_watts(given)
+    watts_text = environ.get(VARIABLE)
+    tdp = guess_tdp_watts(processor) if watts_text is None else _parse_watts(watts_text)
     estimate = CpuEstimate(processor, tdp, clock, stat)
     estimate.read_energy()
     return Survey((estimate,))

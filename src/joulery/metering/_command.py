@@ -40,9 +40,9 @@ def check_command(command: Sequence[str]) -> None:
         raise _cannot_run(command[0], "no such program, or not executable")
 
 
-def _cannot_run(program: str, why: str) -> UsageError:
+def _cannot_run(program: str, reason: str) -> UsageError:
     return UsageError(
-        f"cannot run {program}: {why}", remedy="check the spelling, or give its full path"
+        f"cannot run {program}: {reason}", remedy="check the spelling, or give its full path"
     )
 
 

@@ -167,8 +167,8 @@ class StampConverter:
             return None
         offset = wall - now
         if self._offset is not None:
-            allowed = _STEP_SECONDS + _SLEW * (now - self._offset_at)
-            if abs(offset - self._offset) > allowed:
+            tolerance = _STEP_SECONDS + _SLEW * (now - self._offset_at)
+            if abs(offset - self._offset) > tolerance:
                 self._doubt_until = now + _DOUBT_SECONDS
         self._offset, self._offset_at = offset, now
         age = wall - stamp_microseconds * 1e-6
