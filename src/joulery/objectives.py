@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 # A float, or a NumPy array of them.
 Quantity = Any
 
-_ROUNDING = 1.0 + 1e-12
+_ROUNDING = 1.0 + 1e-12  # some thousand times the rounding of one operation
 _SMALLEST_BOUND = 1e-250  # in place of a bound of zero, which nothing meets
 
 

@@ -34,7 +34,7 @@ _KNOBS = {
     "lock_clock": {"index": 0, "mhz": 0},
     "unlock_clock": {"index": 0},
 }
-_SECONDS = 4.0
+_SECONDS = 4.0  # below the 5 s after which the daemon gives up a driver
 # Commands may take whole watts only.
 _SLACK_WATTS = 1.0
 

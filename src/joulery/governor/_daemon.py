@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-_NICENESS = -10
-_MAX_AUDIT_BYTES = 16 * 1024 * 1024
+_NICENESS = -10  # by hand: before jobs, after the kernel's own threads
+_MAX_AUDIT_BYTES = 16 * 1024 * 1024  # by hand: some 100,000 events
 _AUDIT_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
 
 

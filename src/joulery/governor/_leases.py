@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from joulery.governor._policy import AccessPolicy, Rule
     from joulery.hardware import Device
 
-CHECK_SECONDS = 1.0
-TTL_SECONDS = (0.5, 3600.0)
+CHECK_SECONDS = 1.0  # by hand: a foreign change is seen within a second
+TTL_SECONDS = (0.5, 3600.0)  # by hand: from two renewals a second to a long pause
 # A limit falls by this factor in each check until it has reached its fallback.
 _DECREASE = 0.9
 # The size of an answer must not grow with the number of holders.

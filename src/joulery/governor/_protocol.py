@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 SOCKET_VARIABLE = "JOULERY_GOVERNOR"
 VERSION = 1
-MAX_REQUEST_BYTES = 4096
-MAX_REPLY_BYTES = 1024 * 1024
+MAX_REQUEST_BYTES = 4096  # a request has below 500
+MAX_REPLY_BYTES = 1024 * 1024  # a status of 16 boards has below 100,000
 REMEDY = f"speak version {VERSION} of the governor's protocol"
 
 

@@ -22,7 +22,7 @@ from joulery.governor._journal import private_folder, state_folder
 
 _GOODBYE = signal.SIGUSR1
 _ALL = (0.0, float("inf"))
-_ATTEMPTS = 600
+_ATTEMPTS = 600  # ten minutes at one a second, as for a driver that is reloaded
 # Isolated from the job's folder and environment, but with the same Joulery. The first process says
 # the number of the watchdog and ends, so that the watchdog has another parent.
 _START = """

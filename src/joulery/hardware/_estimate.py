@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 STAT = Path("/proc/stat")
 CPUINFO = Path("/proc/cpuinfo")
 VARIABLE = "JOULERY_CPU_TDP_WATTS"
-RELATIVE_ERROR = 0.5
+RELATIVE_ERROR = 0.5  # by hand: half, as no sensor is behind it
 
 # A round assumption: real packages idle anywhere from a few percent to a third of their TDP.
 _IDLE_SHARE = 0.2

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-_SIGMAS_95 = 1.96
+_SIGMAS_95 = 1.96  # half the interval of 95 % of a normal distribution
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 # More runs than this are a typing error, not a sweep.
 _MOST_RUNS = 1_000_000
-_MOST_LIMITS = 12
+_MOST_LIMITS = 12  # by hand: an hour for a run of five minutes
 # Distances between limits that people would choose by hand, in watts.
 _ROUND_STEPS_WATTS = (1.0, 2.0, 5.0, 10.0, 20.0, 25.0, 50.0, 100.0, 200.0, 250.0, 500.0)
 

@@ -23,7 +23,7 @@ from joulery.hardware._device import Capability, DeviceInfo, DeviceKind
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-TIMEOUT_SECONDS = 10.0
+TIMEOUT_SECONDS = 10.0  # by hand: slow controllers take some seconds
 
 _WATTS = re.compile(r"Instantaneous power reading:\s*(\d+(?:\.\d+)?)\s*Watts", re.IGNORECASE)
 _STATE = re.compile(r"Power reading state is:\s*(\w+)", re.IGNORECASE)

@@ -23,7 +23,7 @@ from joulery.errors import (
 from joulery.frontier import Origin, Provenance
 from joulery.hardware._device import Capability, DeviceInfo, DeviceKind
 
-TIMEOUT_SECONDS = 5.0
+TIMEOUT_SECONDS = 5.0  # by hand: slow controllers take some seconds
 
 # A power document is a few kilobytes; nothing larger is worth parsing.
 _LONGEST_REPLY_BYTES = 1 << 20

@@ -17,7 +17,7 @@ from joulery.hardware._device import Capability, DeviceInfo, DeviceKind
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-TIMEOUT_SECONDS = 3.0
+TIMEOUT_SECONDS = 3.0  # by hand: instruments answer within a second
 
 # 0.1 % of reading + 0.05 % of range (at 50/60 Hz), read at a third of the range.
 _RELATIVE_ERROR = 0.0025

@@ -48,9 +48,9 @@ if TYPE_CHECKING:
 # Present where the kernel driver is loaded.
 DRIVER = Path("/dev/nvidiactl")
 _EMULATED = "emulated"
-_CLOCK_GRAPHICS = 0
-_TEMPERATURE_GPU = 0
-_VOLTA = 5
+_CLOCK_GRAPHICS = 0  # NVML_CLOCK_GRAPHICS
+_TEMPERATURE_GPU = 0  # NVML_TEMPERATURE_GPU
+_VOLTA = 5  # NVML_DEVICE_ARCH_VOLTA
 # A limit that reads back within this is the one that was set; some boards keep whole watts.
 _LIMIT_SLACK_WATTS = 1.0
 

@@ -34,10 +34,10 @@ if TYPE_CHECKING:
     from joulery.hardware._sensors import PowerSensor
     from joulery.hardware.simulated._physics import Board, Steady, Workload
 
-_JOULES_PER_COUNT = 1e-3
-_AMBIENT_CELSIUS = 30.0
-_RISE_CELSIUS_AT_FULL_POWER = 50.0
-_UTILISATION_SECONDS = 1 / 6
+_JOULES_PER_COUNT = 1e-3  # NVML counts millijoules
+_AMBIENT_CELSIUS = 30.0  # by hand: a warm server
+_RISE_CELSIUS_AT_FULL_POWER = 50.0  # by hand: 80 °C at full power
+_UTILISATION_SECONDS = 1 / 6  # shortest sample period that NVML's manual states
 
 
 @dataclass(frozen=True, slots=True)
@@ -414,7 +414,7 @@ def _states(board: Board, workload: Workload) -> tuple[Steady, ...]:
     return physics.clock_states(board, workload)
 
 
-_MASK = (1 << 64) - 1
+_MASK = (1 << 64) - 1  # 64 bits
 
 
 def _uniform(seed: int, tick: int) -> float:
