@@ -10,8 +10,8 @@ import math
 
 from joulery.errors import InvalidValueError
 
-JOULES_PER_KILOWATT_HOUR = 3.6e6
-HERTZ_PER_MEGAHERTZ = 1e6
+JOULES_PER_KILOWATT_HOUR = 3.6e6  # by definition
+HERTZ_PER_MEGAHERTZ = 1e6  # by definition
 
 _SCALES = (
     (1e12, "T"),
@@ -114,9 +114,9 @@ def _with_suffix(text: str, name: str, suffixes: dict[str, float]) -> float:
     try:
         return finite(float(number) * suffixes[suffix], name, minimum=0.0)
     except (ValueError, KeyError):
-        known = ", ".join(word for word in suffixes if word)
+        names = ", ".join(word for word in suffixes if word)
         raise InvalidValueError(
-            f"{name} {text!r} is no number with a unit", remedy=f"write a number and one of {known}"
+            f"{name} {text!r} is no number with a unit", remedy=f"write a number and one of {names}"
         ) from None
 
 
@@ -142,13 +142,13 @@ def human_duration(seconds: float) -> str:
     """A duration in hours, minutes and seconds: ``human_duration(3725)`` is ``"1 h 02 min"``."""
     if not math.isfinite(seconds) or abs(seconds) < 60:
         return human(seconds, "s")
-    minutes, rest = divmod(round(seconds), 60)
+    minutes, remainder = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min {rest:02d} s"
+    return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min {remainder:02d} s"
 
 
 def human_age(seconds: float) -> str:
     """An age in one unit, rounded down: ``human_age(7300)`` is ``"2 h"``."""
     units = ((86400.0, "d"), (3600.0, "h"), (60.0, "min"))
-    size, name = next((one for one in units if seconds >= one[0]), (1.0, "s"))
+    size, name = next((unit for unit in units if seconds >= unit[0]), (1.0, "s"))
     return f"{max(0.0, seconds) // size:.0f} {name}"

@@ -60,7 +60,7 @@ def _run(arguments: argparse.Namespace) -> Output:
         seconds = max(_LEAST_SECONDS, _SECONDS_PER_BOARD * len(boards))
     metering.load_calibrations()  # refused now rather than after minutes of load
     load = _Load(command, seconds)
-    learned = metering.calibrate(node, boards, load, others=others, known=known)
+    learned = metering.calibrate(node, boards, load, hosts=others, supply=known)
     path = metering.save_calibrations(learned.calibrations)
     document = {**asdict(learned), "known": asdict(known), "file": str(path)}
     return Output(document, lambda: _text(learned, boards, known, str(path)))
@@ -77,8 +77,8 @@ def _devices(
     nodes = [device for device in found.devices if device.info.kind is DeviceKind.NODE]
     if not nodes:
         for obstacle in found.obstacles:
-            if obstacle.what.startswith("node meter "):
-                message = f"{obstacle.what} cannot be used: {obstacle.why}"
+            if obstacle.subject.startswith("node meter "):
+                message = f"{obstacle.subject} cannot be used: {obstacle.reason}"
                 raise MissingHardwareError(message, remedy=obstacle.remedy)
         raise MissingHardwareError(
             "no meter of the whole node",

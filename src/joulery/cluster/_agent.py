@@ -8,7 +8,6 @@ Neither a workload manager, a store nor a node that hangs delays the others' cap
 
 from __future__ import annotations
 
-import fcntl
 import json
 import math
 import re
@@ -28,7 +27,7 @@ from joulery.cluster._history import JobHistory, ramp
 from joulery.cluster._nodes import DeviceState
 from joulery.cluster._slurm import EngineError, EngineJob
 from joulery.errors import JouleryError, NotPossibleHereError
-from joulery.files import write_atomic
+from joulery.files import lock, write_atomic
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -450,9 +449,9 @@ class Agent:
 @contextmanager
 def _only_one(state: Path) -> Iterator[None]:
     """Refuse a second agent on the same state, until this one ends in any way."""
-    with (state / "lock").open("w") as lock:
+    with (state / "lock").open("w") as file:
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            lock(file.fileno())
         except OSError:
             raise NotPossibleHereError(
                 f"another agent runs on {state}", remedy="stop it first, or give another state"
