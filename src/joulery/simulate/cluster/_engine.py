@@ -170,20 +170,20 @@ class _Path:
         full = totals[-1]
         if full <= budget:
             return self.performance[-1], float(full)
-        place = int(totals.searchsorted(budget))
-        if place == 0:
+        index = int(totals.searchsorted(budget))
+        if index == 0:
             return self.performance[0], float(totals[0])
-        below = totals[place - 1]
-        share = (budget - below) / (totals[place] - below)
-        return self.performance[place - 1] + share * self.steps[place - 1], budget
+        below = totals[index - 1]
+        share = (budget - below) / (totals[index] - below)
+        return self.performance[index - 1] + share * self.steps[index - 1], budget
 
     def level(self, budget: float) -> float:
         """The level that a budget between the least and the most reaches."""
-        place = int(self.totals.searchsorted(budget))
-        below = self.totals[place - 1]
-        share = (budget - below) / (self.totals[place] - below)
-        low = self.levels[place - 1]
-        return float(low + share * (self.levels[place] - low))
+        index = int(self.totals.searchsorted(budget))
+        below = self.totals[index - 1]
+        share = (budget - below) / (self.totals[index] - below)
+        low = self.levels[index - 1]
+        return float(low + share * (self.levels[index] - low))
 
 
 class _FairPath(_Path):
@@ -207,27 +207,27 @@ class _FairPath(_Path):
         if budget <= self.totals[0]:
             return self.performance[0], float(self.totals[0])
         watts, floors = self._at(FAIR_SHARE * self.level(budget))
-        left = budget - self._base - float((watts - self._idle) @ self.running)
+        spare_watts = budget - self._base - float((watts - self._idle) @ self.running)
         moving = self._moving
         above = np.maximum(self._high - np.maximum(self._low, watts[moving]), 0.0)
         spent = np.cumsum(above * self.running[moving])
-        place = int(spent.searchsorted(left))
-        if place == len(spent):
+        index = int(spent.searchsorted(spare_watts))
+        if index == len(spent):
             return self.performance[-1], budget
-        found = np.maximum(self._steep[place], floors)
-        row = moving[place]
-        before = float(spent[place - 1]) if place else 0.0
-        if left > before:
-            found[row] += (left - before) / self.running[row] * self._slope[place]
-        return found, budget
+        levels = np.maximum(self._steep[index], floors)
+        row = moving[index]
+        before = float(spent[index - 1]) if index else 0.0
+        if spare_watts > before:
+            levels[row] += (spare_watts - before) / self.running[row] * self._slope[index]
+        return levels, budget
 
     def _at(self, level: float) -> tuple[np.ndarray, np.ndarray]:
         """Watts and performance of every class at a max-min level."""
-        place = max(1, int(self.levels.searchsorted(level)))
-        low, high = self.levels[place - 1], self.levels[place]
+        index = max(1, int(self.levels.searchsorted(level)))
+        low, high = self.levels[index - 1], self.levels[index]
         share = max(0.0, (level - low) / (high - low))
-        watts = self.watts[place - 1] + share * (self.watts[place] - self.watts[place - 1])
-        return watts, self.performance[place - 1] + share * self.steps[place - 1]
+        watts = self.watts[index - 1] + share * (self.watts[index] - self.watts[index - 1])
+        return watts, self.performance[index - 1] + share * self.steps[index - 1]
 
 
 def simulate(trace: Trace, site: Site) -> ClusterReplay:
@@ -298,9 +298,9 @@ class _Simulation:
         changes = [*self._site.budget, (math.inf, 0.0)]
         arrived = changed = 0
         while True:
-            left = (self._next_end - self._done) / self._speed
-            row = int(left.argmin())
-            end = self._now + float(left[row])
+            seconds_left = (self._next_end - self._done) / self._speed
+            row = int(seconds_left.argmin())
+            end = self._now + float(seconds_left[row])
             time = min(end, submit[arrived], changes[changed][0], self._rotate_at)
             if time == math.inf:
                 break
@@ -434,8 +434,8 @@ class _Simulation:
             if not waiting or waiting[0] not in self._paused:
                 continue
             job = waiting.popleft()
-            others = [o for o in self._running() if self._pool_of[o] == pool]
-            for other in sorted(others, key=lambda o: (self._since[o], o)):
+            rivals = [o for o in self._running() if self._pool_of[o] == pool]
+            for other in sorted(rivals, key=lambda o: (self._since[o], o)):
                 if self._fits(job):
                     break
                 self._stop(other)
@@ -454,8 +454,8 @@ class _Simulation:
         if jobs:
             self._ledger.add([str(job) for job in jobs], gained, seconds)
         for job in jobs:
-            place = int(np.abs(self._credits - self._ledger.credit(str(job))).argmin())
-            if (row := int(self._rows[place, job])) != self._row[job]:
+            index = int(np.abs(self._credits - self._ledger.credit(str(job))).argmin())
+            if (row := int(self._rows[index, job])) != self._row[job]:
                 is_running = job not in self._paused
                 if is_running:
                     self._take_out(job)
@@ -488,8 +488,8 @@ class _Simulation:
         """Take a running job out of its class, with the work that is left."""
         row = self._row[job]
         heap = self._heaps[row]
-        place = next(n for n, entry in enumerate(heap) if entry[1] == job)
-        self._work[job] = heap.pop(place)[0] - float(self._done[row])
+        index = next(n for n, entry in enumerate(heap) if entry[1] == job)
+        self._work[job] = heap.pop(index)[0] - float(self._done[row])
         heapq.heapify(heap)
         self._next_end[row] = heap[0][0] if heap else math.inf
         self._path.change(row, -self._gpus[job])
