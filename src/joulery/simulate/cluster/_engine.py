@@ -196,9 +196,9 @@ class _Simulation:
         changes = [*self._site.budget, (math.inf, 0.0)]
         arrived = changed = 0
         while True:
-            left = (self._next_end - self._done) / self._speed
-            row = int(left.argmin())
-            end = self._now + float(left[row])
+            seconds_left = (self._next_end - self._done) / self._speed
+            row = int(seconds_left.argmin())
+            end = self._now + float(seconds_left[row])
             time = min(end, submit[arrived], changes[changed][0], self._rotate_at)
             if time == math.inf:
                 break
@@ -332,8 +332,8 @@ class _Simulation:
             if not waiting or waiting[0] not in self._paused:
                 continue
             job = waiting.popleft()
-            others = [o for o in self._running() if self._pool_of[o] == pool]
-            for other in sorted(others, key=lambda o: (self._since[o], o)):
+            rivals = [o for o in self._running() if self._pool_of[o] == pool]
+            for other in sorted(rivals, key=lambda o: (self._since[o], o)):
                 if self._fits(job):
                     break
                 self._stop(other)
@@ -352,8 +352,8 @@ class _Simulation:
         if jobs:
             self._ledger.add([str(job) for job in jobs], gained, seconds)
         for job in jobs:
-            place = int(np.abs(self._credits - self._ledger.credit(str(job))).argmin())
-            if (row := int(self._rows[place, job])) != self._row[job]:
+            index = int(np.abs(self._credits - self._ledger.credit(str(job))).argmin())
+            if (row := int(self._rows[index, job])) != self._row[job]:
                 is_running = job not in self._paused
                 if is_running:
                     self._take_out(job)
@@ -386,8 +386,8 @@ class _Simulation:
         """Take a running job out of its class, with the work that is left."""
         row = self._row[job]
         heap = self._heaps[row]
-        place = next(n for n, entry in enumerate(heap) if entry[1] == job)
-        self._work[job] = heap.pop(place)[0] - float(self._done[row])
+        index = next(n for n, entry in enumerate(heap) if entry[1] == job)
+        self._work[job] = heap.pop(index)[0] - float(self._done[row])
         heapq.heapify(heap)
         self._next_end[row] = heap[0][0] if heap else math.inf
         self._allocator.change(row, -self._gpus[job])
