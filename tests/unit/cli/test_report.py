@@ -163,7 +163,7 @@ def _frontier_document(*pairs, **more):
         (CLOUD, ["--objective", "speed"], "unknown objective"),
         (CLOUD, ["--objective", "cost"], "max_watts"),
         (CLOUD, ["--objective", "least-energy:deadline=1"], "no operating point meets"),
-        (CLOUD, ["--max-watts", "x"], "is no number"),
+        (CLOUD, ["--max-watts", "x"], "is not a number"),
         (_session("a", 1, 1), ["--objective", "edp"], "no points to choose from"),
     ],
 )
