@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from joulery.errors import InvalidValueError
-from joulery.jobs._models import ASKED_FOR
 from joulery.jobs._replay import ROW, action_document
 from joulery.jobs.policies import ActionKind, BayesianPolicy
 
@@ -51,7 +50,7 @@ def client_action(
         actions = only_batch_size(chosen, state.job, only)
         would = state.job.batch_sizes[int(chosen.arm[0])]
         if would != only:
-            reason = f"{ASKED_FOR}; {would} would be run: {reason}"
+            reason = f"this batch size was asked for; {would} would be run: {reason}"
     elif before is not None and doubted and _may_fail_again(before, state.reports.surest()):
         actions, reason = only_batch_size(chosen, state.job, state.reports.surest()), _SUREST
     else:
