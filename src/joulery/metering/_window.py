@@ -274,7 +274,8 @@ class Window:
         gain = 1.0 if calibration is None else calibration.gain
         true = timeline.true_joules(energy.joules, seconds)
         unseen = timeline.unseen_variance(energy, self._began, end, first, last)
-        shared = share * timeline.shared_sigma(true, seconds)
+        hidden = timeline.hidden_sigma(true, seconds, first, last)
+        shared = share * math.hypot(timeline.shared_sigma(true, seconds), hidden)
         varying = min(
             math.sqrt(energy.variance + unseen), timeline.largest_sigma(energy.joules, seconds)
         )

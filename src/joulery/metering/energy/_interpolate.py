@@ -52,15 +52,12 @@ _LEAST_PASSED = 0.3
 # One sigma of an energy of which only the range is known: the bar of 95 % reaches 95 % of the way
 # to the farther end.
 _OF_RANGE = 0.485
-# … and of what came after the last refresh, beyond the chance of another load.
-_OF_TAIL = 0.15
-# One sigma of the power while a sensor does not look, relative to the farthest possible: bursts
-# over half of the time, seen by a sensor that looks at a quarter of it, are within the bar of 95 %.
-_OF_FARTHEST = 0.33
+# One sigma of the mean power while a sensor does not look, relative to the spread of what it sees.
+_OF_SPREAD = 0.5
 # Bursts are taken to be about this long: sensors that refresh more often see most of them.
 _BURST_SECONDS = 0.1
 # Bursts do not keep in step with refreshes for longer than this.
-_IN_STEP_SECONDS = 10.0
+_IN_STEP_SECONDS = 1.5
 
 
 class EnergyEstimate(NamedTuple):
@@ -336,13 +333,15 @@ def edge_variance(
     start, end = span.start, span.end
     passed = max(0.0, at - start.at_seconds)
     lowest, highest = start.joules + low_watts * passed, start.joules + high_watts * passed
-    share = _OF_TAIL
-    if end is not None:
+    if end is None:
+        watts, reach = span.watts, min(passed, _BURST_SECONDS / 2)
+    else:
         remaining = max(0.0, end.at_seconds - at)
         lowest = max(lowest, end.joules - high_watts * remaining)
         highest = min(highest, end.joules - low_watts * remaining)
-        share = _OF_RANGE
-    return (share * max(0.0, joules - lowest, highest - joules)) ** 2
+        watts, reach = span_watts(span), min(passed, remaining, _BURST_SECONDS / 2)
+    farthest = max(0.0, joules - lowest, highest - joules)
+    return min(_OF_RANGE * farthest, span.roughness * watts * reach) ** 2
 
 
 def missed_fraction(sensor: PowerSensor, period_seconds: float, *, counts: bool) -> float:
@@ -357,12 +356,15 @@ def missed_fraction(sensor: PowerSensor, period_seconds: float, *, counts: bool)
     return min(window - period, _BURST_SECONDS / 2) / window
 
 
-def hidden_variance(
-    missed: float, watts: float, seconds: float, low_watts: float, high_watts: float
-) -> float:
-    """Variance in J² of a window's energy from the time in which its sensor does not look."""
-    farthest = max(watts - low_watts, high_watts - watts)
-    return (_OF_FARTHEST * missed * farthest * seconds) ** 2 / max(1.0, seconds / _IN_STEP_SECONDS)
+def hidden_share(missed: float, amplitude: float, seconds: float) -> float:
+    """One sigma of a window's energy, relative, from the time in which its sensor does not look.
+
+    Args:
+        missed: Fraction of the time in which it does not.
+        amplitude: Spread of its readings, relative.
+        seconds: Length of the window.
+    """
+    return _OF_SPREAD * missed * amplitude * math.sqrt(min(1.0, _IN_STEP_SECONDS / seconds))
 
 
 def mean_watts(first: Knot, second: Knot) -> float:
