@@ -155,7 +155,12 @@ class Window:
             elif self._frozen:
                 energies.append(energy_unseen(first, end - self._began, high))
             else:
-                energies.append(energy_between(first, self._began, final, end, high, low))
+                part_time = timeline.may_look_part_time
+                energies.append(
+                    energy_between(
+                        first, self._began, final, end, high, low, part_time=part_time
+                    )
+                )
         return energies
 
     def _unseen_by_all(self) -> bool:

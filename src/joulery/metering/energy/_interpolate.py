@@ -28,6 +28,10 @@ _LEAST_POWER_ERROR = 0.01
 _SENSOR_WEIGHT = 0.3
 # Share of the disagreement of the two lines that counts as one sigma.
 _DISAGREEMENT = 0.15
+# … and where the counter may be one of part-time looks.
+_PART_TIME_DISAGREEMENT = 0.3
+# By hand: a window of more spans has a power of its own.
+_INSIDE_SPANS = 4
 # Lines closer than this many sigmas may be one and the same.
 _SAME_SIGMAS = 2.0
 # One sigma of an unknown power, relative.
@@ -88,25 +92,30 @@ def energy_between(
     end_at: float,
     max_watts: float | None,
     min_watts: float = 0.0,
+    *,
+    part_time: bool = False,
 ) -> EnergyEstimate:
-    """Energy from ``began``, inside ``first``, to ``ended``, inside ``last``.
+    """Energy from ``began``, inside ``first``, to ``end_at``, inside ``last``.
 
-    The lowest and highest power of the device bound what is unknown.
+    The lowest and highest power of the device bound what is unknown. ``part_time`` says that the
+    counter may add up what a sensor sees that looks at a part of the time.
     """
     seconds = end_at - began
     if last is first and first.end is None:
         return energy_unseen(first, seconds, max_watts)
     before = _power_before(first)
-    start, variance = _at_begin(first, began, end_at, before)
+    # A few spans inside the window tell its own power.
+    part_time = part_time and seconds > _INSIDE_SPANS * _longest(first, last)
+    start, variance = _at_begin(first, began, end_at, before, part_time=part_time)
     if last is first:
         end, end_variance = _at_end_of_same(last, end_at, start, seconds)
     else:
         watts, sigma = _power_inside(last, began, start, before[0])
         if max_watts is not None and watts > max_watts:
             watts, sigma = max_watts, max(sigma, watts - max_watts)
-        end, end_variance = _at_end(last, end_at, (watts, sigma))
+        end, end_variance = _at_end(last, end_at, (watts, sigma), part_time=part_time)
         if last.end is None:
-            end_variance += _tail_variance(last, end_at, max_watts)
+            end_variance += _tail_variance(last, began, end_at, max_watts)
     # Repairs before the window are no uncertainty of the window.
     repaired = max(0.0, last.start.variance - first.start.variance)
     joules = max(end - start, min_watts * seconds)
@@ -114,6 +123,11 @@ def energy_between(
         joules = min(joules, max_watts * seconds)
     variance += end_variance + repaired + _knot_variance(first) + _knot_variance(last)
     return EnergyEstimate(joules, variance + (joules - end + start) ** 2, (start, end))
+
+
+def _longest(*spans: Span) -> float:
+    lengths = [span.end.at_seconds - span.start.at_seconds for span in spans if span.end]
+    return max(lengths, default=0.0)
 
 
 def energy_unseen(span: Span, seconds: float, max_watts: float | None) -> EnergyEstimate:
@@ -128,7 +142,7 @@ def _farthest(watts: float, max_watts: float | None) -> float:
     return max(watts, high - watts)
 
 
-def _tail_variance(span: Span, end: float, max_watts: float | None) -> float:
+def _tail_variance(span: Span, began: float, end: float, max_watts: float | None) -> float:
     """Variance of a change of load after the last refresh.
 
     The longer power has been steady, the less likely is a change in this span. It makes two sigma
@@ -139,8 +153,10 @@ def _tail_variance(span: Span, end: float, max_watts: float | None) -> float:
         return 0.0
     tail = max(0.0, end - span.start.at_seconds)
     chance = min(_CHANGE_CHANCE, _CHANGE_CHANCE_PER_NOISE * span.noise)
-    if tail > _OVERDUE_SPANS * (span.start.at_seconds - span.before.at_seconds):
-        # The counter should have refreshed long ago: reading it fails, or it froze.
+    overdue = tail > _OVERDUE_SPANS * (span.start.at_seconds - span.before.at_seconds)
+    if overdue or span.before.at_seconds < began:
+        # The counter should have refreshed long ago: reading it fails, or it froze. Or it did not
+        # refresh often enough to show the load that came with the window.
         chance = _CHANGE_CHANCE
     if chance <= _ONE_IN_TWENTY:
         return 0.0
@@ -148,7 +164,9 @@ def _tail_variance(span: Span, end: float, max_watts: float | None) -> float:
     return (reach * (1 - _ONE_IN_TWENTY / chance) / 2) ** 2
 
 
-def _at_begin(span: Span, at: float, window_end: float, before: Power) -> Energy:
+def _at_begin(
+    span: Span, at: float, window_end: float, before: Power, *, part_time: bool
+) -> Energy:
     """Energy at the start of a window: forward from before it, checked against after it."""
     if span.end is not None and at >= span.end.at_seconds:
         return _beyond(span, at)
@@ -156,7 +174,7 @@ def _at_begin(span: Span, at: float, window_end: float, before: Power) -> Energy
     inside = _power_early(span, window_end)
     if inside is None:
         return _bounded(forward, span)
-    joules, variance = _switched(span, at, forward, before, inside)
+    joules, variance = _switched(span, at, forward, before, inside, 1 if part_time else 0)
     # The delay of power behind load is not known, so neither is the exact time of the switch.
     late = _RESPONSE_DOUBT * _RESPONSE_SECONDS * (inside[0] - before[0])
     return joules, variance + late**2
@@ -176,14 +194,14 @@ def _power_early(span: Span, window_end: float) -> Power | None:
     return None if sensed is None else (sensed, _SENSOR_ERROR * sensed)
 
 
-def _at_end(span: Span, at: float, inside: Power) -> Energy:
+def _at_end(span: Span, at: float, inside: Power, *, part_time: bool) -> Energy:
     """Energy at the end of a window, with the power that the window itself has."""
     if span.end is not None and at >= span.end.at_seconds:
         return _beyond(span, at)
     forward = _line(span.start, at, inside)
     if span.end is None or span.after is None:
         return _bounded(forward, span)
-    return _switched(span, at, forward, inside, _power_after(span))
+    return _switched(span, at, forward, inside, _power_after(span), -1 if part_time else 0)
 
 
 def _at_end_of_same(span: Span, at: float, start: float, seconds: float) -> Energy:
@@ -213,8 +231,15 @@ def _line(knot: Knot, at: float, power: Power) -> Energy:
     return knot.joules + watts * distance, (sigma * distance) ** 2 + moment
 
 
-def _switched(span: Span, at: float, forward: Energy, before: Power, after: Power) -> Energy:
-    """Follow the forward line up to the crossing, then the backward line."""
+def _switched(
+    span: Span, at: float, forward: Energy, before: Power, after: Power, window_side: int
+) -> Energy:
+    """Follow the forward line up to the crossing, then the backward line.
+
+    A counter of part-time looks advances by what it saw at the span's end, whenever the load
+    changed: there the line holds that has the window's own power, the forward one where
+    ``window_side`` is -1, the backward one where it is 1.
+    """
     assert span.end is not None  # noqa: S101 - only for closed spans
     joules, variance = _line(span.end, at, after)
     # Power that follows its load late leaves some of the window's energy behind its end.
@@ -224,6 +249,9 @@ def _switched(span: Span, at: float, forward: Energy, before: Power, after: Powe
     forward_wins = (forward[0] >= joules) == rising
     line, alternative = (forward, backward) if forward_wins else (backward, forward)
     gap = abs(forward[0] - joules)
+    if window_side:
+        line = forward if window_side < 0 else backward
+        return line[0], line[1] + (_PART_TIME_DISAGREEMENT * gap) ** 2
     doubt = line[1] + alternative[1]
     if line[1] > alternative[1] and gap**2 <= _SAME_SIGMAS**2 * doubt:
         # The line that should hold is the less certain one, and the choice may be chance: average

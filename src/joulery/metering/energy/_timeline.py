@@ -287,6 +287,8 @@ class EnergyTimeline:
         if self._closed is None and self.timer.stamps_trusted and self.span is not None:
             # The first knot's stamp stood still with the value: it was its refresh.
             self.span.start = self.span.start._replace(half_width_seconds=0.0)
+        if reading.watts == 0 and counter.still_seconds(reading) >= _FREEZE_SECONDS:
+            return self._add(Refresh(reading.read_at_seconds), Advance(0.0))  # it states nothing
         watts = self._power_if_frozen(reading, counter)
         if watts is None:
             return None
@@ -341,6 +343,14 @@ class EnergyTimeline:
             change = max(abs(watts - first.watts) for watts in (last.watts, *later))
             variance += (self._power.lag.error_seconds * change) ** 2
         return variance
+
+    @property
+    def may_look_part_time(self) -> bool:
+        """Whether the counter may add up what a sensor sees that misses a part of the time."""
+        sensor = self.sensor
+        if sensor is None or self._power is not None or self._disagreements >= _DISAGREEMENTS:
+            return False
+        return sensor.duty < _PART_TIME
 
     def hidden_sigma(self, joules: float, seconds: float, first: Span, last: Span) -> float:
         """One sigma of a window's energy from bursts, should the counter see what the sensor sees.
@@ -397,7 +407,7 @@ class EnergyTimeline:
         sensor = self.sensor
         if sensor is None:
             return sigma
-        return math.hypot(sigma, sensor.gain_error * joules, sensor.offset_error_watts * seconds)
+        return math.hypot(sigma, sensor.error_joules(joules, seconds))
 
     def _compare_counter(self, mean: float, seconds: float) -> None:
         """Learn whether the counter counts more than the sensor's readings.
