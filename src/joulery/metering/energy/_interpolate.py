@@ -57,7 +57,7 @@ _LEAST_PASSED = 0.3
 # to the farther end.
 _OF_RANGE = 0.485
 # One sigma of the mean power while a sensor does not look, relative to the spread of what it sees.
-_OF_SPREAD = 0.5
+_OF_SPREAD = 0.6
 # Bursts are taken to be about this long: sensors that refresh more often see most of them.
 _BURST_SECONDS = 0.1
 # Bursts do not keep in step with refreshes for longer than this.
@@ -392,7 +392,7 @@ def hidden_share(missed: float, amplitude: float, seconds: float) -> float:
         amplitude: Spread of its readings, relative.
         seconds: Length of the window.
     """
-    return _OF_SPREAD * missed * amplitude * math.sqrt(min(1.0, _IN_STEP_SECONDS / seconds))
+    return _OF_SPREAD * missed * amplitude**2 * math.sqrt(min(1.0, _IN_STEP_SECONDS / seconds))
 
 
 def mean_watts(first: Knot, second: Knot) -> float:

@@ -82,8 +82,8 @@ _DISAGREEMENTS = 2
 # One sigma of the power inside a span that nothing shows, relative: of a board whose utilisation
 # says that work runs all of the time or never, and of any other. By hand: phases of a training
 # step, and bursts of some milliseconds.
-_SMOOTH = 0.1
-_ROUGH = 0.3
+_SMOOTH = 0.08
+_ROUGH = 0.22
 # Utilisation from which on work runs all of the time: bursts of half of it show 48 to 52 %.
 _BUSY = 0.95
 # Over less than this, coarse counters make mean power meaningless.
