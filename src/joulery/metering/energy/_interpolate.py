@@ -27,7 +27,7 @@ _LEAST_POWER_ERROR = 0.01
 # Length, as a fraction of a span, over which mean power is about as good as the sensor.
 _SENSOR_WEIGHT = 0.3
 # Share of the disagreement of the two lines that counts as one sigma.
-_DISAGREEMENT = 0.15
+_DISAGREEMENT = 0.25
 # … and where the counter may be one of part-time looks.
 _PART_TIME_DISAGREEMENT = 0.3
 # By hand: a window of more spans has a power of its own.
@@ -58,6 +58,7 @@ _LEAST_PASSED = 0.3
 _OF_RANGE = 0.485
 # One sigma of the mean power while a sensor does not look, relative to the spread of what it sees.
 _OF_SPREAD = 0.6
+_OF_LOOK = 0.25
 # Bursts are taken to be about this long: sensors that refresh more often see most of them.
 _BURST_SECONDS = 0.1
 # Bursts do not keep in step with refreshes for longer than this.
@@ -384,15 +385,21 @@ def missed_fraction(sensor: PowerSensor, period_seconds: float, *, counts: bool)
     return min(window - period, _BURST_SECONDS / 2) / window
 
 
-def hidden_share(missed: float, amplitude: float, seconds: float) -> float:
+def hidden_share(missed: float, amplitude: float, seconds: float, period: float) -> float:
     """One sigma of a window's energy, relative, from the time in which its sensor does not look.
+
+    Looks at phases of a step average out from one to the next; looks at bursts, whose readings
+    spread further, may keep in step with them for a while.
 
     Args:
         missed: Fraction of the time in which it does not.
         amplitude: Spread of its readings, relative.
         seconds: Length of the window.
+        period: Time between two looks in seconds.
     """
-    return _OF_SPREAD * missed * amplitude**2 * math.sqrt(min(1.0, _IN_STEP_SECONDS / seconds))
+    looks = _OF_LOOK * amplitude * math.sqrt(min(1.0, period / seconds))
+    in_step = _OF_SPREAD * amplitude**2 * math.sqrt(min(1.0, _IN_STEP_SECONDS / seconds))
+    return missed * math.hypot(looks, in_step)
 
 
 def mean_watts(first: Knot, second: Knot) -> float:

@@ -134,6 +134,7 @@ class Span:
             there was neither.
         noise: Typical relative change of mean power from one span to the next.
         roughness: One sigma of the power inside the span that nothing shows, relative to its mean.
+        amplitude: Spread of the readings around the span, relative to the highest.
     """
 
     start: Knot
@@ -143,6 +144,7 @@ class Span:
     watts: float = math.nan
     noise: float = _UNKNOWN_NOISE
     roughness: float = _ROUGH
+    amplitude: float = 0.0
 
 
 class EnergyTimeline:
@@ -364,7 +366,8 @@ class EnergyTimeline:
         period = self.timer.period_seconds or self.sensor.period_seconds
         missed = missed_fraction(self.sensor, period, counts=self._power is None)
         amplitude = (end.uneven_joules - begin.uneven_joules) / total
-        return hidden_share(missed, amplitude, seconds) * joules
+        amplitude = max(amplitude, last.amplitude)
+        return hidden_share(missed, amplitude, seconds, period) * joules
 
     def largest_sigma(self, joules: float, seconds: float) -> float:
         """One sigma whose bar of 95 % holds whatever the device may draw in a window."""
@@ -455,9 +458,11 @@ class EnergyTimeline:
         watts = mean_watts(span.start, knot)
         if span.before is not None:
             self._learn_noise(watts, span.watts)
+        amplitude = 0.0 if self.idle else max(scatter.amplitude for scatter in self._scatters)
         if self._closed is not None:
             self._closed.after = knot
-        span.noise, span.roughness = self._noise, self._roughness()
+            self._closed.amplitude = max(self._closed.amplitude, amplitude)
+        span.noise, span.roughness, span.amplitude = self._noise, self._roughness(), amplitude
         span.end = knot
         self._closed = span
         if knot.at_seconds - span.start.at_seconds >= SHORTEST_MEAN_SECONDS:
