@@ -22,12 +22,16 @@ COMMANDS = {
     "governor": "the daemon that lends power limits and clocks, and always gets them back",
     "demo": "train, sweep, choose and train again on a simulated GPU, in seconds",
     "cluster": "many jobs under one power budget: shares, replays, events, an agent for Slurm",
-    "simulate": "recurring jobs and whole clusters, replayed from traces under any policy",
     "export": "energy and power of this machine for Prometheus, with a Grafana dashboard",
     "report": "energy, carbon, cost and savings of a run, a job or a team; frontiers",
 }
 
 _REMEDY = "run `joulery --help` for the commands, `joulery COMMAND --help` for one"
+
+# Commands that became actions of others.
+_MOVED = {
+    "simulate": "run `joulery jobs simulate`, `joulery jobs replay` or `joulery cluster simulate`"
+}
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -124,7 +128,7 @@ def _run(arguments: list[str]) -> int:
 
     error = None
     if command not in COMMANDS:
-        error = UsageError(f"unknown command {command!r}", remedy=_REMEDY)
+        error = UsageError(f"unknown command {command!r}", remedy=_MOVED.get(command, _REMEDY))
     for word in arguments:
         if "\0" in word:  # no file and no program takes one
             error = UsageError(f"{word[:80]!r} contains a NUL character", remedy="leave it out")

@@ -14,7 +14,7 @@ import numpy as np
 from joulery.errors import InvalidValueError
 from joulery.jobs._models import ASKED_FOR
 from joulery.jobs._replay import ROW, action_document
-from joulery.jobs.policies import ActionKind, BayesianPolicy
+from joulery.jobs.policies import ActionKind, ChoosesLimits
 
 if TYPE_CHECKING:
     from joulery.jobs._models import Job, Request
@@ -145,7 +145,7 @@ def with_known_limit(actions: Actions, policy: Policy[Any], beliefs: Any) -> Act
     just-in-time profiling, as ``zeus`` does, or where it has measured none.
     """
     decided = actions.limit[0] != -1 or actions.kind[0] != ActionKind.TRAIN
-    if decided or not isinstance(policy, BayesianPolicy):
+    if decided or not isinstance(policy, ChoosesLimits):
         return actions
     limits = policy.limit_of(beliefs, ROW, actions.arm)
     if limits.hold[0] == -1:
