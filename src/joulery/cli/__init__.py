@@ -24,13 +24,17 @@ COMMANDS = {
     "demo": "train, sweep, choose and train again on a simulated GPU, in seconds",
     "emulate": "emulated NVIDIA boards under any command, to try things without a GPU",
     "cluster": "many jobs under one power budget: shares, replays, events, an agent for Slurm",
-    "simulate": "recurring jobs and whole clusters, replayed from traces under any policy",
     "export": "energy and power of this machine for Prometheus, with a Grafana dashboard",
     "report": "energy, carbon, cost and savings of a run, a job or a team; frontiers",
     "completion": "a script that completes commands and options in bash, zsh or fish",
 }
 
 _REMEDY = "run `joulery --help` for the commands, `joulery COMMAND --help` for one"
+
+# Commands that became actions of others.
+_MOVED = {
+    "simulate": "run `joulery jobs simulate`, `joulery jobs replay` or `joulery cluster simulate`"
+}
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -127,7 +131,7 @@ def _run(arguments: list[str]) -> int:
 
     error = None
     if command not in COMMANDS:
-        remedy = did_you_mean(command, COMMANDS) or _REMEDY
+        remedy = _MOVED.get(command) or did_you_mean(command, COMMANDS) or _REMEDY
         error = UsageError(f"unknown command {command!r}", remedy=remedy)
     for word in arguments:
         if "\0" in word:  # no file and no program takes one

@@ -53,7 +53,7 @@ class DecisionService:
     policy: str = "joulery"
 
     def __post_init__(self) -> None:
-        from joulery.jobs.policies import policy_names
+        from joulery.jobs.policies import find_policy, policy_names
 
         scheme, separator, _ = str(self.location or "").partition("://")
         if separator and scheme.lower() not in _SCHEMES:
@@ -64,9 +64,7 @@ class DecisionService:
         if self.team is not None:
             checked_name(self.team, "a team")
         if self.policy not in policy_names():
-            raise InvalidValueError(
-                f"unknown policy {self.policy!r}", remedy=f"choose {', '.join(policy_names())}"
-            )
+            find_policy(self.policy)
 
 
 @dataclass(slots=True, kw_only=True)

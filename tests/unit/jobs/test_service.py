@@ -435,7 +435,7 @@ def test_a_snapshot_of_other_code_is_not_used(service, store, clock, monkeypatch
     """Beliefs of an older version would live on after an upgrade."""
     monkeypatch.setattr("joulery.jobs._posterior._SNAPSHOT_EVENTS", 1)
     service.decide(job, Request("a"))
-    monkeypatch.setattr("joulery.jobs._posterior.code_fingerprint", lambda: "newer")
+    monkeypatch.setattr("joulery.jobs._posterior.fold_version", lambda policy: "newer")
     cold = JobService(store, clock)
     folded = store.write(lambda one: cold._cache.current(one, one.lock(job)), job)
     assert (folded.snapshotted, folded.sequence) == (0, 1)
