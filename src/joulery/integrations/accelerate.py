@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 class AccelerateTracker(GeneralTracker):  # type: ignore[misc]
     """Measures energy from ``Accelerator.init_trackers`` to ``end_training``.
 
-    Whenever something is logged in between, the energy so far goes to the sinks.
+    Whenever something is logged in between, the energy goes to the sinks.
 
     Args:
         meter: Meter of the devices; one over this job's devices unless given.
@@ -57,7 +57,7 @@ class AccelerateTracker(GeneralTracker):  # type: ignore[misc]
 
     @on_main_process  # type: ignore[untyped-decorator]
     def log(self, values: dict[str, Any], step: int | None = None, **_: Any) -> None:
-        """Write the figures so far, at the step of this log entry."""
+        """Write the figures, at the step of this log entry."""
         if step is not None:
             self._loop.steps = step
         self._loop.log()

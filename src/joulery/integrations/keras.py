@@ -64,7 +64,7 @@ class KerasCallback(Callback):  # type: ignore[misc]
         self._stop_if_over()
 
     def on_test_begin(self, logs: Any = None) -> None:
-        """Validation is no training."""
+        """Validation is not training."""
         self._loop.pause()
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:

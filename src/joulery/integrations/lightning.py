@@ -55,8 +55,8 @@ class LightningCallback(Callback):  # type: ignore[misc]
     def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:
         """Begin an epoch."""
         batches = trainer.num_training_batches
-        known = isinstance(batches, int)
-        self._loop.begin_epoch(batches // trainer.accumulate_grad_batches if known else None)
+        is_known = isinstance(batches, int)
+        self._loop.begin_epoch(batches // trainer.accumulate_grad_batches if is_known else None)
 
     def on_train_batch_start(
         self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int
@@ -74,7 +74,7 @@ class LightningCallback(Callback):  # type: ignore[misc]
             self._stop_if_over(trainer)
 
     def on_validation_start(self, trainer: Any, pl_module: Any) -> None:
-        """Validation is no training."""
+        """Validation is not training."""
         self._loop.pause()
 
     def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
@@ -100,7 +100,7 @@ class LightningCallback(Callback):  # type: ignore[misc]
         self.measurement = self._loop.end()
 
     def state_dict(self) -> dict[str, Any]:
-        """Figures so far."""
+        """Figures of the fit."""
         return dict(self._loop.state_dict())
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:

@@ -78,11 +78,11 @@ class TransformersCallback(TrainerCallback):  # type: ignore[misc]
         self._stop_if_over(control)
 
     def on_prediction_step(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Evaluation is no training."""
+        """Evaluation is not training."""
         self._loop.pause()
 
     def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """A checkpoint was written, which is no training."""
+        """A checkpoint was written, which is not training."""
         self._loop.pause()
 
     def on_evaluate(

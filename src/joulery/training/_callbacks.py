@@ -46,7 +46,7 @@ class CallbackLoop:
         sinks: Places that :meth:`log` writes to.
 
     Attributes:
-        steps: Number of training steps so far, earlier parts of a resumed training included.
+        steps: Number of training steps, earlier parts of a resumed training included.
         goes_on: Whether to train on; False once the run's target or cost limit is reached.
     """
 
@@ -130,7 +130,7 @@ class CallbackLoop:
             self.goes_on = self.goes_on and not self._run.target_reached
 
     def log(self) -> dict[str, float]:
-        """Write the figures so far to the sinks; one that fails is written to no more.
+        """Write the figures to the sinks; one that fails is written to no more.
 
         Returns:
             Figures by name: joules, seconds and the relative error in total, watts and joules per
@@ -140,7 +140,7 @@ class CallbackLoop:
         for sink in tuple(self._sinks):
             try:
                 sink.write(figures, self.steps)
-            except Exception as error:  # noqa: BLE001 - training goes on without it
+            except Exception as error:  # noqa: BLE001 - training continues without it
                 self._sinks.remove(sink)
                 _log.warning("joulery: %s gets no figures any more: %s", type(sink).__name__, error)
         return figures
@@ -197,7 +197,7 @@ class CallbackLoop:
             self._run.close()
 
     def state_dict(self) -> dict[str, Any]:
-        """Steps, joules, their standard error and seconds so far, and the state of the run."""
+        """Steps, joules, their standard error and seconds, and the state of the run."""
         state = {**self._before, "steps": self.steps}
         if self._run is not None:
             state["run"] = self._run.state_dict()
@@ -220,7 +220,7 @@ class CallbackLoop:
     def fail(self, error: Exception) -> None:
         """Do without the call that failed; see :mod:`joulery.fail_open`."""
         if not self._failed:
-            _log.warning("joulery: figures may be missing, training goes on: %s", error)
+            _log.warning("joulery: figures may be missing, training continues: %s", error)
         self._failed = True
 
     def _stop_batches(self) -> None:

@@ -28,9 +28,10 @@ if TYPE_CHECKING:
 OBJECTIVE_VARIABLE = "JOULERY_OBJECTIVE"
 DRY_RUN_VARIABLE = "JOULERY_DRY_RUN"
 DEFAULT_OBJECTIVE = "cost:eta=0.5"
-MANY_EPOCHS = 1000
+MANY_EPOCHS = 1000  # by hand: above what trainings to a target take
 _SCHEMES = ("http", "https", "postgresql", "postgres")
-_DEFAULT_ETA = 0.5
+_DEFAULT_ETA = 0.5  # energy and time weigh alike, as in You et al., NSDI'23
+# Power limits of a recurring job: at most as many, at least as far apart (You et al., NSDI'23).
 _MOST_LIMITS, _STEP_WATTS = 10, 25.0
 
 
@@ -150,7 +151,7 @@ def _check_objective(objective: Objective | str) -> None:
         parse_objective(objective, max_watts=1.0)
     elif not (callable(getattr(objective, "value", None)) and hasattr(objective, "bounds")):
         raise InvalidValueError(
-            f"{objective!r} is no objective", remedy="see joulery.objectives, or give its text"
+            f"{objective!r} is not an objective", remedy="see joulery.objectives, or give its text"
         )
 
 
@@ -196,7 +197,9 @@ class RunEnvironment:
     def __post_init__(self) -> None:
         devices: Any = self.devices  # as the caller wrote it
         several = isinstance(devices, list | tuple)
-        if devices is not None and not (several and all(hasattr(one, "info") for one in devices)):
+        if devices is not None and not (
+            several and all(hasattr(device, "info") for device in devices)
+        ):
             raise InvalidValueError(
                 f"devices={devices!r} are no devices",
                 remedy="leave it out for all that this job sees, or give a list such as "
@@ -204,7 +207,7 @@ class RunEnvironment:
             )
         if self.group is not None and not isinstance(self.group, ProcessGroup):
             raise InvalidValueError(
-                f"{self.group!r} is no process group",
+                f"{self.group!r} is not a process group",
                 remedy="give an object with rank, broadcast and all_gather; for torch, "
                 "joulery.integrations.torch_ranks.torch_ranks()",
             )
@@ -215,7 +218,7 @@ class RunEnvironment:
         clocks = (getattr(device, "clock", None) for device in self.devices or ())
         return next((clock for clock in clocks if isinstance(clock, Clock)), REAL_CLOCK)
 
-    def found(self) -> list[Device]:
+    def all_devices(self) -> list[Device]:
         """All devices of this job and process."""
         if self.devices is not None:
             return list(self.devices)
@@ -227,7 +230,7 @@ class RunEnvironment:
         """Accelerators whose power limit can be set."""
         return [
             device
-            for device in self.found()
+            for device in self.all_devices()
             if Capability.POWER_LIMIT in device.capabilities
             and device.info.kind is DeviceKind.GPU
             and device.info.parent is None
@@ -235,13 +238,13 @@ class RunEnvironment:
 
     def metered(self) -> list[Device]:
         """Devices whose energy counts: the accelerators, or everything where there are none."""
-        known = [
+        meters = [
             device
-            for device in self.found()
+            for device in self.all_devices()
             if {Capability.ENERGY, Capability.POWER} & device.capabilities
             and device.info.parent is None
         ]
-        return [device for device in known if device.info.kind is DeviceKind.GPU] or known
+        return [device for device in meters if device.info.kind is DeviceKind.GPU] or meters
 
     @property
     def processes(self) -> int:
@@ -251,8 +254,8 @@ class RunEnvironment:
         everywhere = self.environ.get("WORLD_SIZE", "")
         if everywhere.isdecimal() and int(everywhere) > 0:
             return int(everywhere)
-        here = local_rank(self.environ)
-        return 1 if here is None else here.size
+        rank = local_rank(self.environ)
+        return 1 if rank is None else rank.size
 
 
 def define_job(config: RunConfig, environment: RunEnvironment) -> Definition:
@@ -261,8 +264,8 @@ def define_job(config: RunConfig, environment: RunEnvironment) -> Definition:
     Raises:
         MissingHardwareError: Nothing here measures energy.
     """
-    mine = _surveyed(environment)
-    device, count, watts = _over_ranks(mine, environment.group)
+    survey = _survey_in_time(environment)
+    device, count, watts = _over_ranks(survey, environment.group)
     if not count:
         raise MissingHardwareError(
             "nothing here measures the energy of a run, so nothing can be learned from it",
@@ -284,7 +287,7 @@ def define_job(config: RunConfig, environment: RunEnvironment) -> Definition:
         cost=Cost(eta, watts),
         objective=None if isinstance(objective, Cost) else objective,
         max_epochs=config.max_epochs or MANY_EPOCHS,
-        limits_watts=mine.limits_watts,
+        limits_watts=survey.limits_watts,
     )
     return Definition(job, device, cast("DecisionService", config.store).policy)
 
@@ -294,10 +297,13 @@ def listed_limits(boards: Sequence[Device]) -> tuple[float, ...]:
     ranges = [cast("PowerLimit", board).power_limits() for board in boards]
     if not ranges:
         return ()
-    low, high = max(one.min_watts for one in ranges), max(one.default_watts for one in ranges)
+    low, high = (
+        max(limits.min_watts for limits in ranges),
+        max(limits.default_watts for limits in ranges),
+    )
     step = max(_STEP_WATTS, 5.0 * math.ceil((high - low) / (_MOST_LIMITS - 1) / 5.0))
     count = max(0, math.floor((high - low) / step))
-    return tuple(high - step * place for place in range(count, -1, -1))
+    return tuple(high - step * number for number in range(count, -1, -1))
 
 
 class _Survey(NamedTuple):
@@ -309,7 +315,7 @@ class _Survey(NamedTuple):
     limits_watts: tuple[float, ...] = ()
 
 
-def _surveyed(environment: RunEnvironment) -> _Survey:
+def _survey_in_time(environment: RunEnvironment) -> _Survey:
     """The survey of this process, within the time that drivers are given."""
     try:
         return driver_result(partial(_survey, environment), environment.clock)
@@ -333,9 +339,13 @@ def _survey(environment: RunEnvironment) -> _Survey:
     return _Survey(devices[0].info.name, len(devices), watts, listed_limits(boards))
 
 
-def _over_ranks(mine: _Survey, group: ProcessGroup | None) -> tuple[str, int, float]:
+def _over_ranks(survey: _Survey, group: ProcessGroup | None) -> tuple[str, int, float]:
     """Kind, number and highest power of the devices of all processes."""
-    each = [mine] if group is None else list(group.all_gather(mine))
-    total = sum(one.devices for one in each)
-    name = next((one.name for one in each if one.name), "")
-    return name if total == 1 else f"{name} × {total}", total, sum(one.max_watts for one in each)
+    surveys = [survey] if group is None else list(group.all_gather(survey))
+    total = sum(rank.devices for rank in surveys)
+    name = next((rank.name for rank in surveys if rank.name), "")
+    return (
+        name if total == 1 else f"{name} × {total}",
+        total,
+        sum(rank.max_watts for rank in surveys),
+    )

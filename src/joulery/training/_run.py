@@ -4,7 +4,7 @@ With several batch sizes to choose from, a run is one recurrence of a job: the b
 power limit are decided from how earlier recurrences went.
 
 A run fails open. Wrong arguments are refused when it is made. After that, without a GPU, without
-rights, without a server, with anything going wrong, the training goes on as it would without us,
+rights, without a server, with anything going wrong, the training continues as it would without us,
 and one line on stderr says what could not be done.
 """
 
@@ -159,8 +159,8 @@ class Run:
     def epochs(self) -> Iterator[int]:
         """Epochs from 0, until the target is reached, the cost limit is, or they are over.
 
-        After :meth:`load_state_dict`, those that are left. Closes the run after the last, except
-        within :meth:`attempts`.
+        After :meth:`load_state_dict`, the epochs that are left. Closes the run after the last,
+        except within :meth:`attempts`.
         """
         ended = False
         self._decide()
@@ -213,7 +213,7 @@ class Run:
         try:
             reached = self._target.report(metric, higher_is_better=higher_is_better)
         except (TypeError, ValueError, OverflowError, RuntimeError) as error:
-            _log.warning("joulery: %r is no metric: %s", type(metric).__name__, error)
+            _log.warning("joulery: %r is not a metric: %s", type(metric).__name__, error)
             return
         if reached:
             self._mark_target()
@@ -222,7 +222,7 @@ class Run:
         """State to keep in a checkpoint, of plain JSON values.
 
         It has the steps and epochs trained, the profile of power limits once one is chosen, and of
-        a recurring run the decision with its seconds and joules so far. An epoch counts once its
+        a recurring run the decision with its seconds and joules. An epoch counts once its
         :meth:`steps` are over; within them, the epoch under way will begin again.
         """
         epochs = self._epoch + (self._in_epoch and not self._in_steps)
@@ -351,7 +351,7 @@ class Run:
 
     def fail(self, error: Exception) -> None:
         """Do without decisions because of an error; see :mod:`joulery.fail_open`."""
-        _log.warning("joulery: nothing is decided any more, training goes on: %s", error)
+        _log.warning("joulery: nothing is decided any more, training continues: %s", error)
         if self._attempt is not None:
             self._batch_size = self._attempt.decision.batch_size
         self._attempt, self._recurs = None, False
@@ -398,7 +398,7 @@ class Run:
     @fail_open(None)
     def _end_training(self, steps: int) -> None:
         if self._power.tuner is not None:
-            self._power.tuner.pause()  # validation follows, which is no training
+            self._power.tuner.pause()  # validation follows, which is not training
         if self._account is not None:
             self._account.end_training(steps)
 
