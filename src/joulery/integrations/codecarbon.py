@@ -457,9 +457,9 @@ def track_emissions(
         return functools.partial(track_emissions, offline=offline, **options)
 
     @functools.wraps(function)
-    def tracked(*args: Any, **options: Any) -> Any:
+    def tracked(*args: Any, **keywords: Any) -> Any:
         with EmissionsTracker(**options):
-            return function(*args, **options)
+            return function(*args, **keywords)
 
     return tracked
 
@@ -475,10 +475,10 @@ def track_task_emissions(
     task_tracker = tracker or EmissionsTracker()
 
     @functools.wraps(fn)
-    def tracked(*args: Any, **options: Any) -> Any:
+    def tracked(*args: Any, **keywords: Any) -> Any:
         task_tracker.start_task(task_name)
         try:
-            return fn(*args, **options)
+            return fn(*args, **keywords)
         finally:
             task_tracker.stop_task()
             if tracker is None:

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 class LightningCallback(Callback):  # type: ignore[misc]
     """Measures the energy of a fit, and tunes its power if it is given a run.
 
-    Figures go to the trainer's loggers after every epoch, and into checkpoints.
+    Figures of the whole job, over all ranks, go to the trainer's loggers and ``callback_metrics``
+    after every epoch, and into checkpoints.
 
     Args:
         run: Run whose power is tuned; without one nothing is changed.
@@ -85,14 +86,15 @@ class LightningCallback(Callback):  # type: ignore[misc]
             self._stop_if_over(trainer)
 
     def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
-        """Write the figures to the loggers."""
+        """Write the figures to the loggers and to ``callback_metrics``."""
         self._loop.pause()
         figures = self._loop.log()
+        pl_module.log_dict(figures, logger=False)
         for logger in trainer.loggers:
             logger.log_metrics(figures, step=trainer.global_step)
 
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
-        """End: the run is closed, and the limit found before is back in force."""
+        """End: the run is closed, and the original limit is back in force."""
         self.measurement = self._loop.end()
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:

@@ -7,6 +7,7 @@ import operator
 import os
 from dataclasses import dataclass, field
 from functools import partial
+from os import PathLike
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from joulery.background import driver_result
@@ -56,6 +57,11 @@ class DecisionService:
     def __post_init__(self) -> None:
         from joulery.jobs.policies import policy_names
 
+        if not isinstance(self.location, str | PathLike | None):
+            raise InvalidValueError(
+                f"store={self.location!r} is not a store",
+                remedy="give http(s)://…, postgresql://… or the path of an SQLite file",
+            )
         scheme, separator, _ = str(self.location or "").partition("://")
         if separator and scheme.lower() not in _SCHEMES:
             raise InvalidValueError(
@@ -97,11 +103,7 @@ class RunConfig:
     def __post_init__(self) -> None:
         if self.dry_run is None:
             self.dry_run = bool(os.environ.get(DRY_RUN_VARIABLE))
-        for flag in ("early_stop", "dry_run", "higher_is_better"):
-            if not isinstance(getattr(self, flag), bool):
-                raise InvalidValueError(
-                    f"{flag} is {getattr(self, flag)!r}", remedy="give True or False"
-                )
+        self._check_types()
         if self.objective is None:
             # A text from the environment is checked by the command that set it.
             self.objective = os.environ.get(OBJECTIVE_VARIABLE) or DEFAULT_OBJECTIVE
@@ -117,6 +119,17 @@ class RunConfig:
             self.target = finite(self.target, "the target")
         if self.batch_sizes is not None:
             self._check_recurring(_ascending(self.batch_sizes))
+
+    def _check_types(self) -> None:
+        if not isinstance(self.name, str):
+            raise InvalidValueError(
+                f"{self.name!r} is not the name of a job", remedy='write Run("resnet")'
+            )
+        for flag in ("early_stop", "dry_run", "higher_is_better"):
+            if not isinstance(getattr(self, flag), bool):
+                raise InvalidValueError(
+                    f"{flag} is {getattr(self, flag)!r}", remedy="give True or False"
+                )
 
     def _check_recurring(self, sizes: tuple[int, ...]) -> None:
         checked_name(self.name, "the name of a recurring run")
