@@ -25,6 +25,7 @@ COMMANDS = {
     "simulate": "recurring jobs and whole clusters, replayed from traces under any policy",
     "export": "energy and power of this machine for Prometheus, with a Grafana dashboard",
     "report": "energy, carbon, cost and savings of a run, a job or a team; frontiers",
+    "disclose": "the footprint of a training as model cards, regulators and others ask for it",
 }
 
 _REMEDY = "run `joulery --help` for the commands, `joulery COMMAND --help` for one"

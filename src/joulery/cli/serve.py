@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from joulery import reports, server, storage
+from joulery import grid, server, storage
 from joulery.cli.dispatch import Output
 from joulery.cli.options import Action, file, flag, number, option, whole
 from joulery.clock import REAL_CLOCK
@@ -61,7 +61,7 @@ def _run(arguments: argparse.Namespace) -> Output | int:
         log_requests=arguments.log_requests,
         drain_seconds=arguments.drain_seconds,
         plans=arguments.plans,
-        electricity=reports.electricity_price(
+        electricity=grid.electricity_price(
             arguments.region, arguments.co2, arguments.price, arguments.currency
         ),
         cluster_state=state,

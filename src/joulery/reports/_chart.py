@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import dataclass
+from statistics import fmean
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
-# Space between the outermost points and the frame, as a share of the range.
-_MARGIN = 0.08
-# A range narrower than this share of its values is shown as if all were the same.
-_NARROWEST = 0.005
+_MARGIN = 0.08  # by hand: space between the outermost points and the frame, as a share of the range
+_NARROWEST = 0.005  # by hand: a range below this share of its values is shown as a single value
+_MOST_POINTS = 150  # by hand: a line of more points would only blacken
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,3 +295,12 @@ class Gantt:
     bars: tuple[Bar, ...]
     seconds: float
     end_seconds: float
+
+
+def thin(points: Sequence[tuple[float, float]]) -> tuple[tuple[float, float], ...]:
+    """At most so many points as a line can show: means of as many stretches."""
+    if len(points) <= _MOST_POINTS:
+        return tuple(points)
+    edges = [round(at * len(points) / _MOST_POINTS) for at in range(_MOST_POINTS + 1)]
+    stretches = [points[a:b] for a, b in itertools.pairwise(edges)]
+    return tuple((fmean(x for x, _ in part), fmean(y for _, y in part)) for part in stretches)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Hashable
     from pathlib import Path
 
-    from joulery.reports import ElectricityPrice
+    from joulery.grid import ElectricityPrice
 
 DEFAULT_PORT = 8420
 

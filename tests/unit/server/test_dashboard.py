@@ -7,7 +7,8 @@ import pytest
 
 from joulery.jobs import job_totals
 from joulery.server._config import LIMITS
-from joulery.server._dashboard import COOKIE, FiguresCache
+from joulery.server._figures import FiguresCache
+from joulery.server._pages import COOKIE
 from joulery.storage import Permission, Store, TokenRecord, add_token
 from support.caller import Caller
 
@@ -183,7 +184,7 @@ def test_only_jobs_to_which_something_happened_are_added_up_again(caller, monkey
         added.append([head.id for head in heads])
         return job_totals(transaction, heads)
 
-    monkeypatch.setattr("joulery.server._dashboard.job_totals", counted)
+    monkeypatch.setattr("joulery.server._figures.job_totals", counted)
     figures = FiguresCache(caller.context)
     for _ in range(2):
         found, outstanding = figures.current()
