@@ -23,18 +23,20 @@ _MOST_SAMPLES = 300  # by hand: a line of more points would only blacken
 _STALE_SECONDS = 60.0  # by hand: an agent writes its status every few seconds
 
 
-def cluster_report(found: Mapping[str, Any], title: str) -> Report:
+def cluster_report(summary: Mapping[str, Any], title: str) -> Report:
     """A replay as a report.
 
     Args:
-        found: Figures, as :func:`joulery.simulate.cluster.summarize` gives them.
+        summary: Figures, as :func:`joulery.simulate.cluster.summarize` gives them.
         title: Subject in one line.
     """
-    blocks: list[Block] = [Table(["figure", "value"], _rows(found)), _distributions(found)]
-    if found["power"]["seconds"]:
-        blocks.append(_power_chart(found["power"]))
-    if found["skipped_rows"]:
-        reasons = ", ".join(f"{count} × {why}" for why, count in found["skipped_rows"].items())
+    blocks: list[Block] = [Table(["figure", "value"], _rows(summary)), _distributions(summary)]
+    if summary["power"]["seconds"]:
+        blocks.append(_power_chart(summary["power"]))
+    if summary["skipped_rows"]:
+        reasons = ", ".join(
+            f"{count} × {reason}" for reason, count in summary["skipped_rows"].items()
+        )
         blocks.append(Paragraph(f"Rows of the trace left out: {reasons}."))
     sources = (
         "the trace, with frontiers attached by the rule in docs/how-to/share-a-power-budget.md"
@@ -42,33 +44,33 @@ def cluster_report(found: Mapping[str, Any], title: str) -> Report:
     return Report(title, "simulated", tuple(blocks), sources)
 
 
-def _rows(found: Mapping[str, Any]) -> list[list[str]]:
+def _rows(summary: Mapping[str, Any]) -> list[list[str]]:
     rows = [
-        ["jobs ended", f"{found['ended']} of {found['jobs']}"],
-        ["jobs larger than the cluster", str(found["refused"])],
-        ["energy", human(1000 * found["energy_kilowatt_hours"], "Wh", 4)],
-        ["peak power", human(found["peak_watts"], "W", 4)],
-        ["time above the budget", human_duration(found["violation_seconds"])],
-        ["mean performance", f"{100 * found['performance_mean']:.1f} %"],
-        ["worst performance", f"{100 * found['performance_worst']:.1f} %"],
-        ["Jain index", f"{found['jain_index']:.4f}"],
-        ["pauses", str(found["pauses"])],
+        ["jobs ended", f"{summary['ended']} of {summary['jobs']}"],
+        ["jobs larger than the cluster", str(summary["refused"])],
+        ["energy", human(1000 * summary["energy_kilowatt_hours"], "Wh", 4)],
+        ["peak power", human(summary["peak_watts"], "W", 4)],
+        ["time above the budget", human_duration(summary["violation_seconds"])],
+        ["mean performance", f"{100 * summary['performance_mean']:.1f} %"],
+        ["worst performance", f"{100 * summary['performance_worst']:.1f} %"],
+        ["Jain index", f"{summary['jain_index']:.4f}"],
+        ["pauses", str(summary["pauses"])],
     ]
-    if "carbon_kilograms" in found:
-        rows.append(["carbon", f"{found['carbon_kilograms']:,.2f} kg CO2"])
-    if "cost" in found:
-        rows.append(["cost", f"{found['cost']:,.2f}"])
+    if "carbon_kilograms" in summary:
+        rows.append(["carbon", f"{summary['carbon_kilograms']:,.2f} kg CO2"])
+    if "cost" in summary:
+        rows.append(["cost", f"{summary['cost']:,.2f}"])
     return rows
 
 
-def _distributions(found: Mapping[str, Any]) -> Table:
-    shown: dict[str, tuple[str, Callable[[float], str]]] = {
+def _distributions(summary: Mapping[str, Any]) -> Table:
+    rows_shown: dict[str, tuple[str, Callable[[float], str]]] = {
         "turnaround_seconds": ("turnaround", human_duration),
         "wait_seconds": ("waiting", human_duration),
         "slowdown": ("slowdown", lambda value: f"{value:.3f}"),
     }
-    rows = [[text, *map(show, found[name].values())] for name, (text, show) in shown.items()]
-    return Table(["", *found["slowdown"]], rows, "lrrrrr")
+    rows = [[text, *map(show, summary[name].values())] for name, (text, show) in rows_shown.items()]
+    return Table(["", *summary["slowdown"]], rows, "lrrrrr")
 
 
 def _power_chart(power: Mapping[str, list[float]], origin: str = "simulated") -> Chart:

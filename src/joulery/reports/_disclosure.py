@@ -60,7 +60,7 @@ def eu_form(footprint: Footprint) -> dict[str, Any]:
 
 def cyclonedx(footprint: Footprint) -> dict[str, Any]:
     """A CycloneDX 1.6 bill of materials with the energy of the training in its model card."""
-    used: dict[str, Any] = {
+    consumption: dict[str, Any] = {
         "activity": "training",
         "energyProviders": [
             {
@@ -74,8 +74,8 @@ def cyclonedx(footprint: Footprint) -> dict[str, Any]:
     }
     if footprint.grams is not None:
         tonnes = significant(footprint.grams / 1e6)
-        used["co2CostEquivalent"] = {"value": tonnes, "unit": "tCO2eq"}
-    considerations = {"environmentalConsiderations": {"energyConsumptions": [used]}}
+        consumption["co2CostEquivalent"] = {"value": tonnes, "unit": "tCO2eq"}
+    considerations = {"environmentalConsiderations": {"energyConsumptions": [consumption]}}
     return {
         "bomFormat": "CycloneDX",
         "specVersion": "1.6",

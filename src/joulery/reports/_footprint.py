@@ -228,8 +228,8 @@ class Footprint:
             for name in _PHASES
         }
         training = phase_figure("training", self.joules, self.provenance)
-        stated = {phase.name: phase for phase in (training, *self.phases)}
-        return list((unknown | stated).values())
+        phases = {phase.name: phase for phase in (training, *self.phases)}
+        return list((unknown | phases).values())
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, ready for JSON."""
@@ -358,9 +358,11 @@ def jobs_footprint(summaries: Sequence[JobSummary], name: str, period: str = "")
     devices: dict[str, int] = {}
     seconds: dict[str, float] = {}
     for summary in summaries:
-        device, used = summary.entry.device, summary.accelerator_seconds
-        devices[device] = max(devices.get(device, 1), len(used))
-        seconds[device] = seconds.get(device, 0.0) + (sum(used.values()) or summary.seconds)
+        device, board_seconds = summary.entry.device, summary.accelerator_seconds
+        devices[device] = max(devices.get(device, 1), len(board_seconds))
+        seconds[device] = seconds.get(device, 0.0) + (
+            sum(board_seconds.values()) or summary.seconds
+        )
     return Footprint(
         name,
         joules,

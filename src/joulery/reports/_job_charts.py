@@ -239,7 +239,10 @@ def _drift_chart(summary: JobSummary) -> Iterator[Chart]:
     if len(runs) < _DRIFT_RUNS:
         return
     sizes = {size for _, size, _ in runs}
-    means = {own: fmean(epochs for _, size, epochs in runs if size == own) for own in sizes}
+    means = {
+        batch_size: fmean(epochs for _, size, epochs in runs if size == batch_size)
+        for batch_size in sizes
+    }
     points = [(number, epochs / means[size]) for number, size, epochs in runs]
     series = (
         Series("run", thin(points), line="", symbol="dot"),

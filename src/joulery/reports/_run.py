@@ -47,7 +47,7 @@ _MEGAHERTZ = Unit("MHz", 1e6)
 _WATT = Unit("W")
 _MOST_LINES = 5  # by hand: devices that have a line each; of more, the range is drawn
 _MOST_PHASES = 12  # by hand: rows of a list that fit a screen
-_LIMIT_COLOUR = 5
+_LIMIT_COLOUR = 5  # grey, which no device has
 _NOT_LIVE = (
     "Power is the mean between heartbeats, at most a minute apart. Clocks, limits and the power of "
     "each device are shown for runs that report to this server while it is up."
@@ -142,20 +142,20 @@ def _charts(beats: Sequence[Heartbeat], live: Sequence[LiveState]) -> Iterator[C
     time = time_axis([latest, *(state.seconds for state in live)])
 
     def chart(title: str, y: Axis, series: Sequence[Series]) -> Iterator[Chart]:
-        if any(len(one.points) > 1 for one in series):
+        if any(len(line.points) > 1 for line in series):
             yield Chart(title, time, y, tuple(series), f"{y.name} over the time of the run.")
 
     watts = Axis("power in W", _WATT)
-    devices = _lines(live, lambda one: one.watts)
+    devices = _lines(live, lambda device: device.watts)
     yield from chart("Power by device", watts, [*devices, *_limit_lines(live)])
-    if not any(len(one.points) > 1 for one in devices) or live[-1].processes > 1:
+    if not any(len(line.points) > 1 for line in devices) or live[-1].processes > 1:
         power = [
             ((a.seconds + b.seconds) / 2, (b.joules - a.joules) / (b.seconds - a.seconds))
             for a, b in itertools.pairwise((Heartbeat(0.0, 0.0, 0.0), *beats))
             if b.seconds > a.seconds and b.joules >= a.joules
         ]
         yield from chart("Power of all devices", watts, [Series.curve("", thin(power))])
-    clocks = _lines(live, lambda one: one.clock_hertz)
+    clocks = _lines(live, lambda device: device.clock_hertz)
     yield from chart("Core clock by device", Axis("clock in MHz", _MEGAHERTZ), clocks)
     steps = [(s.seconds, s.steps_per_second) for s in live if s.steps_per_second is not None]
     yield from chart("Training steps", Axis("steps per second"), [Series.curve("", thin(steps))])
@@ -165,32 +165,32 @@ def _charts(beats: Sequence[Heartbeat], live: Sequence[LiveState]) -> Iterator[C
 
 def _lines(live: Sequence[LiveState], value: Callable[[LiveDevice], float | None]) -> list[Series]:
     """A figure of every device over time; of many devices, the lowest, the mean and the highest."""
-    found: dict[str, list[tuple[float, float]]] = {}
+    lines: dict[str, list[tuple[float, float]]] = {}
     for state in live:
-        for one in state.devices:
-            if (figure := value(one)) is not None:
-                found.setdefault(one.name, []).append((state.seconds, figure))
-    if len(found) <= _MOST_LINES:
+        for device in state.devices:
+            if (figure := value(device)) is not None:
+                lines.setdefault(device.name, []).append((state.seconds, figure))
+    if len(lines) <= _MOST_LINES:
         return [
             Series.curve(name, thin(points), colour=colour)
-            for colour, (name, points) in enumerate(found.items())
+            for colour, (name, points) in enumerate(lines.items())
         ]
     spread: dict[str, list[tuple[float, float]]] = {"highest": [], "mean": [], "lowest": []}
     for state in live:
-        figures = [each for one in state.devices if (each := value(one)) is not None]
+        figures = [figure for device in state.devices if (figure := value(device)) is not None]
         if figures:
             spread["highest"].append((state.seconds, max(figures)))
             spread["mean"].append((state.seconds, sum(figures) / len(figures)))
             spread["lowest"].append((state.seconds, min(figures)))
     return [
-        Series.curve(f"{name} of {len(found)}", thin(points), colour=colour)
+        Series.curve(f"{name} of {len(lines)}", thin(points), colour=colour)
         for colour, (name, points) in enumerate(spread.items())
     ]
 
 
 def _limit_lines(live: Sequence[LiveState]) -> list[Series]:
     """The power limits: one line where all devices have the same."""
-    lines = _lines(live, lambda one: one.limit_watts)
+    lines = _lines(live, lambda device: device.limit_watts)
     if len({line.points for line in lines}) == 1:
         return [Series.curve("power limit", lines[0].points, "dashed", _LIMIT_COLOUR)]
     return [
@@ -204,11 +204,11 @@ def _live_blocks(live: Sequence[LiveState], *, is_open: bool) -> Iterator[Block]
     last = live[-1]
     if is_open and last.devices:
         columns: dict[str, Callable[[LiveDevice], str]] = {
-            "device": lambda one: one.name,
-            ">power": lambda one: _watts(one.watts),
-            ">power limit": lambda one: limit_text(one.limit_watts),
-            ">core clock": lambda one: (
-                NONE if one.clock_hertz is None else f"{one.clock_hertz / 1e6:.0f} MHz"
+            "device": lambda device: device.name,
+            ">power": lambda device: _watts(device.watts),
+            ">power limit": lambda device: limit_text(device.limit_watts),
+            ">core clock": lambda device: (
+                NONE if device.clock_hertz is None else f"{device.clock_hertz / 1e6:.0f} MHz"
             ),
         }
         yield Heading("Devices now")
@@ -234,7 +234,7 @@ def _phases_table(live: Sequence[LiveState]) -> Table:
     times = [0.0, *(state.seconds for state in live)]
     spans = list(zip(itertools.pairwise(times), live, strict=True))
     rows = []
-    for phase, group in itertools.groupby(spans, key=lambda each: each[1].phase):
+    for phase, group in itertools.groupby(spans, key=lambda span: span[1].phase):
         members = list(group)
         begin, end = members[0][0][0], members[-1][0][1]
         lengths = [after - before for (before, after), _ in members]
@@ -255,39 +255,39 @@ def _phases_table(live: Sequence[LiveState]) -> Table:
 
 
 def _mean(weights: Sequence[float], values: Sequence[float | None]) -> float | None:
-    known = [(w, v) for w, v in zip(weights, values, strict=True) if v is not None and w > 0]
-    return sum(w * v for w, v in known) / sum(w for w, _ in known) if known else None
+    pairs = [(w, v) for w, v in zip(weights, values, strict=True) if v is not None and w > 0]
+    return sum(w * v for w, v in pairs) / sum(w for w, _ in pairs) if pairs else None
 
 
 def _total_watts(state: LiveState) -> float | None:
     """Power of all devices; None where that of one is unknown."""
-    watts = [one.watts for one in state.devices]
-    return sum(one or 0.0 for one in watts) if watts and None not in watts else None
+    watts = [device.watts for device in state.devices]
+    return sum(power or 0.0 for power in watts) if watts and None not in watts else None
 
 
 def _energy_table(energy: Sequence[EnergyEntry]) -> Table:
     columns: dict[str, Callable[[EnergyEntry], str]] = {
-        "device": lambda used: used.device,
-        ">energy": lambda used: with_error(
-            used.joules,
-            None if used.relative_error is None else used.relative_error * used.joules,
+        "device": lambda entry: entry.device,
+        ">energy": lambda entry: with_error(
+            entry.joules,
+            None if entry.relative_error is None else entry.relative_error * entry.joules,
             energy_text,
         ),
-        ">time": lambda used: human_duration(used.seconds),
-        ">mean power": lambda used: _mean_watts(used.seconds, used.joules),
-        "how it came about": lambda used: f"{used.origin} ({used.source or 'unstated'})",
+        ">time": lambda entry: human_duration(entry.seconds),
+        ">mean power": lambda entry: _mean_watts(entry.seconds, entry.joules),
+        "how it came about": lambda entry: f"{entry.origin} ({entry.source or 'unstated'})",
     }
     return Table.of(energy, columns)
 
 
 def _limits_table(measured: Sequence[Measured]) -> Table:
     return Table.of(
-        sorted(measured, key=lambda each: each.limit_watts or 0.0),
+        sorted(measured, key=lambda measurement: measurement.limit_watts or 0.0),
         {
-            ">power limit": lambda each: limit_text(each.limit_watts),
-            ">time of an epoch": lambda each: human_duration(each.epoch_seconds),
-            ">energy of an epoch": lambda each: energy_text(each.epoch_joules),
-            ">error": lambda each: f"± {per_cent(each.relative_error)}",
+            ">power limit": lambda measurement: limit_text(measurement.limit_watts),
+            ">time of an epoch": lambda measurement: human_duration(measurement.epoch_seconds),
+            ">energy of an epoch": lambda measurement: energy_text(measurement.epoch_joules),
+            ">error": lambda measurement: f"± {per_cent(measurement.relative_error)}",
         },
     )
 
