@@ -6,8 +6,7 @@ import json
 from urllib.parse import quote, urlencode
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 from joulery.server._app import create_app
 from joulery.server._cluster_page import ClusterWatch
