@@ -43,7 +43,7 @@ def jobs(tmp_path_factory):
 @pytest.fixture(scope="module")
 def server(jobs):
     """A server of that store."""
-    options = ["--price", "0.30", "--currency", "EUR", "--region", "DE"]
+    options = ["--price", "0.30", "--currency", "EUR", "--grid", "DE"]
     state = jobs[0].parent / "agent"
     (state / "events").mkdir(parents=True)
     (state / "status.json").write_text(json.dumps(AGENT_STATUS | {"at": time.time()}))

@@ -138,8 +138,8 @@ FILE is an energy log (`joulery measure --log`). What was used, without forms:
 `joulery report`.
 
 examples:
-  joulery disclose energy.jsonl --as huggingface --region FR
+  joulery disclose energy.jsonl --as huggingface --grid FR
   joulery disclose energy.jsonl --as eu --hardware H100=8 --flops 2e24
-  joulery disclose energy.jsonl --region FR --units 2T --unit token --html footprint.html
+  joulery disclose energy.jsonl --grid FR --units 2T --unit token --html footprint.html
   joulery disclose --job resnet-nightly --month 2026-10 --as cyclonedx""",
 )

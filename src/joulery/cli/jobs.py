@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from joulery import client
 from joulery.cli.dispatch import Output
-from joulery.cli.options import Action, flag, option, whole, write_file
+from joulery.cli.options import Action, flag, location, option, whole, write_file
 from joulery.clock import REAL_CLOCK
 from joulery.errors import FileError, InvalidValueError, UnknownRecordError, UsageError
 
@@ -31,15 +31,15 @@ def with_store(
     """The action on the store, or the server, that the options name."""
 
     def run(arguments: argparse.Namespace) -> Output:
-        team, location = arguments.team, arguments.store or os.environ.get("JOULERY_STORE")
+        team, place = arguments.team, arguments.store or os.environ.get("JOULERY_STORE")
         if team is not None and not team.strip():  # as a shell variable that is not set gives
             raise InvalidValueError(
                 "--team has no name",
                 remedy="give one, or leave --team out for $JOULERY_TEAM or default",
             )
-        if location and "://" not in location and not Path(location).is_file():
+        if place and "://" not in place and not Path(place).is_file():
             remedy = "give the path of one, or http(s)://…"  # a typo is not to make one
-            raise FileError(f"no store at {location}", remedy=remedy)
+            raise FileError(f"no store at {place}", remedy=remedy)
         backend = client.open_backend(arguments.store, team, arguments.token, seconds=_SECONDS)
         with closing(backend):
             return act(backend, arguments)
@@ -155,6 +155,7 @@ STORE_OPTIONS = (
         "--store",
         "path, postgresql://… or http(s)://…; $JOULERY_STORE, else your own",
         "LOCATION",
+        location,
     ),
     option("--team", "$JOULERY_TEAM, else default", "NAME"),
     option("--token", "for a server; better: $JOULERY_TOKEN", "TEXT"),

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from joulery import client, grid, metering, reports
 from joulery.cli.dispatch import Output
 from joulery.cli.jobs import STORE_OPTIONS, with_store
-from joulery.cli.options import Action, file, flag, number, option, write_file
+from joulery.cli.options import GRID_OPTION, Action, file, flag, number, option, write_file
 from joulery.clock import REAL_CLOCK
 from joulery.errors import FileError, JouleryError, UnknownRecordError, UsageError
 from joulery.frontier import Frontier, OperatingPoint
@@ -117,17 +117,16 @@ def with_electricity(
     footprint: reports.Footprint, arguments: argparse.Namespace
 ) -> reports.Footprint:
     """The footprint with the carbon, price and building that the options state."""
-    intensity, source = arguments.co2, ""
-    if intensity is None and arguments.region is not None:
-        signal = grid.static_intensity(arguments.region)
-        intensity, source = signal.at(0.0), signal.source
+    source = arguments.grid
+    stated = replace(footprint, pue=arguments.pue, price=arguments.price)
+    if source is None:
+        return stated
+    electricity = grid.electricity_price(source)
     return replace(
-        footprint,
-        intensity=intensity,
-        intensity_source=source,
-        location=arguments.region or "",
-        pue=arguments.pue,
-        price=arguments.price,
+        stated,
+        intensity=electricity.grams,
+        intensity_source=electricity.grams_source,
+        location=source.upper() if source.upper() in grid.REGIONS else "",
     )
 
 
@@ -190,7 +189,7 @@ def _overview(arguments: argparse.Namespace) -> Output:
         totals = [job for part in parts for job in jobs.job_totals(reading, part)]
         report = reports.store_report(
             totals,
-            grid.electricity_price(arguments.region, arguments.co2, arguments.price),
+            grid.electricity_price(arguments.grid, arguments.price),
             REAL_CLOCK.wall(),
             lambda job: (
                 jobs.job_summary(reading, job),
@@ -298,8 +297,7 @@ FORM_OPTIONS = (
     flag("--markdown", "print Markdown, for a model card or a paper"),
     file("--html", "write a page to print or to send"),
     flag("--open", "show the page in a browser; ./joulery-report.html without --html"),
-    option("--region", "region whose yearly mean carbon intensity applies"),
-    option("--co2", "carbon intensity in gCO2/kWh", "G", number(0.0)),
+    GRID_OPTION,
     option("--price", "price of a kWh", "P", number(0.0)),
     option("--pue", "power usage effectiveness", read=number(1.0), default=1.0),
 )
@@ -331,6 +329,6 @@ cards, regulators and bills of materials: `joulery disclose`.
 examples:
   joulery report --open
   joulery report frontier.json --objective least-energy:slowdown=5%
-  joulery report energy.jsonl --region FR --price 0.2
+  joulery report energy.jsonl --grid FR --price 0.2
   joulery report --job resnet-nightly --month 2026-10 --price 0.2 --html october.html""",
 )

@@ -8,7 +8,6 @@ dies in between delivers them again, and they count once, by their keys.
 from __future__ import annotations
 
 import dataclasses
-import fcntl
 import logging
 import os
 from contextlib import contextmanager
@@ -16,7 +15,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, BinaryIO
 
 from joulery.client._measurements import RunMeasurements, upload_measurements
-from joulery.clock import REAL_CLOCK
 from joulery.errors import (
     ConflictError,
     FileError,
@@ -26,7 +24,7 @@ from joulery.errors import (
     UnknownRecordError,
     UsageError,
 )
-from joulery.files import replacing, sync_folder, write_all
+from joulery.files import lock, replacing, sync_folder, write_all
 from joulery.jobs import (
     Decision,
     Definition,
@@ -50,7 +48,6 @@ _log = logging.getLogger("joulery")
 _LARGEST_BYTES = 4 * 2**20
 _KEPT_SHARE = 0.75  # of the largest size, when old lines have to go
 _LOCK_SECONDS = 1.0
-_LOCK_STEP_SECONDS = 0.005
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,14 +280,6 @@ def _sync(file: BinaryIO) -> None:
 def _locked(path: Path, patience_seconds: float) -> Iterator[BinaryIO]:
     """A file under an exclusive lock; BlockingIOError where another process holds it too long."""
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-    end = REAL_CLOCK.now() + patience_seconds
     with os.fdopen(handle, "r+b") as file:
-        while True:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if REAL_CLOCK.now() >= end:
-                    raise
-                REAL_CLOCK.sleep(_LOCK_STEP_SECONDS)
+        lock(handle, patience_seconds)
         yield file

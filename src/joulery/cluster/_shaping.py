@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 
 
 _WATTS_PER_MEGAWATT = 1e6
-# A plan without pauses tries this many ends between the earliest and the deadline.
+# A plan without pauses tries this many ends between the earliest and the deadline;
+# by hand.
 _ENDS = 32
 
 
@@ -75,8 +76,8 @@ class WorkPlan:
         edge = self.starts[1:2].sum()  # where a step of the signal begins, or 1970
         first = self.starts[0] - (self.starts[0] - edge) % step_seconds
         times = np.arange(first, self.starts[-1] + self.seconds[-1], step_seconds)
-        place = np.clip(np.searchsorted(self.starts, times, side="right") - 1, 0, None)
-        return Signal(float(first), step_seconds, tuple(self.watts[place].tolist()))
+        position = np.clip(np.searchsorted(self.starts, times, side="right") - 1, 0, None)
+        return Signal(float(first), step_seconds, tuple(self.watts[position].tolist()))
 
 
 def plan_work(
@@ -139,12 +140,12 @@ def best_start(signal: Signal, work_seconds: float, now: float, deadline: float)
     finite(work_seconds, "duration in seconds", minimum=1.0)
     _check_fits(work_seconds, now, deadline)
     starts, seconds, values = signal.window(now, deadline)
-    spent = np.concatenate([[0.0], np.cumsum(seconds * values)])
+    cost = np.concatenate([[0.0], np.cumsum(seconds * values)])
     edges = np.append(starts, deadline)
     # The sum over the work is linear between starts at which either end of it meets a step.
     latest = max(now, deadline - work_seconds)
     tries = np.unique(np.clip(np.concatenate([edges, edges - work_seconds]), now, latest))
-    means = np.interp(tries + work_seconds, edges, spent) - np.interp(tries, edges, spent)
+    means = np.interp(tries + work_seconds, edges, cost) - np.interp(tries, edges, cost)
     means /= work_seconds
     best = int(means.argmin())  # the earliest of equals
     return StartPlan(float(tries[best]), float(means[best]), float(means[0]))
@@ -160,9 +161,9 @@ def _check_fits(work_seconds: float, start: float, deadline: float) -> None:
 
 def flexibility_price(jobs: Sequence[ClusterJob], shares: Allocation) -> float:
     """GPU-hours of delay that each MWh not used costs, against all jobs at full speed."""
-    saved = sum(job.gpus * job.curve.most_watts for job in jobs) - float(shares.watts.sum())
-    lost = sum(j.gpus * (1 - p) for j, p in zip(jobs, shares.performance.tolist(), strict=True))
-    return lost / saved * _WATTS_PER_MEGAWATT if saved > 0 else 0.0
+    savings = sum(job.gpus * job.curve.most_watts for job in jobs) - float(shares.watts.sum())
+    losses = sum(j.gpus * (1 - p) for j, p in zip(jobs, shares.performance.tolist(), strict=True))
+    return losses / savings * _WATTS_PER_MEGAWATT if savings > 0 else 0.0
 
 
 def _cheapest(
@@ -172,7 +173,7 @@ def _cheapest(
     starts, seconds, values = signal.window(*window)
     watts, performance = _knots(curve, may_pause=may_pause)
     rises, gains = np.diff(watts), np.diff(performance)
-    given = np.zeros((len(gains), len(starts)))
+    amounts_used = np.zeros((len(gains), len(starts)))
     price = 0.0
     if len(gains):
         # Where power costs nothing the order along the curve still holds.
@@ -181,13 +182,13 @@ def _cheapest(
         order = np.argsort(prices, axis=None, kind="stable")
         amounts = offered.ravel()[order]
         after = np.cumsum(amounts)
-        left = work - performance[0] * float(seconds.sum())
-        taken = np.clip(left - (after - amounts), 0.0, amounts)
-        given.ravel()[order] = taken
-        last = min(int(np.searchsorted(after, left)), len(order) - 1)
+        remaining = work - performance[0] * float(seconds.sum())
+        portion = np.clip(remaining - (after - amounts), 0.0, amounts)
+        amounts_used.ravel()[order] = portion
+        last = min(int(np.searchsorted(after, remaining)), len(order) - 1)
         price = float(prices.ravel()[order[last]]) / JOULES_PER_KILOWATT_HOUR
-    speed = performance[0] + given.sum(axis=0) / seconds
-    power = watts[0] + (given * (rises / gains)[:, None]).sum(axis=0) / seconds
+    speed = performance[0] + amounts_used.sum(axis=0) / seconds
+    power = watts[0] + (amounts_used * (rises / gains)[:, None]).sum(axis=0) / seconds
     if may_pause:  # after the end nothing waits
         power[int(np.flatnonzero(speed > 0).max(initial=-1)) + 1 :] = 0.0
     amount = float((power * seconds) @ values) / JOULES_PER_KILOWATT_HOUR

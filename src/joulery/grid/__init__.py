@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from joulery.grid._signal import (
         REGIONS as REGIONS,
         Signal as Signal,
+        carbon_intensity as carbon_intensity,
         read_signal as read_signal,
         read_table as read_table,
         static_intensity as static_intensity,

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from statistics import fmean
 
-from joulery.grid._signal import static_intensity
+from joulery.grid._signal import carbon_intensity
 from joulery.units import finite, grams_co2, money
 
 
@@ -34,16 +35,13 @@ class ElectricityPrice:
 
 
 def electricity_price(
-    region: str | None = None,
-    grams: float | None = None,
-    price: float | None = None,
-    currency: str = "",
+    source: str | None = None, price: float | None = None, currency: str = ""
 ) -> ElectricityPrice:
     """Carbon and price of a kilowatt-hour.
 
     Args:
-        region: Region whose yearly mean carbon intensity applies; the world unless given.
-        grams: Carbon intensity in gCO2/kWh, in place of a region's.
+        source: Carbon intensity, as :func:`carbon_intensity` takes it: gCO2/kWh, a region, or the
+            path of a series, whose mean counts; the world's mean unless given.
         price: Money per kWh; None where it is unknown.
         currency: Name of the money.
 
@@ -53,8 +51,5 @@ def electricity_price(
     """
     if price is not None:
         finite(price, "price per kWh", minimum=0.0)
-    if grams is not None:
-        grams = finite(grams, "carbon intensity in g/kWh", minimum=0.0)
-        return ElectricityPrice(grams, "as given", price, currency)
-    signal = static_intensity(region or "WORLD")
-    return ElectricityPrice(signal.at(0.0), signal.source, price, currency)
+    signal = carbon_intensity(source or "WORLD")
+    return ElectricityPrice(fmean(signal.values), signal.source, price, currency)

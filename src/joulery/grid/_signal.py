@@ -8,16 +8,18 @@ import math
 from collections import Counter
 from dataclasses import dataclass
 from datetime import UTC, datetime, tzinfo
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from joulery.errors import FileError, InvalidValueError, MissingExtraError
+from joulery.units import finite
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from pathlib import Path
 
+_CENTURY_SECONDS = 100 * 365.25 * 86400.0  # long enough for a value that does not change
 _TIME_COLUMNS = ("utc", "timestamp", "datetime", "time", "date", "t_s", "seconds")
 # gCO2/kWh over a year. CISO, ERCO, PJM, DE, ES and SE: lifecycle means of 2021, computed from
 # CarbonCast's published series. All others: lifecycle, about 2023, rounded to tens, as remembered
@@ -136,8 +138,28 @@ def static_intensity(region: str) -> Signal:
             f"no built-in carbon intensity for {region!r}",
             remedy=f"use one of {', '.join(sorted(REGIONS))}, or give a series",
         )
-    century = 100 * 365.25 * 86400.0
-    return Signal(0.0, century, (REGIONS[name],), f"built-in yearly mean of {name}")
+    return Signal(0.0, _CENTURY_SECONDS, (REGIONS[name],), f"built-in yearly mean of {name}")
+
+
+def carbon_intensity(source: str, *, zone: tzinfo | None = None) -> Signal:
+    """Carbon intensity in gCO2/kWh from a number, a region or a file.
+
+    Args:
+        source: Number such as ``380``, region of the built-in table such as ``DE``, or path of a
+            series that ends in ``.csv`` or ``.parquet``.
+        zone: Time zone of a file's times that state none.
+
+    Examples:
+        >>> carbon_intensity("380").at(0.0)
+        380.0
+    """
+    if source.lower().endswith((".csv", ".parquet")):
+        return read_signal(Path(source), zone=zone)
+    try:
+        grams = float(source)
+    except ValueError:
+        return static_intensity(source)
+    return Signal(0.0, _CENTURY_SECONDS, (finite(grams, "gCO2/kWh", minimum=0.0),), "as given")
 
 
 def read_signal(path: Path, column: str | None = None, *, zone: tzinfo | None = None) -> Signal:

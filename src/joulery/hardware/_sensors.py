@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-_SIGMAS_95 = 1.96
+_SIGMAS_95 = 1.96  # half the interval of 95 % of a normal distribution
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ def sensor_of(board: str, *, field: str = "instant", driver: str = "") -> PowerS
         field: ``instant`` or ``plain``, the call whose value is used.
         driver: Version of the driver, such as ``535.54.03``.
     """
-    major = int(found[0]) if (found := re.match(r"\d+", driver)) else None
+    major = int(digits[0]) if (digits := re.match(r"\d+", driver)) else None
     for entry in _document()["sensor"]:
         first, last = entry.get("drivers", (0, 10**6))
         fits = entry.get("field", field) == field
@@ -88,13 +88,13 @@ def _sensor(entry: dict[str, Any]) -> PowerSensor:
     # At least what was seen on boards of this kind, as the outer end of a bar of 95 %.
     gain_seen = max(abs(gain - 1.0) for gain in gains) / _SIGMAS_95
     offset_seen = max(map(abs, offsets)) / _SIGMAS_95
-    known = {key: value for key, value in entry.items() if key in PowerSensor.__dataclass_fields__}
+    values = {key: value for key, value in entry.items() if key in PowerSensor.__dataclass_fields__}
     errors = {
         "gain_error": max(document["gain_error"], gain_seen),
         "offset_error_watts": max(document["offset_error_watts"], offset_seen),
     }
     ranges = {"gains": gains, "offsets_watts": offsets}
-    return PowerSensor(**known | errors | ranges, source=document["source"])
+    return PowerSensor(**values | errors | ranges, source=document["source"])
 
 
 @cache

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
         profile_list as profile_list,
     )
     from joulery.jobs._models import (
-        ASKED_FOR as ASKED_FOR,
         LONGEST_BEFORE_SECONDS as LONGEST_BEFORE_SECONDS,
         MOST_LIVE_DEVICES as MOST_LIVE_DEVICES,
         MOST_PER_PAGE as MOST_PER_PAGE,

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from joulery.errors import InvalidValueError
-from joulery.jobs._models import ASKED_FOR
 from joulery.jobs._replay import ROW, action_document
 from joulery.jobs.policies import ActionKind, BayesianPolicy
 
@@ -51,7 +50,7 @@ def client_action(
         actions = only_batch_size(chosen, state.job, only)
         would = state.job.batch_sizes[int(chosen.arm[0])]
         if would != only:
-            reason = f"{ASKED_FOR}; {would} would be run: {reason}"
+            reason = f"this batch size was asked for; {would} would be run: {reason}"
     elif before is not None and doubted and _may_fail_again(before, state.reports.surest()):
         actions, reason = only_batch_size(chosen, state.job, state.reports.surest()), _SUREST
     else:
@@ -101,14 +100,14 @@ def without_probe(probe: Actions, best_cost: float) -> Actions:
     measured is stopped there, and what it measured until then is what the probe would have shown.
     Before anything has reached the target there is nothing to compare with, and so no ceiling.
     """
-    wanted = probe.probe_limits
-    alone = np.zeros(0) if wanted is None else np.flatnonzero(wanted[0])
+    mask = probe.probe_limits
+    alone = np.zeros(0) if mask is None else np.flatnonzero(mask[0])
     return dataclasses.replace(
         probe,
         kind=np.full(1, ActionKind.TRAIN),
         limit=np.array([alone[0] if len(alone) == 1 else -1], dtype=np.int64),
         ceiling=np.array([_BETA * best_cost]),
-        probe_limits=None if wanted is None or len(alone) != 1 else np.zeros_like(wanted),
+        probe_limits=None if mask is None or len(alone) != 1 else np.zeros_like(mask),
     )
 
 

@@ -38,8 +38,6 @@ LONGEST_BEFORE_SECONDS = 7 * 24 * 3600.0
 MOST_PER_PAGE = 1000
 _LONGEST_EPOCH_SECONDS = 1e10  # three hundred years
 _RESERVED = "inherited"  # among a job's stored parameters, for what a warm start gave it
-# How the reason of a decision begins whose batch size the policy would not have chosen.
-ASKED_FOR = "this batch size was asked for"
 
 BatchSize = Annotated[int, Constraint(minimum=1, maximum=2**40, examples=[128])]
 PowerLimit = Quantity
@@ -212,6 +210,7 @@ class Decision(JsonModel):
             a later report still counts.
         token: Token for calls on this decision; empty in lists and without a server.
         issued_wall_seconds: Unix time at which the decision was made.
+        volunteered: Whether the client asked for this batch size, where another one was chosen.
     """
 
     id: Text
@@ -225,6 +224,7 @@ class Decision(JsonModel):
     expires_wall_seconds: Moment
     token: Text = ""
     issued_wall_seconds: Moment = 0.0
+    volunteered: bool = False
 
 
 @dataclass(frozen=True, slots=True)

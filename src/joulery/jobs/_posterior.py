@@ -45,7 +45,7 @@ class JobState:
         open: Actions under way by decision, each with its recurrence and the time of its issue, in
             the order of issue.
         sequence: Number of the last event folded in.
-        kept: Number of the last event in the stored snapshot.
+        snapshotted: Number of the last event in the stored snapshot.
         changed: Decisions on whose reports the verdict has changed with the last event.
         swept_seconds: Time of the last search for ended leases, on the monotonic clock.
     """
@@ -58,7 +58,7 @@ class JobState:
     reports: ReportFilter
     open: dict[int, tuple[Document, int, float]] = field(default_factory=dict)
     sequence: int = 0
-    kept: int = 0
+    snapshotted: int = 0
     changed: set[int] = field(default_factory=set)
     swept_seconds: float = float("-inf")
 
@@ -123,10 +123,10 @@ class JobState:
         body, final = event.body, list[RunReport]()
         if report.claims:
             final, self.changed = self.reports.add(report)
-        for one in final:
+        for old_report in final:
             # What a ceiling refused depends on others.
-            if one.end != RunEnd.STOPPED or one.body["epochs"]:
-                self._learn_again(self.settled, one)
+            if old_report.end != RunEnd.STOPPED or old_report.body["epochs"]:
+                self._learn_again(self.settled, old_report)
         if self.changed - {report.decision}:
             self._rebuild()
         else:
@@ -138,10 +138,10 @@ class JobState:
         """Start again from the settled posterior, with the reports that are accepted now."""
         self.beliefs = copy.deepcopy(self.settled)
         best_cost = self.reports.best_cost()
-        for one in sorted(self.reports.latest, key=lambda one: one.end == RunEnd.STOPPED):
+        for report in sorted(self.reports.latest, key=lambda report: report.end == RunEnd.STOPPED):
             # What a ceiling stopped that followed from a wrong report says nothing.
-            if one.end != RunEnd.STOPPED or one.cost >= best_cost:
-                self._learn_again(self.beliefs, one)
+            if report.end != RunEnd.STOPPED or report.cost >= best_cost:
+                self._learn_again(self.beliefs, report)
         for action, *_ in self.open.values():
             self.policy.begin(self.beliefs, ROW, actions_from(action))
 
@@ -154,7 +154,7 @@ class JobState:
         """Snapshot of the beliefs; None if they cannot be serialized."""
         document = {
             "reports": self.reports.to_list(),
-            "open": [[number, *each] for number, each in self.open.items()],
+            "open": [[number, *action] for number, action in self.open.items()],
         }
         content = serialize((self.settled, self.beliefs), document)
         if content is None:
@@ -170,7 +170,7 @@ class JobState:
                 number: (action, recurrence, issued)
                 for number, action, recurrence, issued in document["open"]
             }
-            self.sequence = self.kept = snapshot.sequence
+            self.sequence = self.snapshotted = snapshot.sequence
 
 
 def rebuilt(transaction: Transaction, record: JobRecord) -> JobState:
@@ -199,9 +199,9 @@ def job_beliefs(transaction: Transaction, record: JobRecord) -> JobBeliefs:
     state, costs = JobState.start(record, transaction.snapshot(record.id)), {}
     state.fold_all(transaction.events(record.id, state.sequence))
     if isinstance(state.policy, EstimatesCosts):
-        found = state.policy.believed_costs(state.beliefs, ROW)
+        bounds = state.policy.believed_costs(state.beliefs, ROW)
         for arm, size in enumerate(state.job.batch_sizes):
-            low, mean, high = (float(each[0, arm]) for each in found)
+            low, mean, high = (float(bound[0, arm]) for bound in bounds)
             if math.isfinite(mean):
                 costs[size] = low, mean, high
     return JobBeliefs(costs, bool(getattr(state.beliefs, "changed", [False])[0]))
@@ -238,8 +238,8 @@ class PosteriorCache:
         state = self._jobs[job]
         transaction.append(job, event)
         state.fold(event)
-        if state.sequence - state.kept >= _SNAPSHOT_EVENTS:
-            state.kept = state.sequence
+        if state.sequence - state.snapshotted >= _SNAPSHOT_EVENTS:
+            state.snapshotted = state.sequence
             snapshot = state.to_snapshot(job)
             if snapshot is not None:
                 transaction.put_snapshot(snapshot)

@@ -378,6 +378,7 @@ def answer(made: DecisionRecord) -> Decision:
         reason=made.reason,
         expires_wall_seconds=made.deadline_wall_seconds,
         issued_wall_seconds=made.issued_wall_seconds,
+        volunteered=action.get("volunteered", False),
     )
 
 

@@ -44,16 +44,19 @@ LIMIT_CONSTANTS = (
     "floor",  # lowest voltage relative to the one at the highest clock
     "knee",  # clock up to which the voltage stays there, relative to the highest
 )
+# The first ones are of the job, the others of the board.
 JOB_CONSTANTS = 7
+# Clocks between which curves are linear; by hand.
 _SHARES = 48
+# How sharply the slower of compute and memory counts, and of device and host, which prepares the
+# next kernels meanwhile; by hand.
 _OVERLAP = 3.0
-# The host prepares the next kernels while the device works: the slower of the two counts.
 _ASIDE = 4.0
 # A board lowers its clock to this share of the highest at most, even if it then draws more than its
 # limit: A40s draw 117 W under a limit of 100 W, and slow down 3 to 4 times; chosen on V100, A40 and
 # A100, leaving each out in turn.
 _LOWEST_UNDER_LIMIT = 0.2
-# Units without work are clock-gated but not free.
+# Units without work are clock-gated but not free; by hand.
 _IDLE_UNITS = 0.3
 # How far curves lie from the model, and measured limits from their curve; chosen on V100, A40 and
 # A100, leaving each out in turn.
@@ -89,10 +92,10 @@ def clock_curve(
 
 
 def _rows_at(at: Array, shares: Array, values: Array) -> Array:
-    place = np.clip((at - shares[0]) / (shares[1] - shares[0]), 0, len(shares) - 1 - 1e-9)
-    low = place.astype(int)
-    rest, rows = place - low, np.arange(len(values))
-    return np.asarray(values[rows, low] * (1 - rest) + values[rows, low + 1] * rest)
+    position = np.clip((at - shares[0]) / (shares[1] - shares[0]), 0, len(shares) - 1 - 1e-9)
+    low = position.astype(int)
+    weight, rows = position - low, np.arange(len(values))
+    return np.asarray(values[rows, low] * (1 - weight) + values[rows, low + 1] * weight)
 
 
 def _by_clock(

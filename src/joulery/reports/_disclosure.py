@@ -23,7 +23,7 @@ def hugging_face(footprint: Footprint) -> dict[str, Any]:
     if footprint.grams is None:
         raise InvalidValueError(
             "a model card states emissions, which need a carbon intensity",
-            remedy="give --region or --co2",
+            remedy="give --grid",
         )
     hardware = ", ".join(f"{count} x {name}" for name, count in footprint.devices.items())
     entry: dict[str, Any] = {

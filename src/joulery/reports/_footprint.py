@@ -189,7 +189,7 @@ class Footprint:
     def _electricity_carbon(self) -> Figure:
         source = Provenance(Origin.ASSUMED, self.intensity_source or "as stated")
         if self.grams is None:
-            validity = "give --region or --co2"
+            validity = "give --grid"
             return Figure("CO2 of the electricity", None, "kg CO2", source, validity)
         validity = f"{self.intensity:g} gCO2/kWh at all times, by location"
         return Figure("CO2 of the electricity", self.grams / 1000, "kg CO2", source, validity)

@@ -357,7 +357,7 @@ def _remarks(view: PipelineView) -> list[str]:
     remarks = [f"Planned in {1000 * view.plan.planning_cpu_seconds:.0f} ms of CPU time."]
     config = view.plan.problem.config
     if not config.blocking_watts:
-        remarks.append("Waiting counts nothing: give the power of a device with --blocking-watts.")
+        remarks.append("Waiting counts nothing: give the power of a device with --blocking-power.")
     if view.search is not None and not config.communication_seconds:
         remarks.append("Communication counts nothing: give the time of a hop with --communication.")
     return [*remarks, *(f"Profile: {note}." for note in view.notes)]

@@ -36,7 +36,7 @@ plan_pages = APIRouter(route_class=PageRoute, include_in_schema=False)
 _MOST_FILES = 100  # by hand: more are not read through
 _MOST_BYTES = 2**20  # a plan of six thousand instructions, which takes seconds to draw
 _MORE_TIME = 1.005  # from here on an iteration time was chosen, and not found by rounding
-_REMEDY = "save it with joulery plan pipeline --save, or joulery recommend --json"
+_REMEDY = "save it with joulery plan pipeline --out, or joulery recommend --json"
 
 
 @dataclass(frozen=True, slots=True)

@@ -163,7 +163,7 @@ def _frontier_document(*pairs, **more):
         (CLOUD, ["--objective", "speed"], "unknown objective"),
         (CLOUD, ["--objective", "cost"], "max_watts"),
         (CLOUD, ["--objective", "least-energy:deadline=1"], "no operating point meets"),
-        (CLOUD, ["--max-watts", "x"], "is no number"),
+        (CLOUD, ["--max-watts", "x"], "is not a number"),
         (_session("a", 1, 1), ["--objective", "edp"], "no points to choose from"),
     ],
 )
@@ -221,7 +221,7 @@ def _figures(capsys, *words, command="report"):
 
 def test_a_job_is_reported_with_savings_and_phases(store, capsys):
     """If this fails, what a job used, saved and spent on exploring cannot be published."""
-    words = ("--job", "nightly", "--store", store[0], "--co2", "100")
+    words = ("--job", "nightly", "--store", store[0], "--grid", "100")
     _, used = _figures(capsys, *words)
     document, figures = _figures(capsys, *words, command="disclose")
     assert used["energy saved"] == figures["energy saved"]
@@ -274,7 +274,7 @@ def test_phases_and_pages_come_from_files(file, tmp_path, capsys, monkeypatch):
     assert "1.8e+03 J per step" in printed or "1,800 J per step" in printed
     assert "Energy and carbon of tiny" in page.read_text()
     assert opened == [page.as_uri()]
-    options = ("--hardware", "H100=8", "--region", "fr")
+    options = ("--hardware", "H100=8", "--grid", "fr")
     _, figures = _figures(capsys, log, *options, command="disclose")
     assert figures["CO2 of the electricity"]["value"] == pytest.approx(0.06)
     assert figures["CO2 in all"]["value"] > 0.06
@@ -294,11 +294,11 @@ def test_phases_and_pages_come_from_files(file, tmp_path, capsys, monkeypatch):
         (["--job", "nightly", "--run", "7"], "no such run"),
         (["--month", "2020-01"], "in that time"),
         (["--job", "nightly", "--phase", "data=missing"], "cannot read missing"),
-        (["--job", "nightly", "--region", "Atlantis"], "Atlantis"),
+        (["--job", "nightly", "--grid", "Atlantis"], "Atlantis"),
         (["--job", "nightly", "--html", "no/where.html"], "--html"),
-        (["--job", "nightly", "--as", "huggingface"], "--region"),
+        (["--job", "nightly", "--as", "huggingface"], "--grid"),
         ([], "nothing to disclose"),
-        (["--job", "nightly", "--as", "iso"], "invalid choice"),
+        (["--job", "nightly", "--as", "iso"], "is unknown"),
         (["--team", ""], "--team: the value is empty"),
         (["--job", ""], "--job: the value is empty"),
     ],

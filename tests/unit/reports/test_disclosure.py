@@ -84,7 +84,7 @@ def test_the_command_shows_a_log_in_every_form(tmp_path, capsys):
         "shared_error_joules": 0.0, "devices": {"nvidia:0": 7.2e6}, "flags": [], "final": True,
     }  # fmt: skip
     log.write_text(json.dumps(line) + "\n")
-    options = ["--region", "fr", "--hardware", "H100=2"]
+    options = ["--grid", "fr", "--hardware", "H100=2"]
     assert main(["disclose", str(log), "--markdown", *options]) == 0
     assert "2 × H100" in capsys.readouterr().out
     for form in DISCLOSURES:
@@ -92,7 +92,7 @@ def test_the_command_shows_a_log_in_every_form(tmp_path, capsys):
         assert json.loads(capsys.readouterr().out)
     assert main(["disclose", str(log), "--as", "eu", "--hardware", "H100"]) == 2
     assert main(["disclose", str(log), "--as", "huggingface"]) == 2
-    assert "--region" in capsys.readouterr().err
+    assert "--grid" in capsys.readouterr().err
 
 
 def test_every_figure_states_how_it_was_obtained_and_what_it_holds_for():

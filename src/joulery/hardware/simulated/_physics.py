@@ -109,12 +109,12 @@ class Board:
         span = self.max_clock_hertz - self.min_clock_hertz
         # The slack keeps a last step that rounding left just short of the highest clock.
         steps = int(span / self.clock_step_hertz + 1e-6)
-        found = [self.min_clock_hertz + i * self.clock_step_hertz for i in range(steps + 1)]
-        if self.max_clock_hertz - found[-1] > 1e-6 * self.clock_step_hertz:
-            found.append(self.max_clock_hertz)
+        clocks = [self.min_clock_hertz + i * self.clock_step_hertz for i in range(steps + 1)]
+        if self.max_clock_hertz - clocks[-1] > 1e-6 * self.clock_step_hertz:
+            clocks.append(self.max_clock_hertz)
         else:
-            found[-1] = self.max_clock_hertz
-        return tuple(found)
+            clocks[-1] = self.max_clock_hertz
+        return tuple(clocks)
 
 
 _NON_NEGATIVE = (

@@ -42,6 +42,8 @@ def make_policy(name: str, /, **options: Any) -> Policy[Any]:
         )
     module, class_name = _POLICIES[name]
     kind = getattr(import_module(f"joulery.jobs.policies.{module}"), class_name)
-    taken = {field.name: options.get(field.name) for field in fields(kind)}
-    policy: Policy[Any] = kind(**{field: one for field, one in taken.items() if one is not None})
+    arguments = {field.name: options.get(field.name) for field in fields(kind)}
+    policy: Policy[Any] = kind(
+        **{field: value for field, value in arguments.items() if value is not None}
+    )
     return policy

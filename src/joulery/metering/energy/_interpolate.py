@@ -88,7 +88,7 @@ def energy_between(
     first: Span,
     began: float,
     last: Span,
-    ended: float,
+    end_at: float,
     max_watts: float | None,
     min_watts: float = 0.0,
 ) -> EnergyEstimate:
@@ -96,20 +96,20 @@ def energy_between(
 
     The lowest and highest power of the device bound what is unknown.
     """
-    seconds = ended - began
+    seconds = end_at - began
     if last is first and first.end is None:
         return energy_unseen(first, seconds, max_watts)
     before = _power_before(first)
-    start, variance = _at_begin(first, began, ended, before)
+    start, variance = _at_begin(first, began, end_at, before)
     if last is first:
-        end, end_variance = _at_end_of_same(last, ended, start, seconds)
+        end, end_variance = _at_end_of_same(last, end_at, start, seconds)
     else:
         watts, sigma = _power_inside(last, began, start, before[0])
         if max_watts is not None and watts > max_watts:
             watts, sigma = max_watts, max(sigma, watts - max_watts)
-        end, end_variance = _at_end(last, ended, (watts, sigma))
+        end, end_variance = _at_end(last, end_at, (watts, sigma))
         if last.end is None:
-            end_variance += _tail_variance(last, ended, max_watts)
+            end_variance += _tail_variance(last, end_at, max_watts)
     # Repairs before the window are no uncertainty of the window.
     repaired = max(0.0, last.start.variance - first.start.variance)
     joules = max(end - start, min_watts * seconds)
@@ -127,11 +127,11 @@ def energy_unseen(span: Span, seconds: float, max_watts: float | None) -> Energy
 
 def _farthest(watts: float, max_watts: float | None) -> float:
     """Largest possible change of power from ``watts`` between two refreshes."""
-    most = max_watts if max_watts is not None else 3 * watts
-    return max(watts, most - watts)
+    high = max_watts if max_watts is not None else 3 * watts
+    return max(watts, high - watts)
 
 
-def _tail_variance(span: Span, ended: float, max_watts: float | None) -> float:
+def _tail_variance(span: Span, end: float, max_watts: float | None) -> float:
     """Variance of a change of load after the last refresh.
 
     The longer power has been steady, the less likely is a change in this span. It makes two sigma
@@ -140,7 +140,7 @@ def _tail_variance(span: Span, ended: float, max_watts: float | None) -> float:
     """
     if span.before is None:
         return 0.0
-    tail = max(0.0, ended - span.start.at_seconds)
+    tail = max(0.0, end - span.start.at_seconds)
     chance = min(_CHANGE_CHANCE, _CHANGE_CHANCE_PER_NOISE * span.noise)
     if tail > _OVERDUE_SPANS * (span.start.at_seconds - span.before.at_seconds):
         # The counter should have refreshed long ago: reading it fails, or it froze.
@@ -225,15 +225,15 @@ def _switched(span: Span, at: float, forward: Energy, before: Power, after: Powe
     backward = (joules, variance + late**2)
     rising = after[0] > before[0]
     forward_wins = (forward[0] >= joules) == rising
-    chosen, other = (forward, backward) if forward_wins else (backward, forward)
+    line, alternative = (forward, backward) if forward_wins else (backward, forward)
     gap = abs(forward[0] - joules)
-    doubt = chosen[1] + other[1]
-    if chosen[1] > other[1] and gap**2 <= _SAME_SIGMAS**2 * doubt:
+    doubt = line[1] + alternative[1]
+    if line[1] > alternative[1] and gap**2 <= _SAME_SIGMAS**2 * doubt:
         # The line that should hold is the less certain one, and the choice may be chance: average
         # both by their variances instead.
-        weight = other[1] / doubt
-        chosen = (weight * chosen[0] + (1 - weight) * other[0], weight * chosen[1])
-    return _bounded((chosen[0], chosen[1] + (_DISAGREEMENT * gap) ** 2), span)
+        weight = alternative[1] / doubt
+        line = (weight * line[0] + (1 - weight) * alternative[0], weight * line[1])
+    return _bounded((line[0], line[1] + (_DISAGREEMENT * gap) ** 2), span)
 
 
 def _bounded(energy: Energy, span: Span) -> Energy:
@@ -297,9 +297,9 @@ def _power_inside(span: Span, began: float, start: float, outside_watts: float) 
         mean = sensed  # the refresh may as well have come before the window began
     length = knot.at_seconds - before.at_seconds
     weight = seconds / (seconds + _SENSOR_WEIGHT * length)
-    settled = weight * mean + (1 - weight) * sensed
+    blend = weight * mean + (1 - weight) * sensed
     early = math.exp(-seconds / (2 * _RESPONSE_SECONDS))
-    watts = settled + early * (_ramp_target(mean, sensed, outside_watts) - settled)
+    watts = blend + early * (_ramp_target(mean, sensed, outside_watts) - blend)
     doubt = math.hypot(
         abs(watts - outside_watts) * early**2 / max(1 - early**2, 0.1),
         (1 - weight) * (mean - sensed),
@@ -335,14 +335,14 @@ def edge_variance(
     """Variance in J² of the energy at a moment inside a span, from bursts that nothing shows."""
     start, end = span.start, span.end
     passed = max(0.0, at - start.at_seconds)
-    least, most = start.joules + low_watts * passed, start.joules + high_watts * passed
+    lowest, highest = start.joules + low_watts * passed, start.joules + high_watts * passed
     share = _OF_TAIL
     if end is not None:
-        left = max(0.0, end.at_seconds - at)
-        least = max(least, end.joules - high_watts * left)
-        most = min(most, end.joules - low_watts * left)
+        remaining = max(0.0, end.at_seconds - at)
+        lowest = max(lowest, end.joules - high_watts * remaining)
+        highest = min(highest, end.joules - low_watts * remaining)
         share = _OF_RANGE
-    return (share * max(0.0, joules - least, most - joules)) ** 2
+    return (share * max(0.0, joules - lowest, highest - joules)) ** 2
 
 
 def missed_fraction(sensor: PowerSensor, period_seconds: float, *, counts: bool) -> float:

@@ -309,26 +309,26 @@ class EnergyTimeline:
         return knot
 
     def unseen_variance(
-        self, energy: EnergyEstimate, began: float, ended: float, first: Span, last: Span
+        self, energy: EnergyEstimate, began: float, end_at: float, first: Span, last: Span
     ) -> float:
         """Variance in J² of a window's energy from what the sensor does not see."""
-        sensor, seconds = self.sensor, ended - began
+        sensor, seconds = self.sensor, end_at - began
         if sensor is None or seconds <= 0:
             return 0.0
-        low, most = self.bounds
-        high = _SWING * energy.joules / seconds if most is None else most
+        low, highest = self.bounds
+        high = _SWING * energy.joules / seconds if highest is None else highest
         variance = 0.0
         if energy.edges_joules is not None:
             start, stop = energy.edges_joules
             variance += edge_variance(first, began, start, low, high)
-            variance += edge_variance(last, ended, stop, low, high)
+            variance += edge_variance(last, end_at, stop, low, high)
         if self._power is not None:
             later = [mean_watts(knot, end) for knot, end in _pairs(last)]
-            moved = max(abs(watts - first.watts) for watts in (last.watts, *later))
-            variance += (self._power.lag.error_seconds * moved) ** 2
+            change = max(abs(watts - first.watts) for watts in (last.watts, *later))
+            variance += (self._power.lag.error_seconds * change) ** 2
         begin, end = first.start, last.end or last.start
-        used = end.joules - begin.joules
-        idle = self.idle if used <= 0 else end.idle_joules - begin.idle_joules >= _ALL * used
+        total = end.joules - begin.joules
+        idle = self.idle if total <= 0 else end.idle_joules - begin.idle_joules >= _ALL * total
         counts_all = self._disagreements >= _DISAGREEMENTS
         if not (idle or counts_all):
             period = self.timer.period_seconds or sensor.period_seconds
@@ -348,8 +348,8 @@ class EnergyTimeline:
         if watts < self._lowest_watts:
             self._lowest_watts = watts
             self.bounds = self._find_bounds()
-        low, most = self.bounds
-        return max(low, watts if most is None else min(watts, most))
+        low, high = self.bounds
+        return max(low, watts if high is None else min(watts, high))
 
     def _find_bounds(self) -> tuple[float, float | None]:
         info = self.device.info
@@ -365,19 +365,19 @@ class EnergyTimeline:
         if self._assumed and not math.isnan(joules):
             # A guess is at least possible.
             info = self.device.info
-            most = math.inf if info.max_watts is None else info.max_watts * seconds
-            joules = max(info.min_watts * seconds, min(joules, most))
+            highest = math.inf if info.max_watts is None else info.max_watts * seconds
+            joules = max(info.min_watts * seconds, min(joules, highest))
         return joules
 
     def shared_sigma(self, joules: float, seconds: float) -> float:
         """One sigma of a window's true energy that all windows of the device have in common."""
-        stated = (self.device.provenance.relative_error or 0.0) * joules
+        sigma = (self.device.provenance.relative_error or 0.0) * joules
         if self.calibration is not None:
-            return math.hypot(stated, self.calibration.error_joules(joules, seconds))
+            return math.hypot(sigma, self.calibration.error_joules(joules, seconds))
         sensor = self.sensor
         if sensor is None:
-            return stated
-        return math.hypot(stated, sensor.gain_error * joules, sensor.offset_error_watts * seconds)
+            return sigma
+        return math.hypot(sigma, sensor.gain_error * joules, sensor.offset_error_watts * seconds)
 
     def _compare_counter(self, mean: float, seconds: float) -> None:
         """Learn whether the counter counts more than the sensor's readings.
@@ -465,9 +465,9 @@ class EnergyTimeline:
         if self._telemetry is None:
             return False
         was_idle = self.idle
-        moved = abs(watts - self._idle_checked_watts) > _IDLE_CHECK_CHANGE * watts
+        changes = abs(watts - self._idle_checked_watts) > _IDLE_CHECK_CHANGE * watts
         often = was_idle and self.sensor is not None and self.sensor.duty < _PART_TIME
-        if moved or often or now - self._idle_checked_at >= _IDLE_CHECK_SECONDS:
+        if changes or often or now - self._idle_checked_at >= _IDLE_CHECK_SECONDS:
             self._idle_checked_at, self._idle_checked_watts = now, watts
             try:
                 self.idle = self._telemetry.telemetry().utilisation == 0

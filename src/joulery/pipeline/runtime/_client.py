@@ -9,12 +9,12 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from joulery.errors import InvalidValueError, JouleryError
+from joulery.json_lines import encode_line
 from joulery.pipeline.planning._rank_plan import RankPlan
 from joulery.pipeline.runtime._messages import (
     MAX_PLAN_BYTES,
     VERSION,
     Endpoint,
-    encode,
     read_message,
     report_message,
 )
@@ -108,7 +108,7 @@ class CoordinatorClient(Endpoint):
         """Exchange messages until the connection ends, which raises."""
         async with asyncio.timeout(_CONNECT_SECONDS):
             reader, writer = await asyncio.open_connection(*self._address, limit=MAX_PLAN_BYTES)
-        writer.write(encode(self._hello))
+        writer.write(encode_line(self._hello))
         sending = asyncio.ensure_future(self._send_reports(writer))
         try:
             while True:
@@ -121,7 +121,7 @@ class CoordinatorClient(Endpoint):
         # The reading side notices a broken connection, too.
         with suppress(OSError):
             while True:
-                writer.write(encode(await self._reports.get()))
+                writer.write(encode_line(await self._reports.get()))
                 await writer.drain()
 
     def _take(self, message: dict[str, Any]) -> None:

@@ -14,13 +14,13 @@ import socket
 from typing import TYPE_CHECKING, Any
 
 from joulery.errors import InvalidValueError, JouleryError
+from joulery.json_lines import encode_line
 from joulery.pipeline.runtime._messages import (
     MAX_PLAN_BYTES,
     MAX_REPORT_BYTES,
     REMEDY,
     VERSION,
     Endpoint,
-    encode,
     parse_report,
     read_message,
     whole_number,
@@ -170,7 +170,7 @@ class Coordinator(Endpoint):
         if writer.transport.get_write_buffer_size() > 2 * MAX_PLAN_BYTES:
             writer.transport.abort()  # it does not read
         elif not writer.is_closing():
-            writer.write(encode(message))
+            writer.write(encode_line(message))
 
     def _replan_drifted(self, pipeline: int) -> None:
         factors = self._policy.drifted(pipeline)

@@ -6,7 +6,6 @@ Messages are JSON objects, one per line.
 from __future__ import annotations
 
 import asyncio
-import json
 import math
 import threading
 from abc import ABC, abstractmethod
@@ -14,6 +13,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from joulery.errors import InvalidValueError
+from joulery.json_lines import decode_line
 from joulery.pipeline.runtime._controller import IterationTimes
 from joulery.units import finite
 
@@ -72,11 +72,6 @@ class Endpoint(ABC):
                 self._loop.call_soon_threadsafe(function, *arguments)
 
 
-def encode(message: dict[str, Any]) -> bytes:
-    """A message as one line."""
-    return json.dumps(message, allow_nan=False, separators=(",", ":")).encode() + b"\n"
-
-
 async def read_message(reader: asyncio.StreamReader) -> dict[str, Any]:
     """The next message.
 
@@ -88,13 +83,11 @@ async def read_message(reader: asyncio.StreamReader) -> dict[str, Any]:
         line = await reader.readline()
         if not line.endswith(b"\n"):
             raise ConnectionResetError("the connection was closed")
-        message = json.loads(line)
-    # Nesting beyond the interpreter's depth is as malformed as a missing brace.
-    except (ValueError, RecursionError):
-        message = None
-    if not isinstance(message, dict):
-        raise InvalidValueError("a line does not hold a JSON object", remedy="send one per line")
-    return message
+        return decode_line(line)
+    except ValueError:
+        raise InvalidValueError(
+            "a line does not hold a JSON object", remedy="send one per line"
+        ) from None
 
 
 def report_message(times: IterationTimes) -> dict[str, Any]:

@@ -8,6 +8,7 @@ import time
 import pytest
 
 from joulery.errors import InvalidValueError
+from joulery.json_lines import encode_line
 from joulery.pipeline import (
     ClockController,
     ClockSetter,
@@ -22,7 +23,7 @@ from joulery.pipeline import (
     make_schedule,
     profiles_from_rows,
 )
-from joulery.pipeline.runtime._messages import encode, parse_report, report_message
+from joulery.pipeline.runtime._messages import parse_report, report_message
 from support.pipelines import random_rows
 
 TOKEN = "a-token-for-tests"  # noqa: S105 - not a secret
@@ -216,7 +217,7 @@ def _refused(coordinator, *messages):
 
 def _hello(**changes):
     known = {"op": "hello", "version": 1, "token": TOKEN, "pipeline": 0, "rank": 0}
-    return encode({**known, **changes})
+    return encode_line({**known, **changes})
 
 
 @pytest.mark.parametrize(
@@ -227,23 +228,25 @@ def _hello(**changes):
         [b'{"op": NaN}\n'],
         [b"[" * 5000 + b"\n"],
         [b"x" * 70_000],
-        [encode({"op": "done"})],
+        [encode_line({"op": "done"})],
         [_hello(token="wro" + "ng")],
         [_hello(token=None)],
         [_hello(version=2)],
         [_hello(rank=2)],
         [_hello(pipeline=-1)],
         [_hello(rank=True)],
-        [_hello(), encode({"op": "sing"})],
-        [_hello(), encode({"op": "done", "iteration": 1, "seconds": -1.0, "planned": 1.0})],
-        [_hello(), encode({"op": "done", "iteration": 1, "seconds": 1.0, "planned": 0.0})],
-        [_hello(), encode({"op": "done", "iteration": "x", "seconds": 1.0, "planned": 1.0})],
-        [_hello(), encode({"op": "done", "iteration": 1, "seconds": "1", "planned": 1.0})],
+        [_hello(), encode_line({"op": "sing"})],
+        [_hello(), encode_line({"op": "done", "iteration": 1, "seconds": -1.0, "planned": 1.0})],
+        [_hello(), encode_line({"op": "done", "iteration": 1, "seconds": 1.0, "planned": 0.0})],
+        [_hello(), encode_line({"op": "done", "iteration": "x", "seconds": 1.0, "planned": 1.0})],
+        [_hello(), encode_line({"op": "done", "iteration": 1, "seconds": "1", "planned": 1.0})],
         [
             _hello(),
-            encode({"op": "done", "iteration": 1, "seconds": 1, "planned": 1, "ratios": [[1]]}),
+            encode_line(
+                {"op": "done", "iteration": 1, "seconds": 1, "planned": 1, "ratios": [[1]]}
+            ),
         ],
-        [_hello(), encode({"op": "notice", "factor": 0.5})],
+        [_hello(), encode_line({"op": "notice", "factor": 0.5})],
     ],
 )
 def test_malformed_messages_are_cut_off_and_others_are_served(plans, messages):
@@ -291,7 +294,7 @@ def test_messages_come_in_any_pieces(plans):
         _connected(coordinator) as channel,
     ):
         report = {"op": "done", "iteration": 7, "seconds": 1.0, "planned": 1.0, "ratios": []}
-        for byte in _hello() + encode(report):
+        for byte in _hello() + encode_line(report):
             channel.sendall(bytes([byte]))
         assert until(lambda: coordinator._policy.newest_iteration == 7)
 
@@ -299,4 +302,4 @@ def test_messages_come_in_any_pieces(plans):
 def test_reports_arrive_as_they_were_sent():
     """If it fails stragglers and drift are judged by other figures than the measured ones."""
     sent = times(3, 1.25, {(1, "forward"): (1.0, 1.5), (0, "backward"): (0.5,)})
-    assert parse_report(json.loads(encode(report_message(sent)))) == sent
+    assert parse_report(json.loads(encode_line(report_message(sent)))) == sent

@@ -100,9 +100,9 @@ class Evidence:
 
     def observations(self, rows: Indices) -> tuple[Floats, Floats]:
         """(rows, arms): log epochs observed at each batch size, and one over their variance."""
-        each = 1.0 / self.noise_variance(rows)[:, None]
-        precision = self.runs[rows] * each + self.stop_precision[rows]
-        total = self.total[rows] * each + self.stop_total[rows]
+        run_precision = 1.0 / self.noise_variance(rows)[:, None]
+        precision = self.runs[rows] * run_precision + self.stop_precision[rows]
+        total = self.total[rows] * run_precision + self.stop_total[rows]
         return total / np.maximum(precision, 1e-12), precision
 
     def reach(self, rows: Indices, arms: Indices, log_epochs: Floats) -> None:
@@ -138,10 +138,10 @@ class Evidence:
         self.stop_precision[rows, arms] += precision
         self.stop_total[rows, arms] += precision * mean + moved * (1.0 / variance + precision)
 
-    def forget(self, rows: Indices, kept: float) -> None:
+    def forget(self, rows: Indices, share: float) -> None:
         """Weigh runs down to the share ``kept``; how much they scatter stays known."""
         for sums in (self.runs, self.total, self.stop_precision, self.stop_total):
-            sums[rows] *= kept
+            sums[rows] *= share
 
     def shift(self, rows: Indices, by: Floats) -> None:
         """Read all evidence as if every run had taken exp(``by``) (rows,) times the epochs."""
@@ -341,11 +341,11 @@ class BayesianBeliefs:
         """Compare runs of batch sizes that were run before with what was believed of them."""
         residual = log_epochs - self.epochs.mean[job, arm]
         # A run that fell short deviates only by having gone on for longer than believed.
-        seen = (self.evidence.runs[job, arm] > 0) & (reached | (residual > 0))
-        job, arm = job[seen], arm[seen]
+        comparable = (self.evidence.runs[job, arm] > 0) & (reached | (residual > 0))
+        job, arm = job[comparable], arm[comparable]
         noise = self.evidence.noise_variance(job)
         spread = np.sqrt(self.epochs.covariance[job, arm, arm] + noise)
-        changed, shift = detect_changes(self.deviations, job, residual[seen], spread)
+        changed, shift = detect_changes(self.deviations, job, residual[comparable], spread)
         if len(changed):
             self._change(changed, shift)
 

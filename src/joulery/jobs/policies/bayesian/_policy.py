@@ -49,7 +49,7 @@ class _Choice:
         arm: (rows,), the batch size.
         probe: (rows,), whether it is only measured for seconds.
         best_cost: (rows,), expected cost of the best proven batch size, in joules.
-        cap: (rows,), cost that the training may not pass in any case.
+        largest: (rows,), cost that the training may not pass in any case.
         ceiling: (rows,), cost at which it should be stopped, measuring aside.
         reason: (rows,), index of the reason.
     """
@@ -57,7 +57,7 @@ class _Choice:
     arm: NDArray[np.int64]
     probe: NDArray[np.bool_]
     best_cost: Floats
-    cap: Floats
+    largest: Floats
     ceiling: Floats
     reason: NDArray[np.int64]
 
@@ -96,16 +96,16 @@ class BayesianPolicy:
         view = forecast(beliefs, rows, self.objective)
         choice = self._choose(beliefs, rows, rng, view)
         limits, slice_cost = self._limits(beliefs, rows, view, choice.arm, choice.best_cost)
-        ceiling = np.minimum(choice.ceiling + limits.extra * slice_cost, choice.cap)
+        ceiling = np.minimum(choice.ceiling + limits.extra * slice_cost, choice.largest)
         # A probe measures the limit that a training would hold.
-        probe, held = choice.probe, np.arange(limits.measure.shape[1]) == limits.hold[:, None]
+        probe, current = choice.probe, np.arange(limits.measure.shape[1]) == limits.hold[:, None]
         return Actions(
             kind=np.where(probe, int(ActionKind.PROBE), int(ActionKind.TRAIN)),
             arm=choice.arm,
             limit=np.where(probe, -1, limits.hold),
             ceiling=np.where(probe, np.inf, ceiling),
             reason=np.where(probe, _PROBE, choice.reason),
-            probe_limits=np.where(probe[:, None], held, limits.measure),
+            probe_limits=np.where(probe[:, None], current, limits.measure),
         )
 
     def limit_of(
@@ -166,10 +166,10 @@ class BayesianPolicy:
         barred |= stopped[:, None]
         barred[at_arm(best)] = False
         value = np.where(barred, -np.inf, worth.value)
-        wanted = value.argmax(axis=1)
-        arm = np.clip(wanted, *beliefs.reach(rows, limits.reach))
+        target = value.argmax(axis=1)
+        arm = np.clip(target, *beliefs.reach(rows, limits.reach))
         arm = np.where(barred[at_arm(arm)], best, arm)
-        reason, cap = np.full(len(rows), _BEST), _PATIENCE * best_cost
+        reason, largest = np.full(len(rows), _BEST), _PATIENCE * best_cost
         stop = np.full(len(rows), np.inf)
         unproven = view.unproven
         if np.count_nonzero(unproven):
@@ -177,17 +177,17 @@ class BayesianPolicy:
             arm = np.where(unproven, arm_before, arm)
             reason = np.where(unproven, reason_before, reason)
         # With nothing to fall back on, or after a training that was stopped, nothing is stopped.
-        cap = np.where(unproven | stopped, np.inf, cap)
-        probe = (wanted != best) & ~unproven
+        largest = np.where(unproven | stopped, np.inf, largest)
+        probe = (target != best) & ~unproven
         if np.count_nonzero(probe):
-            probe &= self._pays_to_probe(beliefs, rows, wanted, best_cost)
-            arm = np.where(probe, wanted, arm)
+            probe &= self._pays_to_probe(beliefs, rows, target, best_cost)
+            arm = np.where(probe, target, arm)
         tries = (arm != best) & ~unproven
         if np.count_nonzero(tries):
             reason = np.where(tries, _TRY, reason)
-            cap = np.where(tries, limits.max_cost_ratio * best_cost, cap)
+            largest = np.where(tries, limits.max_cost_ratio * best_cost, largest)
             stop = np.where(tries, worth.stop[at_arm(arm)], stop)
-        return _Choice(arm, probe, best_cost, cap, view.ceiling(arm, stop, cap), reason)
+        return _Choice(arm, probe, best_cost, largest, view.ceiling(arm, stop, largest), reason)
 
     def _before_success(
         self, beliefs: BayesianBeliefs, rows: NDArray[np.int64], rng: CounterRng, expected: Floats
