@@ -26,6 +26,7 @@ COMMANDS = {
     "cluster": "many jobs under one power budget: shares, replays, events, an agent for Slurm",
     "export": "energy and power of this machine for Prometheus, with a Grafana dashboard",
     "report": "energy, carbon, cost and savings of a run, a job or a team; frontiers",
+    "disclose": "the footprint of a training as model cards, regulators and others ask for it",
     "completion": "a script that completes commands and options in bash, zsh or fish",
 }
 

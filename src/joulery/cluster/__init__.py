@@ -62,6 +62,11 @@ if TYPE_CHECKING:
         Slurm as Slurm,
         SlurmRest as SlurmRest,
     )
+    from joulery.cluster._status import (
+        AgentJob as AgentJob,
+        AgentStatus as AgentStatus,
+        read_status as read_status,
+    )
 
 
 __getattr__, __dir__ = lazy(__name__)

@@ -7,6 +7,10 @@ from typing import TYPE_CHECKING
 from joulery.lazy import lazy
 
 if TYPE_CHECKING:
+    from joulery.jobs._choice import (
+        SettingChoice as SettingChoice,
+        choose_setting as choose_setting,
+    )
     from joulery.jobs._documents import (
         decision_energy as decision_energy,
         decision_page as decision_page,
@@ -49,6 +53,11 @@ if TYPE_CHECKING:
         parse_decision_id as parse_decision_id,
     )
     from joulery.jobs._posterior import JobBeliefs as JobBeliefs, job_beliefs as job_beliefs
+    from joulery.jobs._run_history import (
+        Heartbeat as Heartbeat,
+        RunHistory as RunHistory,
+        run_history as run_history,
+    )
     from joulery.jobs._schema import (
         LARGEST_ID as LARGEST_ID,
         Codec as Codec,

@@ -37,6 +37,7 @@ class JobTotals:
         open: Number of decisions that are being worked on.
         quarantined_wall_seconds: Time of the latest decision whose report is in quarantine.
         expired_wall_seconds: Time of the latest decision without a report.
+        latest_wall_seconds: Time of the latest decision; 0 where there is none.
     """
 
     head: JobHead
@@ -50,6 +51,7 @@ class JobTotals:
     open: int = 0
     quarantined_wall_seconds: float = 0.0
     expired_wall_seconds: float = 0.0
+    latest_wall_seconds: float = 0.0
 
     @property
     def saved_joules(self) -> float:
@@ -99,6 +101,7 @@ def _totals_of(head: JobHead, groups: Iterable[Any], recurrences: int) -> JobTot
     for one in groups:
         totals.joules += one.joules
         made = one.latest_wall_seconds
+        totals.latest_wall_seconds = max(made, totals.latest_wall_seconds)
         totals.open += one.decisions if one.state == DecisionState.OPEN else 0
         if one.ignored:
             totals.quarantined += one.decisions

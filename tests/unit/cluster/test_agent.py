@@ -8,12 +8,14 @@ import threading
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
+import msgspec
 import pytest
 
 from joulery.clock import REAL_CLOCK, VirtualClock
 from joulery.cluster import (
     Agent,
     AgentSettings,
+    AgentStatus,
     Budget,
     Cap,
     EngineJob,
@@ -185,10 +187,11 @@ def test_the_dashboard_shows_what_the_agent_writes(tmp_path):
 
 def test_the_page_of_a_cluster_says_what_needs_attention():
     """An operator takes the last figures of a dead agent, or a lost node, for all is well."""
-    page = agent_report(AGENT_STATUS, (), AGENT_STATUS["at"] + 7300.0).body()
+    status = msgspec.convert(AGENT_STATUS, AgentStatus)
+    page = agent_report(status, (), status.at + 7300.0).body()
     assert '<p class="error">! The agent has been silent for 2 h: is it running?</p>' in page
     assert '<p class="error">! node3 does not answer</p>' in page
-    short = agent_report(AGENT_STATUS | {"is_short": True}, (), AGENT_STATUS["at"]).body()
+    short = agent_report(msgspec.structs.replace(status, is_short=True), (), status.at).body()
     assert '<p class="error">! The budget does not cover' in short
 
 

@@ -7,8 +7,8 @@ import pytest
 from joulery.jobs import LiveDevice, LiveState, Outcome, ProgressReport
 from joulery.jobs.policies import RunEnd
 from joulery.server._config import LIMITS
-from joulery.server._dashboard import COOKIE
 from joulery.server._heartbeats import HeartbeatLog
+from joulery.server._pages import COOKIE
 from joulery.storage import Store
 from support.caller import Caller
 from support.server_process import OUTCOME
