@@ -32,6 +32,7 @@ def with_store(
     """The action on the store, or the server, that the options name."""
 
     def run(arguments: argparse.Namespace) -> Output:
+        client.refuse_password(arguments.store)
         team, place = arguments.team, arguments.store or os.environ.get("JOULERY_STORE")
         if team is not None and not team.strip():  # as a shell variable that is not set gives
             raise InvalidValueError(
@@ -63,7 +64,7 @@ def _show(backend: DecisionBackend, arguments: argparse.Namespace) -> Output:
 
     job = backend.job(arguments.name, arguments.device)
     versions = tuple(entry for entry in client.all_jobs(backend) if entry.name == job.name)
-    summary = client.summary_of(job, backend, versions)
+    summary = client.job_summary(backend, job, versions)
     return Output(summary_document(summary), lambda: job_view(summary, REAL_CLOCK.wall()))
 
 

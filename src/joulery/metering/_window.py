@@ -157,9 +157,7 @@ class Window:
             else:
                 part_time = timeline.may_look_part_time
                 energies.append(
-                    energy_between(
-                        first, self._began, final, end, high, low, part_time=part_time
-                    )
+                    energy_between(first, self._began, final, end, high, low, part_time=part_time)
                 )
         return energies
 

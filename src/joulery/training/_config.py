@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from joulery.background import driver_result
 from joulery.clock import REAL_CLOCK, Clock
+from joulery.documents import check_name
 from joulery.errors import InvalidValueError, MissingHardwareError
 from joulery.hardware import Capability, DeviceKind
-from joulery.jobs import Definition, Job, checked_name
+from joulery.jobs import Definition, Job
 from joulery.objectives import Cost, parse_objective
 from joulery.power import ProcessGroup
 from joulery.units import finite
@@ -69,7 +70,7 @@ class DecisionService:
                 remedy="give http(s)://…, postgresql://… or the path of an SQLite file",
             )
         if self.team is not None:
-            checked_name(self.team, "a team")
+            check_name(self.team, "a team")
         if self.policy not in policy_names():
             find_policy(self.policy)
 
@@ -130,7 +131,7 @@ class RunConfig:
                 )
 
     def _check_recurring(self, sizes: tuple[int, ...]) -> None:
-        checked_name(self.name, "the name of a recurring run")
+        check_name(self.name, "the name of a recurring run")
         self.batch_sizes = sizes
         if self.default_batch_size is None:
             self.default_batch_size = sizes[(len(sizes) - 1) // 2]

@@ -101,9 +101,9 @@ class EpochProfiles:
         shift = np.stack([np.bincount(row, part, len(jobs)) for part in residual.T], axis=1)
         rows = np.unique(row)
         job = jobs[rows]
-        shift = (shift / count[:, None])[rows]
-        self.logs[job] += np.where(self.precision[job] > 0, 1.0, 0.0)[:, :, None, :] * (
-            shift[:, None, :, None]
+        means = (shift / count[:, None])[rows]
+        self.logs[job] += (
+            np.where(self.precision[job] > 0, 1.0, 0.0)[:, :, None, :] * means[:, None, :, None]
         )
         self.precision[job] = np.minimum(self.precision[job], 1.0 / _JUMP_SD**2)
 
