@@ -34,7 +34,7 @@ def server(tmp_path_factory):
     """A server of its own; its address. A token for this user is in the data folder."""
     folder = tmp_path_factory.mktemp("server")
     with subprocess.Popen(
-        [sys.executable, "-m", "joulery", "serve", "--port", "0", "--json"],
+        [sys.executable, "-m", "joulery", "serve", "--listen", "127.0.0.1:0", "--json"],
         env={**os.environ, "XDG_DATA_HOME": str(folder), "JOULERY_STORE": ""},
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,

@@ -7,7 +7,6 @@ dies in between delivers them again, and they count once, by their keys.
 
 from __future__ import annotations
 
-import fcntl
 import logging
 import os
 from contextlib import contextmanager
@@ -16,7 +15,6 @@ from typing import TYPE_CHECKING, BinaryIO
 from msgspec.structs import replace
 
 from joulery.client._measurements import RunMeasurements, upload_measurements
-from joulery.clock import REAL_CLOCK
 from joulery.documents import JsonModel, Name
 from joulery.errors import (
     ConflictError,
@@ -27,7 +25,7 @@ from joulery.errors import (
     UnknownRecordError,
     UsageError,
 )
-from joulery.files import replacing, sync_folder, write_all
+from joulery.files import lock, replacing, sync_folder, write_all
 from joulery.jobs import (
     Decision,
     Definition,
@@ -46,7 +44,7 @@ _log = logging.getLogger("joulery")
 
 _LARGEST_BYTES = 4 * 2**20  # by hand: some thousand reports
 _KEPT_SHARE = 0.75  # of the largest size when old lines have to go (by hand)
-_LOCK_SECONDS, _LOCK_STEP_SECONDS = 1.0, 0.005  # by hand: an append takes milliseconds
+_LOCK_SECONDS = 1.0  # by hand: an append takes milliseconds
 
 
 class PendingReport(JsonModel, frozen=True):
@@ -278,14 +276,6 @@ def _sync(file: BinaryIO) -> None:
 def _locked(path: Path, patience_seconds: float) -> Iterator[BinaryIO]:
     """A file under an exclusive lock; BlockingIOError where another process holds it too long."""
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-    end = REAL_CLOCK.now() + patience_seconds
     with os.fdopen(handle, "r+b") as file:
-        while True:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if REAL_CLOCK.now() >= end:
-                    raise
-                REAL_CLOCK.sleep(_LOCK_STEP_SECONDS)
+        lock(handle, patience_seconds)
         yield file

@@ -7,13 +7,16 @@ from typing import TYPE_CHECKING
 from joulery.lazy import lazy
 
 if TYPE_CHECKING:
+    from joulery.jobs._choice import (
+        SettingChoice as SettingChoice,
+        choose_setting as choose_setting,
+    )
     from joulery.jobs._documents import (
         decision_energy as decision_energy,
         decision_page as decision_page,
         job_entry as job_entry,
     )
     from joulery.jobs._models import (
-        ASKED_FOR as ASKED_FOR,
         LONGEST_BEFORE_SECONDS as LONGEST_BEFORE_SECONDS,
         MOST_LIVE_DEVICES as MOST_LIVE_DEVICES,
         BatchSize as BatchSize,
@@ -34,6 +37,11 @@ if TYPE_CHECKING:
         parse_decision_id as parse_decision_id,
     )
     from joulery.jobs._posterior import JobBeliefs as JobBeliefs, job_beliefs as job_beliefs
+    from joulery.jobs._run_history import (
+        Heartbeat as Heartbeat,
+        RunHistory as RunHistory,
+        run_history as run_history,
+    )
     from joulery.jobs._service import JobService as JobService
     from joulery.jobs._summary import (
         BatchSizeSummary as BatchSizeSummary,

@@ -102,6 +102,7 @@ def decision_from(record: DecisionRecord) -> Decision:
         reason=record.reason,
         expires_wall_seconds=record.deadline_wall_seconds,
         issued_wall_seconds=record.issued_wall_seconds,
+        volunteered=action.get("volunteered", False),
     )
 
 

@@ -39,8 +39,6 @@ LONGEST_BEFORE_SECONDS = 7 * 24 * 3600.0  # by hand: a server that was down over
 _LONGEST_EPOCH_SECONDS = 1e10  # by hand: three hundred years
 _LONGEST_OBJECTIVE = 200  # characters (by hand: the longest of ours has 60)
 _RESERVED = "inherited"  # among a job's stored parameters, for what a warm start gave it
-# How the reason of a decision begins whose batch size the policy would not have chosen.
-ASKED_FOR = "this batch size was asked for"
 
 BatchSize = Annotated[int, Meta(ge=1, le=2**40, examples=[128])]
 LimitWatts = Quantity
@@ -214,6 +212,7 @@ class Decision(JsonModel, frozen=True):
             a later report still counts.
         token: Token for calls on this decision; empty in lists and without a server.
         issued_wall_seconds: Unix time at which the decision was made.
+        volunteered: Whether the client asked for this batch size, where another one was chosen.
     """
 
     id: Text
@@ -227,6 +226,7 @@ class Decision(JsonModel, frozen=True):
     expires_wall_seconds: UnixSeconds
     token: Text = ""
     issued_wall_seconds: UnixSeconds = 0.0
+    volunteered: bool = False
 
 
 class Measured(JsonModel, frozen=True):

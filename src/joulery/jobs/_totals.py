@@ -33,6 +33,7 @@ class JobTotals:
         open: Number of decisions that are being worked on.
         quarantined_wall_seconds: Time of the latest decision whose report is in quarantine.
         expired_wall_seconds: Time of the latest decision without a report.
+        latest_wall_seconds: Time of the latest decision; 0 where there is none.
     """
 
     head: JobHead
@@ -46,6 +47,7 @@ class JobTotals:
     open: int = 0
     quarantined_wall_seconds: float = 0.0
     expired_wall_seconds: float = 0.0
+    latest_wall_seconds: float = 0.0
 
     @property
     def saved_joules(self) -> float:
@@ -84,6 +86,7 @@ def _totals_of(head: JobHead, groups: Iterable[Any], recurrences: int) -> JobTot
     for group in groups:
         totals.joules += group.joules
         latest = group.latest_wall_seconds
+        totals.latest_wall_seconds = max(latest, totals.latest_wall_seconds)
         totals.open += group.decisions if group.state == DecisionState.OPEN else 0
         if group.ignored:
             totals.quarantined += group.decisions

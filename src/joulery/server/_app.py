@@ -15,10 +15,11 @@ from starlette.requests import ClientDisconnect
 
 from joulery import __version__
 from joulery.errors import InvalidValueError, JouleryError, StoreError
-from joulery.reports import electricity_price
+from joulery.grid import electricity_price
 from joulery.server._auth import context_of
 from joulery.server._cluster_page import cluster_pages
-from joulery.server._dashboard import FiguresCache, pages
+from joulery.server._dashboard import pages
+from joulery.server._figures import BeliefsCache, FiguresCache
 from joulery.server._heartbeats import HeartbeatLog
 from joulery.server._plans_page import plan_pages
 from joulery.server._problems import internal, later, problem_of, problem_of_http
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-    from joulery.reports import ElectricityPrice
+    from joulery.grid import ElectricityPrice
     from joulery.server._auth import ServerContext
     from joulery.server._cluster_page import ClusterWatch
 
@@ -81,6 +82,7 @@ def create_app(
     app.state.context = context
     if context is not None:
         app.state.figures = FiguresCache(context)
+        app.state.beliefs = BeliefsCache()
         app.state.heartbeats = HeartbeatLog()
         app.state.cluster = cluster
         app.state.plans = plans

@@ -20,7 +20,8 @@ from starlette.convertors import IntegerConvertor, register_url_convertor
 from joulery.clock import REAL_CLOCK
 from joulery.documents import LARGEST_ID
 from joulery.jobs import JobService, parse_decision_id
-from joulery.server._config import LIMITS, Limits, RateLimiter
+from joulery.rate_limit import RateLimiter
+from joulery.server._config import LIMITS, Limits
 from joulery.server._metrics import Metrics
 from joulery.server._problems import later, no_permission, no_token, not_found
 from joulery.storage import EVERY_TEAM, TokenRecord, digest_of, find_token

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import TYPE_CHECKING
 
-from joulery.reports import Heartbeat
+from joulery.jobs import Heartbeat
 
 if TYPE_CHECKING:
     from joulery.client import ProgressReport

@@ -219,11 +219,11 @@ def bound_socket(config: ServerConfig) -> socket.socket:
     except OSError as error:
         if error.errno == errno.EACCES:
             raise MissingRightsError(
-                f"may not listen on {target}", remedy="choose a --port above 1023"
+                f"may not listen on {target}", remedy="choose a port above 1023 with --listen"
             ) from None
         raise InvalidValueError(
             f"cannot listen on {target}: {os.strerror(error.errno or 0)}",
-            remedy="choose another --port or --host",
+            remedy="choose another --listen HOST:PORT",
         ) from None
 
 

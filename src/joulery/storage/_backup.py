@@ -74,7 +74,7 @@ def restore(location: str | None, source: Path, *, replace: bool) -> Document:
     if "://" in str(store):
         raise InvalidValueError(
             "the copy of an SQLite file does not fit into another database",
-            remedy=f"joulery serve --store {source} --export all.jsonl, and restore that",
+            remedy=f"joulery store export all.jsonl --store {source}, and import that",
         )
     return _put_in_place(Path(store), source, replace=replace)
 

@@ -43,7 +43,7 @@ SUSPENDED_SECONDS = 10.0
 _SILENCE_SECONDS = 5.0  # of the network after data was sent (by hand: as a statement)
 _PATIENT_SECONDS = 60.0  # longest wait of migrations and exports for a lock (by hand)
 
-DAMAGED_REMEDY = "restore a backup: joulery serve --restore FILE --replace"
+DAMAGED_REMEDY = "restore a backup: joulery store restore FILE --replace"
 
 # PostgreSQL's codes for serialization failures, deadlocks and lock timeouts.
 _RETRY_CODES = frozenset({"40001", "40P01", "55P03"})
@@ -106,8 +106,8 @@ def _sqlite(path: Path, busy_seconds: float) -> Engine:
         if _identity(path) != identities[0]:
             raise StoreError(
                 f"the file {path.name} of the store was replaced or deleted while it was in use",
-                remedy="stop all programs that use it, put the file in place with `joulery serve "
-                "--restore`, and start them again",
+                remedy="stop all programs that use it, put the file in place with `joulery store "
+                "restore`, and start them again",
             )
         # A deferred transaction that reads first and writes later fails if another wrote meanwhile.
         reads = connection.get_execution_options().get("reads_only", False)

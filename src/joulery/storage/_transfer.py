@@ -49,7 +49,7 @@ _TABLES = {
 }
 _NUMBERED = ("jobs", "energy", "tokens")
 _AT_ONCE = 1000  # rows, however many there are
-_REMEDY = "give a whole file that `joulery serve --export` wrote"
+_REMEDY = "give a whole file that `joulery store export` wrote"
 
 
 def exported(location: str | Path) -> Iterator[bytes]:

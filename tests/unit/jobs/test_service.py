@@ -418,7 +418,7 @@ def test_a_cold_desk_starts_from_a_snapshot(service, store, clock, monkeypatch):
             ),
             job,
         )
-        assert (folded.kept, folded.sequence) == (32, 40)
+        assert (folded.snapshotted, folded.sequence) == (32, 40)
         assert_identical(folded.beliefs, service.rebuild(job))
         running = service._cache._jobs[job].reports
         assert folded.reports.to_list() == running.to_list()
@@ -428,10 +428,10 @@ def test_a_snapshot_of_other_code_is_not_used(service, store, clock, monkeypatch
     """Beliefs of an older version would live on after an upgrade."""
     monkeypatch.setattr("joulery.jobs._posterior._SNAPSHOT_EVENTS", 1)
     service.decide(job, Request("a"))
-    monkeypatch.setattr("joulery.jobs._posterior.code_fingerprint", lambda: "newer")
+    monkeypatch.setattr("joulery.jobs._posterior.fold_version", lambda policy: "newer")
     cold = JobService(store, clock)
     folded = store.write(lambda one: cold._cache.current(one, one.lock(job)), job)
-    assert (folded.kept, folded.sequence) == (0, 1)
+    assert (folded.snapshotted, folded.sequence) == (0, 1)
 
 
 def test_memory_is_bounded(store, clock):

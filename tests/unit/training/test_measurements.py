@@ -11,8 +11,7 @@ from joulery.hardware import SimulatedGpu
 from joulery.jobs import Decision, Definition, Job, JobService, Measured, Outcome
 from joulery.jobs.policies import ActionKind, RunEnd
 from joulery.objectives import Cost
-from joulery.training._energy import DeviceEnergy
-from joulery.training._session import measurements_of
+from joulery.training._energy import DeviceEnergy, run_measurements
 
 SIMULATED = Provenance(Origin.SIMULATED, "a model", 0.01)
 MEASURED = Provenance(Origin.MEASURED, "a counter", 0.02)
@@ -136,7 +135,7 @@ def test_findings_are_as_good_as_their_weakest_device():
         DeviceEnergy("b" * 300, "V100", 9.0, 5.0, SIMULATED),
     ]
     wanted = Definition(Job("job", (64,), 64, Cost(0.5, 300.0)), "V100 × 2")
-    found = measurements_of(decision, outcome, used, wanted)
+    found = run_measurements(decision, outcome, used, wanted)
     (point,) = found.points
     assert point.provenance.origin is Origin.SIMULATED
     assert point.setting.power_limit_watts is None
@@ -146,6 +145,6 @@ def test_findings_are_as_good_as_their_weakest_device():
         SIMULATED.relative_error,
     ]
     assert max(len(one.device) for one in found.energy) == 200
-    unknown = measurements_of(decision, outcome, [], wanted)
+    unknown = run_measurements(decision, outcome, [], wanted)
     assert unknown.points[0].provenance.origin is Origin.ASSUMED
     assert unknown.energy == ()
