@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 from joulery.client._http import HttpBackend
 from joulery.errors import StoreError
 from joulery.jobs import JobService
-from joulery.jobs._snapshot import code_fingerprint
 from joulery.server import ServerConfig, serve as run
 from joulery.storage import Store
 from support.history_file import Recorder, read_calls
@@ -48,7 +47,6 @@ def import_all() -> None:
     """Import what servers and clients would import in their first moments."""
     for name in _NEEDED:
         importlib.import_module(name)
-    code_fingerprint()
 
 
 @dataclass(frozen=True, slots=True)
