@@ -1,0 +1,143 @@
+"""Train on two nodes of two boards each, and see the energy of the whole job everywhere."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from joulery.testing.emulator import EmulatedNode
+
+pytest.importorskip("torch")
+pytestmark = pytest.mark.slow
+
+SCRIPT = Path(__file__).parents[1] / "support" / "ranks.py"
+
+
+def _free_port():
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
+
+
+def _documents(folder, names):
+    return {
+        (name, rank): json.loads((folder / f"{name}-{rank}.json").read_text())
+        for name in names
+        for rank in range(4)
+    }
+
+
+def _fork(folder, names):
+    """Train with each framework on forked ranks; documents by framework and rank."""
+    with ExitStack() as stack:
+        nodes = []
+        for number in range(2):
+            place = folder / f"node{number}"
+            place.mkdir()
+            nodes.append(stack.enter_context(EmulatedNode(["V100", "V100"], directory=place)))
+        environment = {
+            **nodes[0].env,
+            "RANKS_STATES": os.pathsep.join(str(folder / f"node{n}" / "state") for n in range(2)),
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": str(_free_port()),
+            "JOULERY_GRID": "380",
+            "XDG_DATA_HOME": str(folder),
+            "OMP_NUM_THREADS": "1",
+        }
+        finished = subprocess.run(
+            [sys.executable, str(SCRIPT), str(folder), *names],
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=110,
+        )
+    assert finished.returncode == 0, finished.stderr[-5000:]
+    return _documents(folder, names)
+
+
+def _launch(folder, names):
+    """Train with each framework under torchrun, one launcher per node; documents likewise."""
+    port = _free_port()
+    with ExitStack() as stack:
+        jobs = []
+        for number in range(2):
+            place = folder / f"node{number}"
+            place.mkdir()
+            node = stack.enter_context(EmulatedNode(["V100", "V100"], directory=place))
+            environment = {
+                **node.env,
+                "JOULERY_NODE": f"node{number}",
+                "JOULERY_GRID": "380",
+                "XDG_DATA_HOME": str(place),
+                "OMP_NUM_THREADS": "1",
+            }
+            command = [
+                *(sys.executable, "-m", "torch.distributed.run", "--nnodes", "2"),
+                *("--nproc-per-node", "2", "--node-rank", str(number)),
+                *("--master-addr", "127.0.0.1", "--master-port", str(port)),
+                *(str(SCRIPT), str(folder), *names),
+            ]
+            output = stack.enter_context((place / "output").open("w"))
+            jobs.append(
+                subprocess.Popen(command, env=environment, stdout=output, stderr=output, text=True)
+            )
+        try:
+            codes = [job.wait(timeout=100) for job in jobs]
+        finally:
+            for job in jobs:
+                job.kill()
+    said = "\n".join((folder / f"node{n}" / "output").read_text()[-3000:] for n in range(2))
+    assert codes == [0, 0], said
+    return _documents(folder, names)
+
+
+def _check(document):
+    """All boards of both nodes are counted once, and the CPU once per node."""
+    boards = [device for device in document["devices"] if device["kind"] == "gpu"]
+    watts = sum(device["joules"] for device in boards) / document["seconds"]
+    assert watts == pytest.approx(sum(document["true_watts"]), rel=0.06)
+    others = [device["id"] for device in document["devices"] if device["kind"] != "gpu"]
+    assert len(others) == 2 * len(set(others)) > 0
+    assert (document["boards"], document["nodes"]) == (4, 2)
+
+
+def test_plain_loops_show_the_energy_of_all_boards(tmp_path):
+    """If this fails, rank 0 of a torchrun job reports its own board as the energy of the job."""
+    documents = _launch(tmp_path, ["ddp", "fsdp"])
+    for document in documents.values():
+        _check(document)
+        assert "4 GPUs and CPU on 2 nodes" in document["text"]
+
+
+def test_frameworks_show_the_energy_of_all_boards(tmp_path):
+    """If this fails, the log of a framework shows a quarter of the energy of its job."""
+    pytest.importorskip("transformers")
+    names = ["accelerate", "transformers", "lightning"]
+    documents = _fork(tmp_path, names)
+    for (name, rank), document in documents.items():
+        if name != "accelerate" or rank == 0:  # which calls trackers on the first rank only
+            _check(document)
+    for name in names:  # where people look: the last entry of the log
+        document = documents[name, 0]
+        shown = json.loads(document["text"])
+        watts = shown["joulery/joules"] / shown["joulery/seconds"]
+        assert watts == pytest.approx(document["mean_watts"], rel=0.1)
+        assert (shown["joulery/boards"], shown["joulery/nodes"]) == (4, 2)
+        assert shown["joulery/co2_grams"] == pytest.approx(380 * shown["joulery/kwh"])
+        assert "joulery/energy_saving" not in shown
+    assert _scalars(tmp_path / "board") >= {"train/joulery/joules", "train/joulery/kwh"}
+
+
+def _scalars(folder):
+    """Names of the scalars in the event files of TensorBoard."""
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    events = EventAccumulator(str(folder))
+    events.Reload()
+    return set(events.Tags()["scalars"])
