@@ -150,7 +150,7 @@ class Server:
         """Serve; return once it answers."""
         store = ["--store", str(self.folder / "server.sqlite")]
         self.process = ForkedCommand(
-            ["serve", "--port", str(self.port), "--json", *store],
+            ["serve", "--listen", f"127.0.0.1:{self.port}", "--json", *store],
             os.environ,
             self.folder / "server.log",
         )

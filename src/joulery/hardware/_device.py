@@ -273,22 +273,22 @@ class Obstacle:
     """Reason why something that is present cannot be used.
 
     Attributes:
-        what: Device, meter or plug-in.
-        why: Fault, in one line.
+        subject: Device, meter or plug-in.
+        reason: Fault, in one line.
         remedy: Advice to the user, in one line.
     """
 
-    what: str
-    why: str
+    subject: str
+    reason: str
     remedy: str
 
     @classmethod
-    def from_error(cls, what: str, error: JouleryError) -> Self:
+    def from_error(cls, subject: str, error: JouleryError) -> Self:
         """The obstacle that an error describes."""
-        return cls(what, error.message, error.remedy)
+        return cls(subject, error.message, error.remedy)
 
     def __str__(self) -> str:
-        return f"{self.what}: {self.why} ({self.remedy})"
+        return f"{self.subject}: {self.reason} ({self.remedy})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,5 +298,5 @@ class Survey:
     devices: tuple[Device, ...] = ()
     obstacles: tuple[Obstacle, ...] = ()
 
-    def __add__(self, other: Survey) -> Survey:
-        return Survey(self.devices + other.devices, self.obstacles + other.obstacles)
+    def __add__(self, addition: Survey) -> Survey:
+        return Survey(self.devices + addition.devices, self.obstacles + addition.obstacles)

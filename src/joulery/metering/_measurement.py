@@ -110,8 +110,8 @@ class Measurement:
             for device in self.devices
             if device.info.kind is not DeviceKind.NODE or not math.isnan(device.joules)
         ] or self.devices
-        counted = counted_positions([device.info for device in devices])
-        return tuple(devices[position] for position in counted)
+        positions = counted_positions([device.info for device in devices])
+        return tuple(devices[position] for position in positions)
 
     @property
     def joules(self) -> float:
@@ -194,8 +194,8 @@ def counted_positions(infos: Sequence[DeviceInfo]) -> tuple[int, ...]:
 
 
 def _sum_known(values: Iterable[float]) -> float:
-    known = [value for value in values if not math.isnan(value)]
-    return math.fsum(known) if known else math.nan
+    numbers = [value for value in values if not math.isnan(value)]
+    return math.fsum(numbers) if numbers else math.nan
 
 
 def _known(value: float) -> float | None:

@@ -99,13 +99,14 @@ class Meter:
             if self._sampler is None:
                 devices = self._find_devices()
                 now = self.clock.now()
-                known = _calibrations()
+                calibrations = _calibrations()
                 self._timelines = tuple(
-                    EnergyTimeline(device, now, known.get(device.info.id)) for device in devices
+                    EnergyTimeline(device, now, calibrations.get(device.info.id))
+                    for device in devices
                 )
-                counted = counted_positions([device.info for device in devices])
-                self._counted = tuple(self._timelines[position] for position in counted)
-                self.counts_all = len(counted) == len(devices)
+                positions = counted_positions([device.info for device in devices])
+                self._counted = tuple(self._timelines[position] for position in positions)
+                self.counts_all = len(positions) == len(devices)
                 self.states_true = all(timeline.states_true for timeline in self._timelines)
                 sampler = Sampler(self._timelines, self.clock, self._hertz, self._on_knot)
                 sampler.start()
@@ -132,8 +133,10 @@ class Meter:
 
     def watts(self) -> dict[str, float]:
         """Power of each device as the sampler last saw it, by device id; unknown ones left out."""
-        known = ((timeline.device.info.id, timeline.latest_watts) for timeline in self._timelines)
-        return {device: watts for device, watts in known if watts is not None}
+        readings = (
+            (timeline.device.info.id, timeline.latest_watts) for timeline in self._timelines
+        )
+        return {device: watts for device, watts in readings if watts is not None}
 
     def window(self, name: str = "window") -> Window:
         """A window to use in a ``with`` statement or as a decorator."""
@@ -141,7 +144,7 @@ class Meter:
 
     def begin(self, window: Window | str) -> Window:
         """Open a window. Windows nest and overlap freely, also under the same name."""
-        opened = Window(self, window) if isinstance(window, str) else window
+        target = Window(self, window) if isinstance(window, str) else window
         if self._sampler is None:
             self.start()
         if self._synchronize is not None:
@@ -149,9 +152,9 @@ class Meter:
         now, sampler = self._now(), self._sampler
         if sampler is not None and sampler.next_quick_seconds <= now:
             sampler.request(now)
-        opened.mark_begin(now, self._wall(), self._timelines)
-        self._open[id(opened)] = (threading.get_ident(), opened)
-        return opened
+        target.mark_begin(now, self._wall(), self._timelines)
+        self._open[id(target)] = (threading.get_ident(), target)
+        return target
 
     def end(self, window: Window | str) -> Window:
         """Close a window; by name, the latest of that name, this thread's before others'."""
@@ -165,12 +168,12 @@ class Meter:
             late = sampler.request(now)
         if not closed.closed:
             closed.mark_end(now, self._wall())
-        opened = self._open.pop(id(closed), None)
-        if opened is None:
+        entry = self._open.pop(id(closed), None)
+        if entry is None:
             _log.warning("end(%r): no such window is open; begin it first", closed.name)
         elif late:
             # Its last refreshes are being read now, while the caller goes on.
-            self._closing[id(closed)] = opened
+            self._closing[id(closed)] = entry
         return closed
 
     def catch_up(self, window: Window) -> None:
@@ -199,15 +202,15 @@ class Meter:
         from joulery.metering._attribution import my_devices, select
 
         clock = self.clock
-        found = my_devices(clock) if self._wanted is None else select(self._wanted, clock)
-        counting = (with_energy(device, clock) for device in found)
+        devices = my_devices(clock) if self._wanted is None else select(self._wanted, clock)
+        counting = (with_energy(device, clock) for device in devices)
         return [device for device in counting if Capability.ENERGY in device.capabilities]
 
     def _latest(self, name: str) -> Window:
-        here = threading.get_ident()
+        thread = threading.get_ident()
         fitting = [entry for entry in tuple(self._open.values()) if entry[1].name == name]
-        own = [entry for entry in fitting if entry[0] == here]
-        return (own or fitting or [(here, Window(self, name))])[-1][1]
+        same_thread = [entry for entry in fitting if entry[0] == thread]
+        return (same_thread or fitting or [(thread, Window(self, name))])[-1][1]
 
     def _on_knot(self, position: int, knot: Knot) -> None:
         # tuple() of the values is atomic, while other threads open and close windows.

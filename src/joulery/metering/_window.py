@@ -115,11 +115,11 @@ class Window:
     @property
     def joules(self) -> float:
         """Energy of all devices, each joule once; NaN when unknown."""
-        ended = self._ended
-        if self._measurement is not None or ended is None or not self._meter.counts_all:
+        end = self._ended
+        if self._measurement is not None or end is None or not self._meter.counts_all:
             return self.measurement.joules
         # Without building a measurement, because many windows are asked for nothing else.
-        seconds = ended - self._began
+        seconds = end - self._began
         if self._energies is None:
             self._meter.catch_up(self)
         if self._energies is None and self._meter.states_true and self._unseen_by_all():
@@ -128,36 +128,37 @@ class Window:
                 for timeline, span in zip(self._timelines, self._first, strict=True)
                 if span is not None
             )
-        known = [
+        joules = [
             timeline.share * timeline.true_joules(energy.joules, seconds)
-            for timeline, energy in zip(self._timelines, self._decided(ended), strict=True)
+            for timeline, energy in zip(self._timelines, self._decided(end), strict=True)
             if energy is not None and not math.isnan(energy.joules)
         ]
-        return math.fsum(known) if known else math.nan
+        return math.fsum(joules) if joules else math.nan
 
-    def _decided(self, ended: float) -> list[EnergyEstimate | None]:
+    def _decided(self, end: float) -> list[EnergyEstimate | None]:
         """Energy of each device of a closed window; decided when first asked for."""
         if self._energies is None:
             self._meter.catch_up(self)
             if not self._frozen:
                 self._unseen_by_all()
-            self._energies = self._energy_until(ended, self._last)
+            self._energies = self._energy_until(end, self._last)
         return self._energies
 
-    def _energy_until(
-        self, ended: float, last: Sequence[Span | None]
-    ) -> list[EnergyEstimate | None]:
+    def _energy_until(self, end: float, last: Sequence[Span | None]) -> list[EnergyEstimate | None]:
         """Energy that each device stated until ``ended``; None where it is unknown."""
         energies: list[EnergyEstimate | None] = []
         for timeline, first, final in zip(self._timelines, self._first, last, strict=True):
-            low, most = timeline.bounds
-            gone = timeline.lost and first is not None and Flag.LOST in first.start.flags
-            if first is None or final is None or gone:
+            low, high = timeline.bounds
+            is_gone = timeline.lost and first is not None and Flag.LOST in first.start.flags
+            if first is None or final is None or is_gone:
                 energies.append(None)
             elif self._frozen:
-                energies.append(energy_unseen(first, ended - self._began, most))
+                energies.append(energy_unseen(first, end - self._began, high))
             else:
-                energies.append(energy_between(first, self._began, final, ended, most, low))
+                part_time = timeline.may_look_part_time
+                energies.append(
+                    energy_between(first, self._began, final, end, high, low, part_time=part_time)
+                )
         return energies
 
     def _unseen_by_all(self) -> bool:
@@ -236,25 +237,25 @@ class Window:
             Whether the window needs no more of them.
         """
         last = self._last[position]
-        ended = self._ended
-        if self._energies is not None or ended is None:
+        end = self._ended
+        if self._energies is not None or end is None:
             return True
-        if last is not None and last.end is knot and knot.at_seconds <= ended:
+        if last is not None and last.end is knot and knot.at_seconds <= end:
             self._last[position] = self._timelines[position].span
-        return knot.at_seconds > ended + _LATE_SECONDS
+        return knot.at_seconds > end + _LATE_SECONDS
 
     def _resolve(
         self,
-        ended: float,
+        end: float,
         wall: float,
         last: Sequence[Span | None],
         energies: Sequence[EnergyEstimate | None],
     ) -> Measurement:
         devices = tuple(
-            self._resolve_device(position, ended, span, energies[position])
+            self._resolve_device(position, end, span, energies[position])
             for position, span in enumerate(last)
         )
-        seconds = ended - self._began
+        seconds = end - self._began
         drift = abs((wall - self._wall) - seconds)
         stepped = drift > max(_STEP_SECONDS, _STEP_FRACTION * seconds)
         events = frozenset([Flag.CLOCK_STEPPED] if stepped else [])
@@ -265,41 +266,44 @@ class Window:
         return Measurement(self.name, seconds, devices, peak, self._wall, events)
 
     def _resolve_device(
-        self, position: int, ended: float, last: Span | None, energy: EnergyEstimate | None
+        self, position: int, end: float, last: Span | None, energy: EnergyEstimate | None
     ) -> DeviceMeasurement:
         timeline, first = self._timelines[position], self._first[position]
         device = timeline.device
         if first is None or last is None or energy is None:
             return _unknown(timeline)
-        share, origin, seconds = device.info.share, device.provenance, ended - self._began
+        share, origin, seconds = device.info.share, device.provenance, end - self._began
         calibration = timeline.calibration
         gain = 1.0 if calibration is None else calibration.gain
         true = timeline.true_joules(energy.joules, seconds)
-        unseen = timeline.unseen_variance(energy, self._began, ended, first, last)
-        shared = share * timeline.shared_sigma(true, seconds)
-        own = min(
+        unseen = timeline.unseen_variance(energy, self._began, end, first, last)
+        hidden = timeline.hidden_sigma(true, seconds, first, last)
+        shared = share * math.hypot(timeline.shared_sigma(true, seconds), hidden)
+        varying = min(
             math.sqrt(energy.variance + unseen), timeline.largest_sigma(energy.joules, seconds)
         )
-        sigma = math.hypot(share * own / gain, shared)
+        sigma = math.hypot(share * varying / gain, shared)
         joules = share * true
         flags = _new_flags(first.start, last.end.flags if last.end else timeline.flags)
-        known = Flag.LOST not in flags and math.isfinite(sigma)
+        is_known = Flag.LOST not in flags and math.isfinite(sigma)
         source = origin.source
         if calibration is not None:
             source += f", calibrated {calibration.learned_at[:10]} against {calibration.meter}"
         kind = origin.origin
         if share < 1:
             # How the parts of a board share its power is not measured.
-            kind, source, known = Origin.ASSUMED, f"{share:.3g} of {source}", False
+            kind, source, is_known = Origin.ASSUMED, f"{share:.3g} of {source}", False
         mean = joules / seconds if seconds > 0 else math.nan
         peak = share * timeline.true_joules(self._peaks.get(position, 0.0), 1.0)
         return DeviceMeasurement(
             info=device.info,
             joules=joules,
-            standard_error_joules=sigma if known else math.nan,
+            standard_error_joules=sigma if is_known else math.nan,
             peak_watts=max(mean, peak),
             idle_joules=_idle_share(first, last, joules) if timeline.reports_idle else math.nan,
-            provenance=Provenance(kind, source, sigma / joules if known and joules > 0 else None),
+            provenance=Provenance(
+                kind, source, sigma / joules if is_known and joules > 0 else None
+            ),
             flags=flags,
             shared_error_joules=shared,
         )
@@ -326,7 +330,7 @@ def _new_flags(before: Knot, now: Mapping[Flag, int]) -> frozenset[Flag]:
 def _idle_share(first: Span, last: Span, joules: float) -> float:
     """Energy used while idle, scaled from the whole spans that the window touches."""
     begin, end = first.start, last.end or last.start
-    used = end.joules - begin.joules
-    if used <= 0:
+    joules_total = end.joules - begin.joules
+    if joules_total <= 0:
         return 0.0
-    return joules * min(1.0, (end.idle_joules - begin.idle_joules) / used)
+    return joules * min(1.0, (end.idle_joules - begin.idle_joules) / joules_total)

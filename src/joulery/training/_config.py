@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from joulery.background import driver_result
 from joulery.clock import REAL_CLOCK, Clock
+from joulery.documents import check_name
 from joulery.errors import InvalidValueError, MissingHardwareError
 from joulery.hardware import Capability, DeviceKind
-from joulery.jobs import Definition, Job, checked_name
+from joulery.jobs import Definition, Job
 from joulery.objectives import Cost, parse_objective
 from joulery.power import ProcessGroup
 from joulery.units import finite
@@ -55,7 +56,7 @@ class DecisionService:
     policy: str = "joulery"
 
     def __post_init__(self) -> None:
-        from joulery.jobs.policies import policy_names
+        from joulery.jobs.policies import find_policy, policy_names
 
         if not isinstance(self.location, str | PathLike | None):
             raise InvalidValueError(
@@ -69,11 +70,9 @@ class DecisionService:
                 remedy="give http(s)://…, postgresql://… or the path of an SQLite file",
             )
         if self.team is not None:
-            checked_name(self.team, "a team")
+            check_name(self.team, "a team")
         if self.policy not in policy_names():
-            raise InvalidValueError(
-                f"unknown policy {self.policy!r}", remedy=f"choose {', '.join(policy_names())}"
-            )
+            find_policy(self.policy)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -132,7 +131,7 @@ class RunConfig:
                 )
 
     def _check_recurring(self, sizes: tuple[int, ...]) -> None:
-        checked_name(self.name, "the name of a recurring run")
+        check_name(self.name, "the name of a recurring run")
         self.batch_sizes = sizes
         if self.default_batch_size is None:
             self.default_batch_size = sizes[(len(sizes) - 1) // 2]

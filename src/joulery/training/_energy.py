@@ -8,6 +8,8 @@ from dataclasses import dataclass, replace
 from statistics import fmean, stdev
 from typing import TYPE_CHECKING, NamedTuple
 
+from msgspec import structs
+
 from joulery.client import RunMeasurements
 from joulery.frontier import ASSUMED, OperatingPoint, Provenance, Setting
 from joulery.jobs import EnergyEntry, Measured
@@ -274,7 +276,9 @@ class EnergyAccount:
         # Epochs of milliseconds are noisy: none used more than the boards can draw.
         most_watts = job.cost.max_watts or math.inf
         return tuple(
-            replace(cost, epoch_joules=min(cost.epoch_joules, most_watts * cost.epoch_seconds))
+            structs.replace(
+                cost, epoch_joules=min(cost.epoch_joules, most_watts * cost.epoch_seconds)
+            )
             for cost in self._costs(job.limits_watts, steps)
         )
 
@@ -291,7 +295,7 @@ class EnergyAccount:
             at_limit = [cost for cost in costs if _is_same(cost.limit_watts, limit)]
             if at_limit:
                 best = min(at_limit, key=lambda cost: cost.relative_error)
-                yield replace(best, limit_watts=limit)
+                yield structs.replace(best, limit_watts=limit)
 
     def _costs_by_steps(self, steps: Mapping[float, Estimate]) -> Iterator[Measured]:
         outside = self.outside_training()

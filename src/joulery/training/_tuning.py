@@ -160,7 +160,7 @@ class RunPower:
             config=TunerConfig(dry_run=bool(config.dry_run)),
             # A decision that states what to hold or to measure has more data than a local profile.
             profile=None if decided else self._profile(batch_size, boards, objective),
-            known=None if decided else self.earlier_profile,
+            earlier=None if decided else self.earlier_profile,
             process_group=environment.group,
         )
 

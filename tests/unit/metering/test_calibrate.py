@@ -94,7 +94,7 @@ def learned(sensors, known, seconds=240.0, faults=None, **meter):
     clock = VirtualClock()
     boards = [OffBoard(clock, at, *sensor, faults) for at, sensor in enumerate(sensors)]
     node = NodeMeter(clock, boards, efficiency=0.94, **meter)
-    return calibrate(node, boards, busy(clock, boards, seconds), known=known, clock=clock)
+    return calibrate(node, boards, busy(clock, boards, seconds), supply=known, clock=clock)
 
 
 @pytest.mark.parametrize(

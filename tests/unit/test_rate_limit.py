@@ -2,7 +2,7 @@
 
 import pytest
 
-from joulery.server._config import RateLimiter
+from joulery.rate_limit import RateLimiter
 
 
 def test_a_burst_passes_and_then_the_rate_counts():
