@@ -1,11 +1,12 @@
 """One rank of a training on emulated boards: frameworks, each with its one line of Joulery.
 
 Started by torchrun, ``ranks.py FOLDER FRAMEWORK...``: each rank writes what each framework showed
-to ``FOLDER/FRAMEWORK-RANK.json``, with the true power of all boards. Where ``RANKS_STATES`` names the
-states of emulated nodes, two ranks of each are forked, with the environment of torchrun: they then
-share the time that it takes to import frameworks.
+to ``FOLDER/FRAMEWORK-RANK.json``, with the true power of all boards. Where ``RANKS_STATES`` names
+the states of emulated nodes, two ranks of each are forked, with the environment of torchrun: they
+then share the time that it takes to import frameworks.
 """
 
+import importlib
 import json
 import os
 import sys
@@ -176,8 +177,8 @@ def main(folder, names):
 
 def fork(folder, names, states):
     """Fork two ranks for each node, as torchrun would start them; whether all succeeded."""
-    for name in names:
-        __import__(f"joulery.integrations.{name}")
+    for name in ("accelerate", "transformers", "lightning"):
+        importlib.import_module(f"joulery.integrations.{name}")
     processes = []
     for rank in range(2 * len(states)):
         node, local = divmod(rank, 2)
