@@ -23,7 +23,7 @@ from joulery.errors import InvalidValueError, JouleryError
 from joulery.frontier import Origin
 from joulery.hardware import DeviceKind
 from joulery.metering import Measurement, Meter
-from joulery.units import grams_co2, human, human_duration, kilowatt_hours
+from joulery.units import grams_co2, kilowatt_hours
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -50,7 +50,7 @@ SUMS = "joules", "standard_error_joules", "seconds"
 _STORE_ERRORS = (RuntimeError, ValueError, OSError, EOFError, pickle.UnpicklingError)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class JobMeasurement(Measurement):
     """Energy and power of all devices of a job, each counted once per node.
 
@@ -70,28 +70,16 @@ class JobMeasurement(Measurement):
         """Number of accelerators that are measured."""
         return sum(device.info.kind is DeviceKind.GPU for device in self.devices)
 
-    @property
-    def kwh(self) -> float:
-        """Energy in kilowatt-hours; NaN when unknown."""
-        return kilowatt_hours(self.joules)
-
     def to_dict(self) -> dict[str, Any]:
         """JSON document of the job; unknown is null."""
         return {**Measurement.to_dict(self), "boards": self.boards, "nodes": self.nodes}
 
     def __str__(self) -> str:
-        if math.isnan(self.joules):
-            return f"{human_duration(self.seconds)}, energy unknown (see `joulery doctor`)"
-        error = self.relative_error
-        bar = "" if error is None else f" ± {100 * error:.2g} %"
         parts = [f"{self.boards} GPU{'s' * (self.boards != 1)}"] if self.boards else []
         parts += ["CPU"] if len(self.devices) > self.boards else []
         nodes = f" on {self.nodes} nodes" if self.nodes > 1 else ""
-        return (
-            f"{human(self.joules, 'J')}{bar} ({self.kwh:.3g} kWh) in "
-            f"{human_duration(self.seconds)}, {human(self.mean_watts, 'W')} mean, "
-            f"{' and '.join(parts)}{nodes}, {self.provenance.origin.value}"
-        )
+        devices = f", {' and '.join(parts)}{nodes}" if parts else ""
+        return f"{Measurement.__str__(self)}{devices}"
 
 
 class RankFigures(NamedTuple):
