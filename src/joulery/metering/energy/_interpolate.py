@@ -91,8 +91,7 @@ def energy_between(
     began: float,
     last: Span,
     end_at: float,
-    max_watts: float | None,
-    min_watts: float = 0.0,
+    bounds: tuple[float, float | None],
     *,
     part_time: bool = False,
 ) -> EnergyEstimate:
@@ -101,7 +100,7 @@ def energy_between(
     The lowest and highest power of the device bound what is unknown. ``part_time`` says that the
     counter may add up what a sensor sees that looks at a part of the time.
     """
-    seconds = end_at - began
+    seconds, (min_watts, max_watts) = end_at - began, bounds
     if last is first and first.end is None:
         return energy_unseen(first, seconds, max_watts)
     before = _power_before(first)

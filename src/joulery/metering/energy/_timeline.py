@@ -23,6 +23,7 @@ from joulery.hardware import (
     IntegratedPower,
     PowerMeter,
     PowerSensor,
+    Telemetry,
     TelemetrySource,
 )
 from joulery.metering._measurement import SIGMAS_95, Flag
@@ -38,9 +39,9 @@ from joulery.metering.energy._repair import Advance, CounterRepair
 from joulery.metering.energy._scatter import Scatter
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
-    from joulery.hardware import Device, EnergyReading
+    from joulery.hardware import Device, EnergyReading, Throttle
     from joulery.metering._calibration import SensorCalibration
     from joulery.metering.energy._interpolate import EnergyEstimate
 
@@ -90,7 +91,7 @@ _BUSY = 0.95
 SHORTEST_MEAN_SECONDS = 0.015
 
 
-_NO_FLAGS: Mapping[Flag, int] = MappingProxyType({})
+_NO_FLAGS: Mapping[Flag | Throttle, int] = MappingProxyType({})
 # A power sensor of which nothing is known.
 _FULL_TIME = PowerSensor("full time", 0.1, 0.1)
 
@@ -105,7 +106,7 @@ class Knot(NamedTuple):
         variance: Variance of ``joules`` from all repairs so far, in J².
         watts: Power that the sensor showed then, where it is more recent than that of the counter.
         idle_joules: Part of ``joules`` used while the device reported no utilisation.
-        flags: Number of faults of each kind so far.
+        flags: Number of faults and of seconds with each kind of throttling so far.
         sigma_joules: One sigma of ``joules`` that later knots do not share, as of a lagging sensor.
         uneven_joules: Part of ``joules`` whose power may have come in bursts.
     """
@@ -116,7 +117,7 @@ class Knot(NamedTuple):
     variance: float = 0.0
     watts: float | None = None
     idle_joules: float = 0.0
-    flags: Mapping[Flag, int] = _NO_FLAGS
+    flags: Mapping[Flag | Throttle, int] = _NO_FLAGS
     sigma_joules: float = 0.0
     uneven_joules: float = 0.0
 
@@ -135,6 +136,7 @@ class Span:
         noise: Typical relative change of mean power from one span to the next.
         roughness: One sigma of the power inside the span that nothing shows, relative to its mean.
         amplitude: Spread of the readings around the span, relative to the highest.
+        throttles: Reasons why the device's clock was lowered as the span began.
     """
 
     start: Knot
@@ -145,6 +147,7 @@ class Span:
     noise: float = _UNKNOWN_NOISE
     roughness: float = _ROUGH
     amplitude: float = 0.0
+    throttles: Collection[Throttle] = ()
 
 
 class EnergyTimeline:
@@ -153,6 +156,9 @@ class EnergyTimeline:
     Attributes:
         span: Present span; None until the device answered.
         bounds: Lowest and highest power that the device may draw, in watts; None when unknown.
+        sensed_watts: Last reading of the power sensor, where there is one.
+        throttles: Reasons why the device's clock was lowered when it was last asked.
+        is_plain: Whether nothing else that is measured contains the device or is part of it.
         reads_every_refresh: Whether a refresh that is not read is lost, as without a counter.
         reports_idle: Whether the device reports its utilisation.
     """
@@ -162,10 +168,10 @@ class EnergyTimeline:
     ) -> None:
         self.device = device
         self.share = device.info.share
+        self.is_plain = device.info.kind is not DeviceKind.NODE and device.info.parent is None
         self.sensor: PowerSensor | None = getattr(device, "power_sensor", None)
         self.calibration = calibration
         self._assumed = device.provenance.origin is Origin.ASSUMED
-        self.states_true = calibration is None and not self._assumed
         self._power: PowerIntegral | None = None
         self.reads_every_refresh = power_only = (
             isinstance(device, IntegratedPower) and device.info.kind is DeviceKind.GPU
@@ -186,11 +192,12 @@ class EnergyTimeline:
         self._means: deque[float] = deque(maxlen=2 if prompt else _COMPARED)
         self._scatters = (Scatter(), Scatter())  # of the sensor's readings and of mean powers
         self._utilisation: float | None = None
+        self.throttles: Collection[Throttle] = ()
         # The first two spans, until it is known when the first of them really began.
         self._early: list[Span] = []
         # Replaced, never changed, so that knots and windows can share it.
-        self.flags: dict[Flag, int] = {}
-        self._sensor_watts: float | None = None
+        self.flags: dict[Flag | Throttle, int] = {}
+        self.sensed_watts: float | None = None
         # Checked once: checking a protocol costs more than reading a counter.
         self._meter = device if isinstance(device, EnergyMeter) else None
         claimed = Capability.TELEMETRY in device.capabilities
@@ -215,7 +222,7 @@ class EnergyTimeline:
         except DeviceLostError:
             return self._lose(not_before)
         except JouleryError:
-            self._add_flag(Flag.READ_ERROR)
+            self.add_flag(Flag.READ_ERROR)
             return None
         knot = self._follow(reading, self._counter)
         self.due_seconds = self.timer.next_due(not_before)
@@ -228,7 +235,7 @@ class EnergyTimeline:
         changed = power is not None and watts != power.watts
         refresh = self.timer.observe(now, None, changed=changed)
         self.due_seconds = self.timer.next_due(now)
-        self._sensor_watts = watts
+        self.sensed_watts = watts
         if power is None:
             self._power = PowerIntegral(self.sensor or _FULL_TIME, watts, now)
             self.latest_watts = self._possible(watts)
@@ -245,7 +252,7 @@ class EnergyTimeline:
         """End the timeline: a board that is gone draws nothing."""
         self.lost = True
         self.bounds = self._find_bounds()
-        self._add_flag(Flag.LOST)
+        self.add_flag(Flag.LOST)
         span = self.span
         if span is None:
             return None
@@ -257,7 +264,7 @@ class EnergyTimeline:
     def _begin(self, reading: EnergyReading) -> Knot:
         self.timer.observe(reading.read_at_seconds, reading.refreshed_at_seconds, changed=False)
         self.due_seconds = self.timer.next_due(self.due_seconds)
-        self.latest_watts = self._sensor_watts = reading.watts
+        self.latest_watts = self.sensed_watts = reading.watts
         at, stamp = reading.read_at_seconds, reading.refreshed_at_seconds
         if stamp is not None:
             # Not trusted yet, but nothing better is known; a frozen counter's may be very old.
@@ -279,12 +286,12 @@ class EnergyTimeline:
         if refresh is not None:
             slack = 2 * (self.timer.period_seconds or _TYPICAL_PERIOD_SECONDS)
             still_seconds = counter.still_seconds(reading)
-            typical_watts = self._sensor_watts or self.latest_watts or 0.0
+            typical_watts = self.sensed_watts or self.latest_watts or 0.0
             advance = counter.advance(reading, typical_watts, slack)
             if isinstance(self.device, IntegratedPower) and still_seconds > _GAP_SECONDS:
                 variance = (_GAP_ERROR * advance.joules) ** 2
                 advance = Advance(advance.joules, variance, Flag.GAP)
-            self._sensor_watts = reading.watts
+            self.sensed_watts = reading.watts
             return self._add(refresh, advance)
         if self._closed is None and self.timer.stamps_trusted and self.span is not None:
             # The first knot's stamp stood still with the value: it was its refresh.
@@ -294,14 +301,14 @@ class EnergyTimeline:
         watts = self._power_if_frozen(reading, counter)
         if watts is None:
             return None
-        self._sensor_watts = watts
+        self.sensed_watts = watts
         return self._add(Refresh(reading.read_at_seconds), counter.fill(reading, watts))
 
     def _add(self, refresh: Refresh, advance: Advance) -> Knot | None:
         span = self.span
         assert span is not None  # noqa: S101 - _begin came first
         if advance.flag is not None:
-            self._add_flag(advance.flag)
+            self.add_flag(advance.flag)
         start = span.start
         at = max(refresh.at_seconds, start.at_seconds)
         watts = advance.joules / (at - start.at_seconds) if at > start.at_seconds else 0.0
@@ -419,7 +426,7 @@ class EnergyTimeline:
         averaged as they may be, stay within the range of that; one outside shows that the counter
         counts what the sensor does not see.
         """
-        period, sensed = self.timer.period_seconds, self._sensor_watts
+        period, sensed = self.timer.period_seconds, self.sensed_watts
         if self._power is not None or not period or sensed is None or seconds > 1.3 * period:
             self._means.clear()
             return
@@ -435,7 +442,7 @@ class EnergyTimeline:
         One that averages over the span repeats the mean, and one that averages over more lags
         behind it; only a reading beyond the mean shows where the power has gone since.
         """
-        sensed = self._sensor_watts
+        sensed = self.sensed_watts
         if sensed is None or self._power is not None or span.before is None:
             return None if self._power is not None else sensed
         beyond = (sensed - mean) * (mean - span.watts)
@@ -468,6 +475,7 @@ class EnergyTimeline:
         if knot.at_seconds - span.start.at_seconds >= SHORTEST_MEAN_SECONDS:
             watts = self.latest_watts = self._possible(watts)
         self.span = Span(knot, span.start, None, None, watts, self._noise, span.roughness)
+        self.span.throttles = self.throttles
         if len(self._early) == 1:
             self._early.append(self.span)
 
@@ -478,7 +486,8 @@ class EnergyTimeline:
         else:
             self._noise += _NOISE_GAIN * (change - self._noise)
 
-    def _add_flag(self, flag: Flag) -> None:
+    def add_flag(self, flag: Flag | Throttle) -> None:
+        """Count a fault or a kind of throttling."""
         self.flags = {**self.flags, flag: self.flags.get(flag, 0) + 1}
 
     def _power_if_frozen(self, reading: EnergyReading, counter: CounterRepair) -> float | None:
@@ -505,17 +514,20 @@ class EnergyTimeline:
         if changes or often or now - self._idle_checked_at >= _IDLE_CHECK_SECONDS:
             self._idle_checked_at, self._idle_checked_watts = now, watts
             try:
-                self._utilisation = self._telemetry.telemetry().utilisation
+                telemetry = self._telemetry.telemetry()
             except JouleryError:
-                self._utilisation = None
+                telemetry = Telemetry()
+            self._utilisation, self.throttles = telemetry.utilisation, telemetry.throttles or ()
+            for throttle in self.throttles:
+                self.add_flag(throttle)
             self.idle = self._utilisation == 0
         return was_idle and self.idle
 
     def _scatter(self, at: float, mean: float) -> float:
         """Spread of recent readings, relative; 0 for a board that idles."""
         sensed, counted = self._scatters
-        if self._sensor_watts is not None:
-            sensed.add(self._sensor_watts, at)
+        if self.sensed_watts is not None:
+            sensed.add(self.sensed_watts, at)
         counted.add(mean, at)
         return 0.0 if self.idle else max(sensed.amplitude, counted.amplitude)
 
