@@ -163,7 +163,7 @@ def joulery(location: str) -> Iterator[Server]:
     serve = [sys.executable, "-m", "joulery", "serve"]
     token = [*serve, "token", "create", "--team", "bench", "--rights", "manage", "--json"]
     made = subprocess.run([*token, "--store", location], capture_output=True, check=True)
-    command = [*serve, "--store", location, "--port", str(port)]
+    command = [*serve, "--store", location, "--listen", f"127.0.0.1:{port}"]
     with running(command, "joulery", port, json.loads(made.stdout)["token"]) as server:
         yield server
 

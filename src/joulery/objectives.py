@@ -18,7 +18,7 @@ from dataclasses import MISSING, dataclass, fields
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 
 from joulery.errors import InfeasibleError, InvalidValueError
-from joulery.units import JOULES_PER_KILOWATT_HOUR, finite
+from joulery.units import JOULES_PER_KILOWATT_HOUR, finite, quantity
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -398,13 +398,14 @@ _BOUND = {"slowdown": "max_slowdown", "deadline": "deadline_seconds"}
 _MONEY = {"price": "price", "rent": "rent_per_hour", **_BOUND}
 _TEXT_FORMS: dict[str, tuple[type[Any], dict[str, str], tuple[str, ...]]] = {
     "cost": (Cost, {"eta": "eta", "max_watts": "max_watts"}, (":eta=0.5",)),
-    "least-energy": (LeastEnergy, _BOUND, (":slowdown=5%", ":deadline=SECONDS")),
+    "least-energy": (LeastEnergy, _BOUND, (":slowdown=5%", ":deadline=8h")),
     "edp": (EnergyDelayProduct, {}, ("",)),
     "eds": (EnergyDelaySum, {"k": "k"}, (":k=2",)),
     "fastest": (FastestWithin, {"joules": "joules"}, (":joules=J",)),
     "carbon": (LeastCarbon, {"intensity": "intensity", **_BOUND}, (":intensity=G_PER_KWH",)),
     "money": (LeastMoney, _MONEY, (":price=PER_KWH,rent=PER_HOUR",)),
 }
+_OPTION_UNITS = {"deadline": "s", "max_watts": "W"}
 
 
 # As argparse takes it, with every per cent sign doubled.
@@ -477,7 +478,7 @@ def _read_options(text: str, suffix: str) -> dict[str, float]:
                 f"objective {text!r} gives {key} twice", remedy="give each option once"
             )
         try:
-            options[key] = _number(value)
+            options[key] = _read_number(key, value)
         except ValueError:
             raise InvalidValueError(
                 f"cannot read {part!r} in objective {text!r}",
@@ -491,7 +492,9 @@ def _read_options(text: str, suffix: str) -> dict[str, float]:
     return options
 
 
-def _number(text: str) -> float:
+def _read_number(option: str, text: str) -> float:
+    if option in _OPTION_UNITS:
+        return quantity(text, option, _OPTION_UNITS[option])
     return float(text[:-1]) / 100 if text.endswith("%") else float(text)
 
 

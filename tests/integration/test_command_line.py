@@ -108,7 +108,7 @@ def test_measure_leaves_the_commands_streams_alone():
 
 def test_measure_json_is_one_document():
     """Scripts parse standard output as it is: the command's own output moves to stderr."""
-    done = _joulery("measure", "--json", "--co2", "400", "--", "sh", "-c", "echo out; exit 3")
+    done = _joulery("measure", "--json", "--grid", "400", "--", "sh", "-c", "echo out; exit 3")
     document = json.loads(done.stdout)
     assert done.returncode == document["exit_code"] == 3
     assert done.stderr == b"out\n"
@@ -220,7 +220,7 @@ WRONG_USE = {
     "empty-command": ["measure", "--"],
     "missing-program": ["measure", "--", "/no/such/program"],
     "not-a-program": ["measure", "--", "/etc/passwd"],
-    "negative-co2": ["measure", "--co2", "-1", "--", "true"],
+    "negative-grid": ["measure", "--grid", "-1", "--", "true"],
     "textual-price": ["measure", "--price", "cheap", "--", "true"],
     "log-in-no-folder": ["measure", "--log", "missing/energy.log", "--", "true"],
     "log-of-another-kind": ["measure", "--log", "good.json", "--", "true"],

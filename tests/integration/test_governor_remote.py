@@ -79,8 +79,8 @@ class RemoteNode:
         options = {
             "--policy": self.policy,
             "--listen": "{}:{}".format(*self.address),
-            "--certificate": found,
-            "--key": key,
+            "--tls-cert": found,
+            "--tls-key": key,
         }
         places = {
             SOCKET_VARIABLE: str(self.folder / "socket"),

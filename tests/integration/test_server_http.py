@@ -349,7 +349,7 @@ def certificate(tmp_path_factory):
 def test_tls(tmp_path, certificate):
     """Tokens could not be kept secret on a network."""
     cert, key = map(str, certificate)
-    options = ["--tls-cert", cert, "--tls-key", key, "--host", "0.0.0.0"]  # noqa: S104
+    options = ["--tls-cert", cert, "--tls-key", key, "--listen", "0.0.0.0:0"]
     with ServerProcess(tmp_path / "store.sqlite", options) as server:
         assert server.address.startswith("https://127.0.0.1:")
         connection = http.client.HTTPSConnection(
@@ -364,7 +364,7 @@ def test_tls_files_that_do_not_fit_are_told(tmp_path, certificate):
     """A server would start and then fail every connection."""
     cert, key = certificate
     for files in ((key, cert), (cert, tmp_path / "missing"), (cert, cert)):
-        options = ["--tls-cert", files[0], "--tls-key", files[1], "--port", "0"]
+        options = ["--tls-cert", files[0], "--tls-key", files[1], "--listen", "127.0.0.1:0"]
         errors = tmp_path / "errors"
         command = ForkedCommand(
             ["serve", "--store", f"{tmp_path}/s", *map(str, options)], os.environ, errors

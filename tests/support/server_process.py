@@ -107,7 +107,7 @@ class ServerProcess:
 
     def start(self) -> None:
         """Start it and wait until it answers; on the same port as before, if there was one."""
-        port = ["--port", str(self.port), "--json"]
+        port = ["--listen", f"127.0.0.1:{self.port}", "--json"]
         arguments = ["serve", "--store", self._store, *port, *self._options]
         env = os.environ | {"XDG_DATA_HOME": self._folder.name}
         log = Path(self._folder.name) / "log"

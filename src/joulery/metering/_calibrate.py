@@ -194,7 +194,7 @@ def learn_calibrations(
     if not candidates:
         raise InfeasibleError(
             f"the node meter gave readings in fewer than {_FEWEST_SECONDS} seconds",
-            remedy="run a longer load, with --seconds, and see that `joulery doctor` lists it",
+            remedy="run a longer load, with --duration, and see that `joulery doctor` lists it",
         )
     rows = min(candidates, key=lambda candidate: _fitted(candidate, node.efficiency).residual_watts)
     fit = _fitted(rows, node.efficiency, rows.settled_weights())

@@ -40,24 +40,32 @@ if TYPE_CHECKING:
         TunerConfig,
     )
 
-_LEAST_DRIFT = 0.04
-_DRIFT_SPREADS = 2.0
-# Two-sided cumulative sum: slack per value, alarm level, and the most that one value counts.
+# Smallest lasting change of pace or power that matters, and in standard deviations of a sample; by
+# hand.
+_LEAST_DRIFT, _DRIFT_SPREADS = 0.04, 2.0
+# Two-sided cumulative sum: slack per value and alarm level, and the most that one value counts, so
+# that a stall is no change; by hand.
 _DRIFT_ALLOWANCE, _DRIFT_ALARM, _DRIFT_MOST = 0.5, 3.5, 2.0
+# Samples of a baseline and the least spread believed of so few; by hand.
 _BASELINE_SAMPLES, _LEAST_SPREAD = 6, 0.002
+# Refinements of the choice at most; by leaving out boards (benchmarks/power_constants.py), as
+# _CLOSE and _CHECK_STEPS below.
 _MOST_TRIMS = 6
-# Least time and steps that a job is expected to run: what a probe costs must pay off within them.
+# Least time and steps that a job is expected to run: what a probe costs must pay off within them;
+# by hand.
 _HORIZON_SECONDS, _HORIZON_STEPS = 40.0, 20_000
-# Number of slices after which the best guess is taken, and length of a sample while holding.
+# Number of slices after which the best guess is taken, and length of a sample while holding; by
+# hand.
 _MOST_SLICES, _HOLD_SECONDS = 60, 4.0
-# A slice this far off what the others predict is measured again, so often at most.
+# A slice this far off what the others predict is measured again, so often at most; by hand.
 _DOUBTFUL_SIGMAS, _MOST_VISITS = 2.0, 3
 # Distance of the choice from its measured neighbours, as a share of the reference.
 _CLOSE = 0.015
+# Steps of a slice that checks the choice.
 _CHECK_STEPS = 12
 SLICE_SECONDS = 5.0  # enough for stable figures (You et al., NSDI'23, section 5)
-_HELD_SAMPLES = 6
-_LONG_STEPS = 1_000_000
+# Samples under a planned limit, and steps between readings after them: rare enough to cost nothing.
+_HELD_SAMPLES, _LONG_STEPS = 6, 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +177,7 @@ class TuningMachine(ProfilingMachine):
         knob: Values to choose from.
         objective: Objective to minimise.
         config: Settings of the tuner.
-        known: Choice of an earlier profile, to be held at once and checked.
+        earlier: Choice of an earlier profile, to be held at once and checked.
     """
 
     def __init__(
@@ -177,25 +185,25 @@ class TuningMachine(ProfilingMachine):
         knob: KnobRange,
         objective: Objective,
         config: TunerConfig,
-        known: TuningChoice | None = None,
+        earlier: TuningChoice | None = None,
     ) -> None:
         super().__init__(config, len(knob.values) - 1)
         self._knob = knob
-        self._known = known
+        self._earlier = earlier
         self._scorer = ObjectiveScorer(objective, config.work_steps)
         self._model: CurveModel | None = None
 
     def _run(self) -> Procedure:
         yield from self._profiler.warm_up()
-        if self._known is not None:
-            yield from self._hold_known(self._known)
-            yield from self._drifted()
+        if self._earlier is not None:
+            yield from self._hold_earlier(self._earlier)
+            yield from self._restart()
         while True:
             yield from self._probe()
             yield from self._hold()
-            yield from self._drifted()
+            yield from self._restart()
 
-    def _drifted(self) -> Procedure:
+    def _restart(self) -> Procedure:
         """Drop all samples and go back to the reference."""
         self._profiler.state = TunerState.DRIFTED
         self._profiler.measured = {}
@@ -214,44 +222,44 @@ class TuningMachine(ProfilingMachine):
         for _ in range(_MOST_SLICES):
             measured = self.estimates()
             plan = self._plan(horizon, model, measured, began)
-            probe, steps = self._doubtful(model, measured), LEAST_STEPS
+            probe, steps = self._find_doubtful(model, measured), LEAST_STEPS
             if probe is None:
-                probe, steps = self._next(plan)
+                probe, steps = self._choose_next(plan)
             if probe is None:
                 break
             yield from profiler.move(probe)
             yield from profiler.measure(steps)
 
-    def _next(self, plan: ProbePlan) -> tuple[int | None, int]:
+    def _choose_next(self, plan: ProbePlan) -> tuple[int | None, int]:
         """The position to measure and the steps there: as planned, or close to the choice."""
-        chosen, measured = plan.score.position, self._profiler.measured
+        choice, measured = plan.score.position, self._profiler.measured
         if plan.probe is None:
-            return self._unchecked(chosen), _CHECK_STEPS
-        if plan.probe in measured and chosen not in measured:
-            return chosen, _CHECK_STEPS
+            return self._find_unchecked(choice), _CHECK_STEPS
+        if plan.probe in measured and choice not in measured:
+            return choice, _CHECK_STEPS
         return plan.probe, plan.steps
 
-    def _unchecked(self, chosen: int) -> int | None:
+    def _find_unchecked(self, choice: int) -> int | None:
         """The choice, or a position close to it on either side, that was not measured yet.
 
         Curves have kinks where their optimum likes to be, and measuring there costs next to
         nothing.
         """
         values, measured = self._knob.values, self._profiler.measured.keys()
-        if chosen not in measured:
-            return chosen
+        if choice not in measured:
+            return choice
         reach = _CLOSE * values[-1]
-        lowest = min(chosen - 1, int(values.searchsorted(values[chosen] - reach)))
-        highest = max(chosen + 1, int(values.searchsorted(values[chosen] + reach, "right")) - 1)
+        lowest = min(choice - 1, int(values.searchsorted(values[choice] - reach)))
+        highest = max(choice + 1, int(values.searchsorted(values[choice] + reach, "right")) - 1)
         for end, side in (
-            (lowest, range(lowest, chosen)),
-            (highest, range(chosen + 1, highest + 1)),
+            (lowest, range(lowest, choice)),
+            (highest, range(choice + 1, highest + 1)),
         ):
             if 0 <= end < len(values) and measured.isdisjoint(side):
                 return end
         return None
 
-    def _doubtful(self, model: CurveModel, measured: Mapping[int, Estimate]) -> int | None:
+    def _find_doubtful(self, model: CurveModel, measured: Mapping[int, Estimate]) -> int | None:
         """The position whose slice may have been disturbed as a whole; None if there is none."""
         doubts = {
             position: sigmas
@@ -280,7 +288,7 @@ class TuningMachine(ProfilingMachine):
         self.choice = TuningChoice(
             position,
             plan.score.regret,
-            measured.get(position) or posterior.predicted(position),
+            measured.get(position) or posterior.predict(position),
             measured,
             posterior,
             end.steps - began.steps,
@@ -295,10 +303,10 @@ class TuningMachine(ProfilingMachine):
         noise, pace_seconds = profiler.noise(), np.exp(rows).mean(axis=0)
         steps = profiler.slice_steps(pace_seconds, noise, rows.std(axis=0))
         span = steps * pace_seconds
-        moved = np.arange(len(span)) != profiler.position
+        away = np.arange(len(span)) != profiler.position
         return SliceForecast(
             steps,
-            span + np.where(moved, SETTLE_SECONDS + pace_seconds, 0.0),
+            span + np.where(away, SETTLE_SECONDS + pace_seconds, 0.0),
             np.maximum(2e-4, noise / np.sqrt(steps)),
             np.maximum(1e-3, 2e-3 / span),
         )
@@ -315,27 +323,27 @@ class TuningMachine(ProfilingMachine):
         else:
             yield from profiler.move(choice.position)
             yield from self._trim(choice)
-        yield from self._watch((yield from self._compared((yield from self._baseline()))))
+        yield from self._watch((yield from self._compare((yield from self._baseline()))))
 
     def _baseline(self) -> Generator[Command, Reading, Estimate]:
         """Measure the job at the present position, with all that disturbs it regularly."""
-        seen: list[StepSample] = []
-        while len(seen) < _BASELINE_SAMPLES:
+        samples: list[StepSample] = []
+        while len(samples) < _BASELINE_SAMPLES:
             sample = yield from self._profiler.sample(_HOLD_SECONDS)
             if sample is not None:
-                seen.append(sample)
-        seconds, steps = (sum(s.seconds for s in seen), sum(s.steps for s in seen))
+                samples.append(sample)
+        seconds, steps = (sum(s.seconds for s in samples), sum(s.steps for s in samples))
         pace_error, watts_error = (
-            max(_LEAST_SPREAD, stdev(values)) / math.sqrt(len(seen))
+            max(_LEAST_SPREAD, stdev(values)) / math.sqrt(len(samples))
             for values in (
-                [sample.log_pace for sample in seen],
-                [math.log(max(sample.joules / sample.seconds, 1e-3)) for sample in seen],
+                [sample.log_pace for sample in samples],
+                [math.log(max(sample.joules / sample.seconds, 1e-3)) for sample in samples],
             )
         )
-        watts = sum(sample.joules for sample in seen) / seconds
+        watts = sum(sample.joules for sample in samples) / seconds
         return Estimate(seconds / steps, watts, pace_error, watts_error, steps, seconds)
 
-    def _compared(self, held: Estimate) -> Generator[Command, Reading, Estimate]:
+    def _compare(self, baseline: Estimate) -> Generator[Command, Reading, Estimate]:
         """Give the choice up if it is worse than the reference beyond doubt.
 
         What was measured while probing leaves disturbances out, so where it raises the question
@@ -344,15 +352,15 @@ class TuningMachine(ProfilingMachine):
         profiler, reference, choice = self._profiler, self._reference, self.choice
         assert choice is not None  # noqa: S101 - probing made it
         earlier = profiler.estimates()[reference]
-        if profiler.position == reference or not self._scorer.is_worse(held, earlier):
-            return held
+        if profiler.position == reference or not self._scorer.is_worse(baseline, earlier):
+            return baseline
         yield from profiler.move(reference)
-        found = yield from self._baseline()
-        if self._scorer.is_worse(held, found):
-            self.choice = replace(choice, position=reference, chosen=found)
-            return found
+        reference_now = yield from self._baseline()
+        if self._scorer.is_worse(baseline, reference_now):
+            self.choice = replace(choice, position=reference, chosen=reference_now)
+            return reference_now
         yield from profiler.move(choice.position)
-        return held
+        return baseline
 
     def _trim(self, choice: TuningChoice) -> Procedure:
         """Refine the choice by a watt or two while measuring at it."""
@@ -373,7 +381,7 @@ class TuningMachine(ProfilingMachine):
                 choice,
                 position=profiler.position,
                 regret=score.regret,
-                chosen=measured.get(profiler.position) or posterior.predicted(profiler.position),
+                chosen=measured.get(profiler.position) or posterior.predict(profiler.position),
                 measured=measured,
                 posterior=posterior,
             )
@@ -388,25 +396,25 @@ class TuningMachine(ProfilingMachine):
         pace = DriftDetector(math.log(baseline.seconds), change)
         power = DriftDetector(math.log(max(baseline.watts, 1e-3)), change)
         while True:
-            seen = yield from profiler.sample(_HOLD_SECONDS)
-            if seen is None:
+            sample = yield from profiler.sample(_HOLD_SECONDS)
+            if sample is None:
                 continue
-            drifted = pace.changed(seen.log_pace)
-            if seen.joules > 3 * seen.sigma_joules:
-                drifted |= power.changed(math.log(seen.joules / seen.seconds))
+            drifted = pace.changed(sample.log_pace)
+            if sample.joules > 3 * sample.sigma_joules:
+                drifted |= power.changed(math.log(sample.joules / sample.seconds))
             if drifted:
                 return
 
-    def _hold_known(self, known: TuningChoice) -> Procedure:
+    def _hold_earlier(self, earlier: TuningChoice) -> Procedure:
         """Use an earlier profile for as long as the job agrees with it."""
         profiler = self._profiler
         profiler.state = TunerState.HOLDING
         profiler.measured = {}
-        self.choice = known
-        yield from profiler.move(self._reference if self._config.dry_run else known.position)
+        self.choice = earlier
+        yield from profiler.move(self._reference if self._config.dry_run else earlier.position)
         # A profile has both the choice and the reference.
-        chosen = profiler.position == known.position
-        expected = known.chosen if chosen else known.measured[profiler.position]
+        at_choice = profiler.position == earlier.position
+        expected = earlier.chosen if at_choice else earlier.measured[profiler.position]
         yield from self._watch(replace(expected, seconds_error=0.0))
 
 
@@ -441,9 +449,9 @@ class PlannedMachine(ProfilingMachine):
         profiler.state = TunerState.HOLDING
         yield from profiler.move(self._hold)
         for _ in range(_HELD_SAMPLES):
-            seen = yield from profiler.sample(_HOLD_SECONDS)
-            if seen is not None:
-                profiler.here().samples.append(seen)
+            sample = yield from profiler.sample(_HOLD_SECONDS)
+            if sample is not None:
+                profiler.here().samples.append(sample)
                 self._choose(began)
         while True:
             yield from profiler.sample(_LONG_STEPS * profiler.pace_seconds)
@@ -453,12 +461,12 @@ class PlannedMachine(ProfilingMachine):
         return math.ceil(SLICE_SECONDS / pace) if pace > 0 else LEAST_STEPS
 
     def _choose(self, began: Reading) -> None:
-        found, end = self.estimates(), self._profiler.reading
+        estimates, end = self.estimates(), self._profiler.reading
         self.choice = TuningChoice(
             position=self._hold,
             regret=0.0,  # the plan answers for it
-            chosen=found[self._hold],
-            measured=found,
+            chosen=estimates[self._hold],
+            measured=estimates,
             profiling_steps=end.steps - began.steps,
             profiling_seconds=end.now_seconds - began.now_seconds,
             profiling_joules=end.joules - began.joules,

@@ -19,27 +19,33 @@ if TYPE_CHECKING:
 
     Procedure = Generator["Command", "Reading", None]
 
-# Relative noise of one step before any was seen, and how many samples that guess is worth.
+# Relative noise of one step before any was seen, and how many samples that guess is worth; by
+# hand.
 _GUESSED_NOISE, _GUESS_WEIGHT = 0.01, 2.0
+# Least noise of a step: timers and counters are no better.
 _LEAST_NOISE = 2e-4
-# A sample this many sigmas off, and by at least this much, was disturbed.
+# A sample this many sigmas off, and by at least this much, was disturbed; by hand.
 _OUTLIER_SIGMAS, OUTLIER_LEAST = 5.0, 0.02
+# Least errors of a slice; by hand.
 _LEAST_SECONDS_ERROR, _LEAST_WATTS_ERROR = 2e-4, 1e-3
+# Median absolute deviation of a normal distribution, inverse.
 _MAD_TO_SIGMA = 1.4826
 # From so many samples on, their scatter is the error of the power; as they are few, with a factor
-# on top, and never below this much for one sample.
+# on top (Student's t), and never below this much for one sample.
 _TELLING_SAMPLES, _FEW_FACTOR, _FEW_ERROR = 3, 1.5, 0.003
-_WARM_DIFFERENCE = 0.05
-_WARMUP_SAMPLES = 20
-LEAST_SAMPLES = 3
-LEAST_STEPS = 4
+# Two samples that differ by less end the warm-up, as do so many samples; by hand.
+_WARM_DIFFERENCE, _WARMUP_SAMPLES = 0.05, 20
+# Least samples and steps of a slice: a median needs three, a step after a stall is left out.
+LEAST_SAMPLES, LEAST_STEPS = 3, 4
+# Steps up to which a slice may take longer than _LONGEST_SLICE_SECONDS; by hand.
 _FEW_STEPS = 64.0
+# Disturbances of a tenth of a second stand out in samples of this length.
 _LONGEST_SAMPLE_SECONDS = 1.0
-# Time after a change of the knob that is not measured.
+# Time after a change of the knob that is not measured: boards need 20 to 100 ms.
 SETTLE_SECONDS = 0.1
 # Shortest sample worth an energy reading; several counter refreshes.
 _SAMPLE_SECONDS = 0.1
-# Longest slice, unless it would have few steps.
+# Longest slice, unless it would have few steps; by hand.
 _LONGEST_SLICE_SECONDS = 20.0
 
 
@@ -144,19 +150,19 @@ class SampleSet:
 
     def estimate(self, step_noise: float) -> Estimate:
         """Step time and power without disturbed samples, given the relative noise of one step."""
-        kept = undisturbed(self.samples, step_noise)
-        steps = sum(sample.steps for sample in kept)
-        seconds = sum(sample.seconds for sample in kept)
-        joules = sum(sample.joules for sample in kept)
+        calm = drop_disturbed(self.samples, step_noise)
+        steps = sum(sample.steps for sample in calm)
+        seconds = sum(sample.seconds for sample in calm)
+        joules = sum(sample.joules for sample in calm)
         # Neighbouring samples share their edges, so only the outer ones and those around a gap
         # count.
-        edges = 1 + len(self.samples) - len(kept)
-        edge = math.sqrt(edges * sum(s.sigma_joules**2 for s in kept) / len(kept))
+        edges = 1 + len(self.samples) - len(calm)
+        edge = math.sqrt(edges * sum(s.sigma_joules**2 for s in calm) / len(calm))
         return Estimate(
             seconds / steps,
             joules / seconds,
             max(_LEAST_SECONDS_ERROR, step_noise / math.sqrt(steps)),
-            max(_LEAST_WATTS_ERROR, min(edge / joules if joules > 0 else 1.0, _scatter(kept))),
+            max(_LEAST_WATTS_ERROR, min(edge / joules if joules > 0 else 1.0, _scatter(calm))),
             steps,
             seconds,
         )
@@ -174,11 +180,11 @@ def _scatter(samples: Sequence[StepSample]) -> float:
     mean = sum(watts) / len(watts)
     if mean <= 0:
         return math.inf
-    variance = sum((each - mean) ** 2 for each in watts) / (len(watts) - 1)
+    variance = sum((value - mean) ** 2 for value in watts) / (len(watts) - 1)
     return max(_FEW_FACTOR * math.sqrt(variance) / mean, _FEW_ERROR) / math.sqrt(len(watts))
 
 
-def undisturbed(samples: Sequence[StepSample], step_noise: float) -> list[StepSample]:
+def drop_disturbed(samples: Sequence[StepSample], step_noise: float) -> list[StepSample]:
     """The samples whose pace agrees with that of the fastest quarter.
 
     Stalls and other processes make steps slower, never faster, and may be there most of the time.
@@ -240,7 +246,7 @@ class StepProfiler:
         """Estimates by knob position."""
         measured = dict(self.measured)  # another thread may be measuring
         noise = step_noise(measured.values())
-        return {at: found.estimate(noise) for at, found in measured.items() if found.samples}
+        return {at: samples.estimate(noise) for at, samples in measured.items() if samples.samples}
 
     def here(self) -> SampleSet:
         """The samples at the present position."""
@@ -257,8 +263,8 @@ class StepProfiler:
         import numpy as np
 
         least = LEAST_SAMPLES * _SAMPLE_SECONDS / pace_seconds
-        most = np.maximum(_FEW_STEPS, _LONGEST_SLICE_SECONDS / pace_seconds)
-        telling = np.minimum((noise / np.maximum(spread, 1e-9)) ** 2, most)
+        longest = np.maximum(_FEW_STEPS, _LONGEST_SLICE_SECONDS / pace_seconds)
+        telling = np.minimum((noise / np.maximum(spread, 1e-9)) ** 2, longest)
         return np.maximum(LEAST_STEPS, np.ceil(np.maximum(least, telling)))
 
     def sample(self, seconds: float) -> Generator[Command, Reading, StepSample | None]:
@@ -270,12 +276,12 @@ class StepProfiler:
             begin = yield from self._wait(1)
         pace = self.pace_seconds
         end = yield from self._wait(1 if math.isnan(pace) else math.ceil(seconds / pace))
-        done, elapsed = end.steps - begin.steps, end.now_seconds - begin.now_seconds
-        if done <= 0 or elapsed <= 0:
+        progress, elapsed = end.steps - begin.steps, end.now_seconds - begin.now_seconds
+        if progress <= 0 or elapsed <= 0:
             return None
-        self.pace_seconds = elapsed / done
+        self.pace_seconds = elapsed / progress
         sigma = math.hypot(begin.sigma_joules, end.sigma_joules)
-        return StepSample(done, elapsed, max(0.0, end.joules - begin.joules), sigma)
+        return StepSample(progress, elapsed, max(0.0, end.joules - begin.joules), sigma)
 
     def move(self, position: int) -> Procedure:
         """Change the knob, and let a step and some time pass."""
@@ -288,30 +294,30 @@ class StepProfiler:
 
     def measure(self, steps: int) -> Procedure:
         """Measure a slice of at least ``steps`` steps at the present position."""
-        here, done, count = self.here(), 0, 0
-        here.visits += 1
-        while done < steps or count < LEAST_SAMPLES:
+        samples, progress, count = self.here(), 0, 0
+        samples.visits += 1
+        while progress < steps or count < LEAST_SAMPLES:
             # Few long samples are as exact as many short ones and need fewer energy readings; but
             # in one that is too long a short disturbance does not stand out.
-            length = min(_LONGEST_SAMPLE_SECONDS, (steps - done) * self.pace_seconds / 4)
+            length = min(_LONGEST_SAMPLE_SECONDS, (steps - progress) * self.pace_seconds / 4)
             length = max(_SAMPLE_SECONDS, length)
-            seen = yield from self.sample(length)
-            if seen is not None:
-                here.samples.append(seen)
-                done += seen.steps
+            sample = yield from self.sample(length)
+            if sample is not None:
+                samples.samples.append(sample)
+                progress += sample.steps
                 count += 1
 
     def warm_up(self) -> Procedure:
         """Wait until the step time is steady; the first steps compile, cache and load."""
         before: StepSample | None = None
         for _ in range(_WARMUP_SAMPLES):
-            seen = yield from self.sample(_SAMPLE_SECONDS)
-            if seen is None:
+            sample = yield from self.sample(_SAMPLE_SECONDS)
+            if sample is None:
                 continue
-            if before is not None and abs(seen.log_pace - before.log_pace) < _WARM_DIFFERENCE:
-                self.here().samples.append(seen)
+            if before is not None and abs(sample.log_pace - before.log_pace) < _WARM_DIFFERENCE:
+                self.here().samples.append(sample)
                 return
-            before = seen
+            before = sample
 
     def _wait(self, steps: int) -> Generator[Command, Reading, Reading]:
         reading = yield Command(self.position, max(1, steps), self.state)

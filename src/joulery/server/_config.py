@@ -11,7 +11,7 @@ from joulery.errors import InvalidValueError
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from joulery.reports import ElectricityPrice
+    from joulery.grid import ElectricityPrice
 
 DEFAULT_PORT = 8420
 

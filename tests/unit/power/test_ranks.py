@@ -33,9 +33,9 @@ class _Rank:
     def all_gather(self, value):
         self._ranks.slots[self.rank] = value
         self._ranks.barrier.wait()
-        found = tuple(self._ranks.slots)
+        values = tuple(self._ranks.slots)
         self._ranks.barrier.wait()
-        return found
+        return values
 
     def broadcast(self, value):
         return self.all_gather(value)[0]
@@ -86,9 +86,9 @@ def test_ranks_switch_together_and_choose_for_all():
     together(train)
     assert limits[0] == limits[1] == limits[2] == limits[3]
     assert len(set(limits[0])) > 3
-    chosen = {result.chosen for result in results.values()}
-    assert len(chosen) == 1
-    assert chosen.pop().joules > 3 * 14, "the joules of all boards"
+    settings = {result.chosen for result in results.values()}
+    assert len(settings) == 1
+    assert settings.pop().joules > 3 * 14, "the joules of all boards"
 
 
 @pytest.mark.parametrize("moment", ["start", "energy", "limit"])

@@ -12,8 +12,8 @@ from joulery.power._step_profiler import (
     SampleSet,
     StepProfiler,
     StepSample,
+    drop_disturbed,
     step_noise,
-    undisturbed,
 )
 
 
@@ -25,30 +25,30 @@ def sample(steps=10, pace=0.1, watts=200.0, sigma=1.0):
 def test_estimate_is_the_mean_of_what_agrees():
     """A stall in one sample would shift step time and power."""
     samples = SampleSet([sample(), sample(), sample(pace=0.15, watts=120.0), sample()])
-    found = samples.estimate(0.01)
-    assert found.seconds == pytest.approx(0.1)
-    assert found.watts == pytest.approx(200.0)
-    assert found.steps == 30
+    estimate = samples.estimate(0.01)
+    assert estimate.seconds == pytest.approx(0.1)
+    assert estimate.watts == pytest.approx(200.0)
+    assert estimate.steps == 30
 
 
 def test_two_samples_cannot_outvote_each_other():
     """Dropping one of two would be a coin toss."""
-    assert len(undisturbed([sample(), sample(pace=0.2)], 0.01)) == 2
+    assert len(drop_disturbed([sample(), sample(pace=0.2)], 0.01)) == 2
 
 
 def test_the_fast_ones_count_though_most_are_disturbed():
     """Another process that is busy more often than not would otherwise set the pace."""
     disturbed = [sample(pace=0.18 + 0.01 * n, watts=230.0) for n in range(5)]
-    found = SampleSet([*disturbed, sample(), sample(pace=0.1001)]).estimate(0.005)
-    assert found.seconds == pytest.approx(0.1, rel=1e-3)
-    assert found.watts == pytest.approx(200.0)
+    estimate = SampleSet([*disturbed, sample(), sample(pace=0.1001)]).estimate(0.005)
+    assert estimate.seconds == pytest.approx(0.1, rel=1e-3)
+    assert estimate.watts == pytest.approx(200.0)
 
 
 def test_noise_alone_loses_no_sample():
     """Leaving out the slower half of plain noise would make every limit look fast."""
     chance = np.random.default_rng(2)
     paces = 0.1 * np.exp(0.01 * chance.standard_normal(40) / math.sqrt(10))
-    assert len(undisturbed([sample(pace=pace) for pace in paces], 0.01)) == 40
+    assert len(drop_disturbed([sample(pace=pace) for pace in paces], 0.01)) == 40
 
 
 def test_errors_shrink_with_steps_and_time():
@@ -124,9 +124,9 @@ def test_measuring_ends_and_counts_its_visits():
     profiler = StepProfiler(9)
     driven(profiler, profiler.measure(20))
     driven(profiler, profiler.measure(20))
-    here = profiler.here()
-    assert here.visits == 2
-    assert sum(sample.steps for sample in here.samples) >= 40
+    samples = profiler.here()
+    assert samples.visits == 2
+    assert sum(sample.steps for sample in samples.samples) >= 40
     assert profiler.estimates()[9].seconds == pytest.approx(0.1)
     assert profiler.estimates()[9].watts == pytest.approx(200.0)
 
