@@ -126,10 +126,17 @@ class Window:
             return self.measurement.joules
         # Without building a measurement, because many windows are asked for nothing else.
         seconds = end - self._began
+        if self._energies is None:
+            self._meter.catch_up(self)
+        stated: list[float | None]
+        if self._energies is None and (self._frozen or self._unseen_by_all()):
+            stated = [None if span is None else span.watts * seconds for span in self._first]
+        else:
+            stated = [None if e is None else e.joules for e in self._decided(end)]
         joules = [
-            timeline.share * timeline.true_joules(energy.joules, seconds)
-            for timeline, energy in zip(timelines, self._decided(end), strict=True)
-            if energy is not None and not math.isnan(energy.joules)
+            timeline.share * timeline.true_joules(figure, seconds)
+            for timeline, figure in zip(timelines, stated, strict=True)
+            if figure is not None and not math.isnan(figure)
         ]
         return math.fsum(joules) if joules else math.nan
 

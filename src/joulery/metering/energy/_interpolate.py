@@ -105,7 +105,7 @@ def energy_between(
         return energy_unseen(first, seconds, max_watts)
     before = _power_before(first)
     # A few spans inside the window tell its own power.
-    part_time = part_time and seconds > _INSIDE_SPANS * _longest(first, last)
+    part_time = part_time and seconds > _INSIDE_SPANS * _length(last)
     start, variance = _at_begin(first, began, end_at, before, part_time=part_time)
     if last is first:
         end, end_variance = _at_end_of_same(last, end_at, start, seconds)
@@ -125,9 +125,9 @@ def energy_between(
     return EnergyEstimate(joules, variance + (joules - end + start) ** 2, (start, end))
 
 
-def _longest(*spans: Span) -> float:
-    lengths = [span.end.at_seconds - span.start.at_seconds for span in spans if span.end]
-    return max(lengths, default=0.0)
+def _length(span: Span) -> float:
+    """Length of the span before, which the next ones resemble."""
+    return span.start.at_seconds - span.before.at_seconds if span.before is not None else 0.0
 
 
 def energy_unseen(span: Span, seconds: float, max_watts: float | None) -> EnergyEstimate:

@@ -189,8 +189,11 @@ class EnergyTimeline:
         self.bounds = self._find_bounds()
         self._disagreements = 0
         prompt = self.sensor is not None and self.sensor.is_prompt
+        self._looks_part_time = self.sensor is not None and self.sensor.duty < _PART_TIME
+        self._is_part_time = self._looks_part_time and not power_only
         self._means: deque[float] = deque(maxlen=2 if prompt else _COMPARED)
-        self._scatters = (Scatter(), Scatter())  # of the sensor's readings and of mean powers
+        # Of the sensor's readings; of mean powers where they show more.
+        self._scatter, self._scatters_means = Scatter(), not prompt
         self._utilisation: float | None = None
         self.throttles: Collection[Throttle] = ()
         # The first two spans, until it is known when the first of them really began.
@@ -314,7 +317,7 @@ class EnergyTimeline:
         watts = advance.joules / (at - start.at_seconds) if at > start.at_seconds else 0.0
         self._compare_counter(watts, at - start.at_seconds)
         idle = start.idle_joules + (advance.joules if self._is_idle(at, watts) else 0.0)
-        uneven = start.uneven_joules + self._scatter(at, watts) * advance.joules
+        uneven = start.uneven_joules + self._spread(at, watts) * advance.joules
         knot = Knot(
             at_seconds=at,
             joules=start.joules + advance.joules,
@@ -356,10 +359,7 @@ class EnergyTimeline:
     @property
     def may_look_part_time(self) -> bool:
         """Whether the counter may add up what a sensor sees that misses a part of the time."""
-        sensor = self.sensor
-        if sensor is None or self._power is not None or self._disagreements >= _DISAGREEMENTS:
-            return False
-        return sensor.duty < _PART_TIME
+        return self._is_part_time and self._disagreements < _DISAGREEMENTS
 
     def hidden_sigma(self, joules: float, seconds: float, first: Span, last: Span) -> float:
         """One sigma of a window's energy from bursts, should the counter see what the sensor sees.
@@ -465,7 +465,7 @@ class EnergyTimeline:
         watts = mean_watts(span.start, knot)
         if span.before is not None:
             self._learn_noise(watts, span.watts)
-        amplitude = 0.0 if self.idle else max(scatter.amplitude for scatter in self._scatters)
+        amplitude = 0.0 if self.idle else self._scatter.amplitude
         if self._closed is not None:
             self._closed.after = knot
             self._closed.amplitude = max(self._closed.amplitude, amplitude)
@@ -510,7 +510,7 @@ class EnergyTimeline:
             return False
         was_idle = self.idle
         changes = abs(watts - self._idle_checked_watts) > _IDLE_CHECK_CHANGE * watts
-        often = was_idle and self.sensor is not None and self.sensor.duty < _PART_TIME
+        often = was_idle and self._looks_part_time
         if changes or often or now - self._idle_checked_at >= _IDLE_CHECK_SECONDS:
             self._idle_checked_at, self._idle_checked_watts = now, watts
             try:
@@ -523,18 +523,15 @@ class EnergyTimeline:
             self.idle = self._utilisation == 0
         return was_idle and self.idle
 
-    def _scatter(self, at: float, mean: float) -> float:
+    def _spread(self, at: float, mean: float) -> float:
         """Spread of recent readings, relative; 0 for a board that idles."""
-        sensed, counted = self._scatters
-        if self.sensed_watts is not None:
-            sensed.add(self.sensed_watts, at)
-        counted.add(mean, at)
-        return 0.0 if self.idle else max(sensed.amplitude, counted.amplitude)
+        sensed = self.sensed_watts
+        self._scatter.add(mean if self._scatters_means or sensed is None else sensed, at)
+        return 0.0 if self.idle else self._scatter.amplitude
 
     def _roughness(self) -> float:
         """One sigma of the power inside a span, relative, by readings and utilisation."""
-        seen = max(scatter.amplitude for scatter in self._scatters)
-        share = self._utilisation
+        seen, share = self._scatter.amplitude, self._utilisation
         if share is None:
             return max(_ROUGH, seen)
         return max(_SMOOTH if share == 0 or share >= _BUSY else _ROUGH, seen)
