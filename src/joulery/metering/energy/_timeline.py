@@ -80,6 +80,10 @@ _AFTER_LOSS_SECONDS = 0.02
 _COMPARED = 12
 _DISAGREES = 0.1
 _DISAGREEMENTS = 2
+# By hand: a window of this many looks shows its own load; one sigma of one that none saw, relative
+# to the farthest power that is possible.
+_LOOKS = 2.0
+_OF_ALONE = 0.5
 # One sigma of the power inside a span that nothing shows, relative: of a board whose utilisation
 # says that work runs all of the time or never, and of any other. By hand: phases of a training
 # step, and bursts of some milliseconds.
@@ -374,7 +378,12 @@ class EnergyTimeline:
         missed = missed_fraction(self.sensor, period, counts=self._power is None)
         amplitude = (end.uneven_joules - begin.uneven_joules) / total
         amplitude = max(amplitude, last.amplitude)
-        return hidden_share(missed, amplitude, seconds, period) * joules
+        hidden = hidden_share(missed, amplitude, seconds, period) * joules
+        # A window of one or two looks may hold a load of its own that neither saw.
+        low, high = self.bounds
+        farthest = max(joules - low * seconds, (high or 0.0) * seconds - joules)
+        alone = max(0.0, 1.0 - seconds / (_LOOKS * period)) if not self.idle else 0.0
+        return math.hypot(hidden, _OF_ALONE * alone * missed * max(0.0, farthest))
 
     def largest_sigma(self, joules: float, seconds: float) -> float:
         """One sigma whose bar of 95 % holds whatever the device may draw in a window."""
