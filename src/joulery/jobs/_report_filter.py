@@ -16,9 +16,10 @@ outvoted. Of two that are alone and contradict each other, both wait for a third
 Verdicts are computed anew with each report, so a quarantined report is released once others confirm
 it, and an accepted one is withdrawn once others outvote it. If one report releases several others,
 the job has changed: what was reported before them was right then, and is remembered no longer. A
-change is accepted with its fifth run, or two later where other batch sizes contradict it. Two kinds of reports are *doubtful*: they contradict none, and
-need more for them than against them: a failure that neither the cost ceiling nor ``max_epochs``
-explains, and a run of a batch size that the policy had not chosen.
+change is accepted with its fifth run, or two later where other batch sizes contradict it. Two kinds
+of reports are *doubtful*: they contradict none, and need more for them than against them: a failure
+that neither the cost ceiling nor ``max_epochs`` explains, and a run of a batch size that the policy
+had not chosen.
 
 Inputs. The bodies of outcome events in their order: the latest nine on each batch size, one of each
 recurrence. Nothing else, so a job that is rebuilt has the same verdicts.
@@ -55,8 +56,8 @@ if TYPE_CHECKING:
     from joulery.storage import Document
 
 # Reports that are remembered of each batch size, and recurrences on other batch sizes that count
-# against a report, at most; chosen by scripts/stress_jobs.py adversaries: with 5 and 2 false reports
-# cost two thirds more, with 5 and 0 five times as much.
+# against a report, at most; chosen by scripts/stress_jobs.py adversaries: with 5 and 2 false
+# reports cost two thirds more, with 5 and 0 five times as much.
 LATEST, _OTHERS = 9, 2
 _CHANGED = 2  # reports of a batch size that one more releases at once where the job has changed
 _UNCHOSEN = -1  # stands for the recurrences of all runs that the policy had not chosen
@@ -267,21 +268,17 @@ class ReportFilter:
         return [report.decision for report in self.latest if report.quarantined]
 
     def reasons(self) -> dict[int, str]:
-        """Reasons of quarantine, and what would release the report, by decision."""
-        arm = np.array([report.arm for report in self.latest])
+        """Reasons of quarantine, with what would release the report, by decision."""
+        if not self.quarantined():
+            return {}
+        recurrence, arm, doubtful = np.array(
+            [(report.recurrence, report.arm, report.doubtful) for report in self.latest]
+        ).T
         _, contradict = self._comparisons(arm, arm[:, None] == arm)
+        contradict &= (recurrence[:, None] != recurrence) & (doubtful == 0)
         return {
-            report.decision: _reason(
-                report,
-                len(
-                    {
-                        other.recurrence
-                        for other, against in zip(self.latest, row, strict=True)
-                        if against and not other.doubtful and other.recurrence != report.recurrence
-                    }
-                ),
-            )
-            for report, row in zip(self.latest, contradict, strict=True)
+            report.decision: _reason(report, len(set(recurrence[against].tolist())))
+            for report, against in zip(self.latest, contradict, strict=True)
             if report.quarantined
         }
 

@@ -25,7 +25,7 @@ TRANSFER_SHARE = 0.4
 _LEAST_ERROR = 1e-3
 # Limits that are known this well are not measured again.
 _SETTLED_SD = 0.003
-# Epochs whose time or power changes by more than this (a logarithm), and by so many standard errors,
+# Epochs whose time or power changes by more than this (a logarithm), and so many standard errors,
 # mean that the job has changed; by hand: between a noisy neighbour's 10 % and the factor of 1.5
 # from which reports are quarantined. All else that was measured is then known this well.
 _JUMP, _JUMP_SPREADS = 0.2, 4.0
