@@ -95,7 +95,7 @@ def finite(value: float, name: str, *, minimum: float | None = None) -> float:
 
 
 _COUNTS = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "B": 1e9, "T": 1e12}
-_DURATIONS = {"": 1.0, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
+_DURATIONS = {"": 1.0, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 
 
 def count_from_text(text: str, name: str) -> float:
