@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from joulery.frontier import Origin, Provenance
 from joulery.hardware import DeviceKind
+from joulery.tables import Tabular
+from joulery.units import human, human_duration, kilowatt_hours
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -97,8 +99,8 @@ class DeviceMeasurement:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class Measurement:
+@dataclass(frozen=True, slots=True, repr=False)
+class Measurement(Tabular):
     """Energy and power of all devices during a window.
 
     Attributes:
@@ -136,9 +138,39 @@ class Measurement:
         return _sum_known(device.joules for device in self.counted)
 
     @property
+    def kwh(self) -> float:
+        """Energy in kilowatt-hours; NaN when nothing is known."""
+        return kilowatt_hours(self.joules)
+
+    @property
     def mean_watts(self) -> float:
         """Mean power."""
         return self.joules / self.seconds if self.seconds > 0 else math.nan
+
+    def __str__(self) -> str:
+        if math.isnan(self.joules):
+            return f"{human_duration(self.seconds)}, energy unknown (see `joulery doctor`)"
+        error = self.relative_error
+        bar = "" if error is None else f" ± {100 * error:.1f} %"
+        return (
+            f"{human(self.joules, 'J')}{bar} ({self.kwh:.3g} kWh) in "
+            f"{human_duration(self.seconds)}, {human(self.mean_watts, 'W')} mean "
+            f"({self.provenance.origin.value})"
+        )
+
+    def rows(self) -> list[dict[str, Any]]:
+        """A row per device: its joules, mean watts and their source."""
+        return [
+            {
+                "device": device.info.name,
+                "id": device.info.id,
+                "joules": _known(device.joules),
+                "mean_watts": _known(device.joules / (self.seconds or math.nan)),
+                "relative_error": device.relative_error,
+                "source": device.provenance.source,
+            }
+            for device in self.devices
+        ]
 
     @property
     def idle_joules(self) -> float:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from joulery.frontier import Origin, Provenance
 from joulery.hardware import Throttle
+from joulery.metering._calls import CallTotals
 from joulery.metering._measurement import DeviceMeasurement, Flag, Measurement
 from joulery.metering.energy._interpolate import energy_between, energy_unseen
 from joulery.metering.energy._timeline import SHORTEST_MEAN_SECONDS
@@ -66,13 +67,22 @@ class Window:
         self._meter.end(self)
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
-        """Decorate ``function``: each call is a separate window with this one's name."""
+        """Decorate ``function``: each call is a separate window with this one's name.
+
+        The attribute ``totals`` of the result has the time and energy of all calls.
+        """
+        totals = CallTotals(self.name)
 
         @functools.wraps(function)
         def measured(*args: P.args, **kwargs: P.kwargs) -> R:
-            with self._meter.window(self.name):
-                return function(*args, **kwargs)
+            window = self._meter.window(self.name)
+            try:
+                with window:
+                    return function(*args, **kwargs)
+            finally:
+                totals.add(window)
 
+        measured.totals = totals  # type: ignore[attr-defined]
         return measured
 
     def __repr__(self) -> str:

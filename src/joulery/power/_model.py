@@ -234,6 +234,11 @@ class CurveModel:
         self._start = float(chance.uniform())
         self._latest: tuple[Mapping[int, Estimate], _Fit] | None = None
 
+    def rebase(self, seconds: float, watts: float) -> None:
+        """Note the step time and power at the reference as they are now."""
+        self._origins = (math.log(seconds), math.log(watts))
+        self._latest = None
+
     def posterior(self, measured: Mapping[int, Estimate]) -> Curves:
         """Samples of the curves given all estimates so far, by position."""
         fit = self._fit(measured)

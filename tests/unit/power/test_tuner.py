@@ -78,7 +78,7 @@ def test_result_after_the_end_tells_what_was_saved():
     """A limit held to the end would be reported as if it had never been in force."""
     loop = TrainingLoop()
     with loop.tuner(BALANCED) as tuner:
-        loop.run(tuner.step, steps=30)
+        loop.run(tuner.step, steps=90)
     assert "would save" in str(tuner.result), "closed while probing"
     with loop.tuner(BALANCED) as tuner:
         loop.run(tuner.step, until=holding(tuner))

@@ -310,7 +310,7 @@ class BayesianBeliefs:
             self._refuse(job[unmeasured], arm[unmeasured])
 
     def _learn_cheapest(self, job: Indices, arm: Indices, jumps: NDArray[np.bool_]) -> None:
-        """Update what an epoch costs at its best limit; of a job that jumped, at all batch sizes."""
+        """Update what an epoch costs at its best limit; where a job jumped, at all batch sizes."""
         value, variance = self.profiles.cheapest(job, arm)
         rise = value - self.cost_value[job, arm]
         if np.count_nonzero(jumps):
