@@ -57,6 +57,15 @@ if TYPE_CHECKING:
         Heartbeat as Heartbeat,
         RunHistory as RunHistory,
         run_history as run_history,
+        total_watts as total_watts,
+    )
+    from joulery.jobs._savings import (
+        OpenRun as OpenRun,
+        PeriodSavings as PeriodSavings,
+        PeriodUnit as PeriodUnit,
+        open_runs as open_runs,
+        savings_between as savings_between,
+        savings_by_period as savings_by_period,
     )
     from joulery.jobs._schema import (
         LARGEST_ID as LARGEST_ID,
@@ -81,6 +90,7 @@ if TYPE_CHECKING:
         saved_energy as saved_energy,
     )
     from joulery.jobs._totals import (
+        EndedRecurrence as EndedRecurrence,
         JobTotals as JobTotals,
         job_summary as job_summary,
         job_totals as job_totals,

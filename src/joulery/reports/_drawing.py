@@ -41,6 +41,8 @@ PALETTE = {
 }
 SERIES_COLOURS = 6  # s0 to s5 of the palette
 HEATS = 12  # by hand: steps of a colour scale that still look even
+_BAR_SHARE, _WIDEST_BAR = 0.75, 60.0  # by hand: of the distance of bars; and in pixels
+_LOSS_COLOUR = "s4"  # red
 _LETTER = 7.2  # width of an average character, in pixels
 _DASHES = {"solid": (), "dashed": (5, 4), "dotted": (2, 4)}
 _SYMBOLS = ("dot", "square", "triangle")
@@ -163,7 +165,7 @@ def _legend(chart: Chart, left: float, width: float) -> list[Stroke | Words | Sh
         if series.line:
             dash = _DASHES[series.line]
             shapes.append(Stroke(((x, y), (x + 18, y)), _colour(series), 1.8, dash))
-        if series.symbol:
+        if series.symbol and series.symbol != "bar":
             shapes.append(_symbol(series, (x + 9, y)))
         shapes.append(Words(x + 24, y + 4, series.name))
         x += length
@@ -181,8 +183,20 @@ def _series(series: Series, frame: _Frame) -> Iterable[Stroke | Words | Shape]:
         if low - high >= 9:  # a bar within its own symbol would only smudge it
             ends = ((x - 3, high), (x + 3, high), (x, high), (x, low), (x - 3, low), (x + 3, low))
             yield Stroke(ends, colour)
-        if series.symbol:
-            yield _symbol(series, (x, y), series.tips[number] if series.tips else "")
+        tip = series.tips[number] if series.tips else ""
+        if series.symbol == "bar":
+            yield _bar(series, frame, (x, y), tip)
+        elif series.symbol:
+            yield _symbol(series, (x, y), tip)
+
+
+def _bar(series: Series, frame: _Frame, top: tuple[float, float], tip: str) -> Shape:
+    """A bar from 0 to a point; below 0 in the colour of losses."""
+    base = frame.place((0.0, 0.0))[1]
+    spacing = frame.place((series.spacing, 0.0))[0] - frame.place((0.0, 0.0))[0]
+    width = min(_WIDEST_BAR, max(1.0, _BAR_SHARE * spacing))
+    outline = _rectangle(top[0] - width / 2, min(base, top[1]), width, abs(base - top[1]))
+    return Shape(outline, _colour(series) if top[1] <= base else _LOSS_COLOUR, tip)
 
 
 def _colour(series: Series) -> str:

@@ -15,7 +15,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import RedirectResponse, StreamingResponse
 
 from joulery.errors import InvalidValueError
-from joulery.jobs import decision_page, job_summary, run_history
+from joulery.jobs import decision_page, job_summary, open_runs, run_history, total_watts
 from joulery.objectives import Cost, LeastEnergy
 from joulery.reports import (
     describe_objective,
@@ -23,10 +23,12 @@ from joulery.reports import (
     overview_report,
     page_style,
     run_report,
+    running_report,
 )
 from joulery.server._auth import authenticate, context_of, may_see, may_see_all
 from joulery.server._pages import COOKIE, PageRoute, read_form, render, zone_of
 from joulery.server._problems import ProblemError, no_permission, not_found
+from joulery.server._range import RangeQuery
 from joulery.storage import Permission
 
 if TYPE_CHECKING:
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
 
     from joulery.jobs import DecisionEntry, JobTotals
     from joulery.objectives import Objective
+    from joulery.reports import Report
     from joulery.server._figures import BeliefsCache, FiguresCache
     from joulery.storage import TokenRecord
 
@@ -130,18 +133,49 @@ def _job_link(job: int) -> str:
 
 @pages.get("/", operation_id="overviewPage")
 def overview(request: Request) -> Response:
-    """Savings, and what needs attention."""
+    """Savings over time, what runs now, and what needs attention."""
+    context, zone = context_of(request), zone_of(request)
     totals, outstanding = _visible_totals(request)
-    report = overview_report(
-        totals,
-        request.app.state.electricity,
-        context_of(request).clock.wall(),
-        _job_link,
-        outstanding=outstanding,
-        zone=zone_of(request),
+    now, names = context.clock.wall(), request.query_params
+    query = RangeQuery(
+        names.get("range", ""),
+        names.get("from", ""),
+        names.get("to", ""),
+        names.get("unit", ""),
+        names.get("measure", ""),
     )
-    mark = _mark(totals, outstanding)
-    return render(request, "overview.html", "Overview", events="/changes", mark=mark, report=report)
+    span = query.resolve(totals, now, zone)
+    savings, lists = overview_report(
+        totals, request.app.state.electricity, now, _job_link, outstanding=outstanding, span=span
+    )
+    return render(
+        request,
+        "overview.html",
+        "Overview",
+        events="/changes",
+        mark=_mark(totals, outstanding),
+        savings=savings,
+        lists=lists,
+        running=_running_report(request, totals, now),
+        **query.values(span),
+    )
+
+
+def _running_report(request: Request, totals: Sequence[JobTotals], now: float) -> Report:
+    runs = context_of(request).read(lambda transaction: open_runs(transaction, totals))
+    heartbeats = request.app.state.heartbeats
+
+    def watts(decision: str) -> float | None:
+        beats = heartbeats.of(decision)
+        live = beats[-1].live if beats else None
+        return None if live is None else total_watts(live)
+
+    return running_report(runs, watts, now, _run_link, zone_of(request))
+
+
+def _run_link(decision: str) -> str:
+    job, _, number = decision.partition(".")
+    return f"/jobs/{job}/runs/{number}"
 
 
 @pages.get("/jobs", operation_id="jobsPage")
@@ -191,14 +225,7 @@ def job_page(request: Request, job: int, eta: str = "", slowdown: str = "") -> R
     )
     entry, own = summary.entry, summary.job
     objective, error = _read_objective(own.cost, eta, slowdown)
-    link = f"/jobs/{entry.id}/runs/"
-    figures, choice, history = job_report(
-        summary,
-        beliefs,
-        objective,
-        lambda decision: link + decision.rpartition(".")[2],
-        zone_of(request),
-    )
+    figures, choice, history = job_report(summary, beliefs, objective, _run_link, zone_of(request))
     return render(
         request,
         "job.html",

@@ -54,7 +54,9 @@ for (const form of document.querySelectorAll("form[data-instant]")) {
   form.addEventListener("input", (event) => {
     const shown = form.querySelector(`output[for="${event.target.id}"]`);
     if (shown) shown.textContent = event.target.value;
-    if (event.target.type === "range") form.querySelectorAll("input[type=number]").forEach((one) => { one.value = ""; });
+    const cleared = { range: "input[type=number]", "select-one": event.target.name === "range" && "input[type=date]" };
+    const others = cleared[event.target.type];
+    if (others) form.querySelectorAll(others).forEach((field) => { field.value = ""; });
     clearTimeout(timer);
     timer = setTimeout(() => {
       const query = new URLSearchParams([...new FormData(form)].filter(([, value]) => value !== ""));
