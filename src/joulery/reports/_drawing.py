@@ -84,18 +84,7 @@ class Shape:
 
 
 @dataclass(frozen=True, slots=True)
-class Drawing:
-    """Shapes in a frame of so many pixels."""
-
-    width: float
-    height: float
-    name: str
-    description: str
-    shapes: tuple[Stroke | Words | Shape, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class _Frame:
+class Frame:
     """The plotting area of a chart within its drawing."""
 
     x: Scale
@@ -109,6 +98,31 @@ class _Frame:
         across = self.left + self.x.share(point[0]) * (self.right - self.left)
         upwards = self.bottom - self.y.share(point[1]) * (self.bottom - self.top)
         return round(across, 1), round(upwards, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Drawing:
+    """Shapes in a picture of so many pixels.
+
+    Attributes:
+        width: Width in pixels.
+        height: Height in pixels.
+        name: Title.
+        description: Content for screen readers.
+        shapes: Shapes, later ones on top.
+        frame: Plotting area of a chart; None for others.
+        ticks: Number of shapes, from the first, that belong to the ticks to the right.
+        plot: Number of the first shape that belongs to the points.
+    """
+
+    width: float
+    height: float
+    name: str
+    description: str
+    shapes: tuple[Stroke | Words | Shape, ...]
+    frame: Frame | None = None
+    ticks: int = 0
+    plot: int = 0
 
 
 def draw(chart: Chart | Gantt, width: float = 760, height: float = 440) -> Drawing:
@@ -126,19 +140,26 @@ def _draw_chart(chart: Chart, width: float, height: float) -> Drawing:
     left = 34 + _LETTER * max(len(chart.y.text(tick)) for tick in y.ticks or (0.0,))
     legend = _legend(chart, left, width)
     top = 14.0 + max((words.y for words in legend if isinstance(words, Words)), default=0.0)
-    frame = _Frame(x, y, left, width - 18, top, height - 50)
-    shapes: list[Stroke | Words | Shape] = [*_grid(chart, frame), *legend]
+    frame = Frame(x, y, left, width - 18, top, height - 50)
+    shapes: list[Stroke | Words | Shape] = list(_ticks(chart, frame))
+    ticks = len(shapes)
+    shapes += [*_grid(chart, frame), *legend]
+    plot = len(shapes)
     for series in chart.series:
         shapes += _series(series, frame)
     shapes += _labels(chart, frame)
-    return Drawing(width, height, chart.title, chart.description, tuple(shapes))
+    texts = chart.title, chart.description
+    return Drawing(width, height, *texts, tuple(shapes), frame, ticks, plot)
 
 
-def _grid(chart: Chart, frame: _Frame) -> Iterable[Stroke | Words]:
+def _ticks(chart: Chart, frame: Frame) -> Iterable[Stroke | Words]:
     for tick in frame.x.ticks:
         x = round(frame.left + frame.x.tick_share(tick) * (frame.right - frame.left), 1)
         yield Stroke(((x, frame.top), (x, frame.bottom)), "rule")
         yield Words(x, frame.bottom + 18, chart.x.text(tick), "soft", "middle")
+
+
+def _grid(chart: Chart, frame: Frame) -> Iterable[Stroke | Words]:
     for tick in frame.y.ticks:
         y = round(frame.bottom - frame.y.tick_share(tick) * (frame.bottom - frame.top), 1)
         yield Stroke(((frame.left, y), (frame.right, y)), "rule")
@@ -172,7 +193,7 @@ def _legend(chart: Chart, left: float, width: float) -> list[Stroke | Words | Sh
     return shapes
 
 
-def _series(series: Series, frame: _Frame) -> Iterable[Stroke | Words | Shape]:
+def _series(series: Series, frame: Frame) -> Iterable[Stroke | Words | Shape]:
     positions = [frame.place(point) for point in series.points]
     colour = _colour(series)
     if series.line and len(positions) > 1:
@@ -190,7 +211,7 @@ def _series(series: Series, frame: _Frame) -> Iterable[Stroke | Words | Shape]:
             yield _symbol(series, (x, y), tip)
 
 
-def _bar(series: Series, frame: _Frame, top: tuple[float, float], tip: str) -> Shape:
+def _bar(series: Series, frame: Frame, top: tuple[float, float], tip: str) -> Shape:
     """A bar from 0 to a point; below 0 in the colour of losses."""
     base = frame.place((0.0, 0.0))[1]
     spacing = frame.place((series.spacing, 0.0))[0] - frame.place((0.0, 0.0))[0]
@@ -228,7 +249,7 @@ _OUTLINES: dict[str, Any] = {
 _SYMBOL_ROOM = {"diamond": 8, "star": 10}
 
 
-def _labels(chart: Chart, frame: _Frame) -> list[Words]:
+def _labels(chart: Chart, frame: Frame) -> list[Words]:
     """Labels beside their symbols, none on top of another; plain ones give way to emphasised."""
     series = chart.series
     labels = [
@@ -286,7 +307,7 @@ def _box_around(centre: tuple[float, float], room: float) -> _Box:
     return centre[0] - room, centre[1] - room, centre[0] + room, centre[1] + room
 
 
-def _boxes_along(series: Series, frame: _Frame) -> Iterable[_Box]:
+def _boxes_along(series: Series, frame: Frame) -> Iterable[_Box]:
     """Small boxes along a line, for labels to keep off."""
     for (x0, y0), (x1, y1) in itertools.pairwise(map(frame.place, series.points)):
         steps = max(1, round(math.hypot(x1 - x0, y1 - y0) / 6))
@@ -308,7 +329,7 @@ def _overlap(box: _Box, boxes: Iterable[_Box]) -> float:
     return total
 
 
-def _outside(box: _Box, frame: _Frame) -> float:
+def _outside(box: _Box, frame: Frame) -> float:
     beyond = (frame.left - box[0], frame.top - box[1], box[2] - frame.right, box[3] - frame.bottom)
     return 100 * sum(max(0.0, excess) for excess in beyond)
 
@@ -405,13 +426,28 @@ def _css_heat(heat: int) -> str:
 def svg(drawing: Drawing, name: str) -> str:
     """A drawing as inline SVG in the page's colours; ``name`` tells apart the ids of a page."""
     size = f"0 0 {drawing.width:g} {drawing.height:g}"
+    labels = f'aria-labelledby="{name}-name {name}-text"{_frame_attribute(drawing.frame)}'
     parts = [
-        f'<svg viewBox="{size}" role="img" aria-labelledby="{name}-name {name}-text">',
+        f'<svg viewBox="{size}" role="img" {labels}>',
         f'<title id="{name}-name">{escape(drawing.name)}</title>',
         f'<desc id="{name}-text">{escape(drawing.description)}</desc>',
     ]
-    parts += [_svg_shape(shape) for shape in drawing.shapes]
-    return "\n".join([*parts, "</svg>"])
+    shapes = [_svg_shape(shape) for shape in drawing.shapes]
+    if drawing.frame is None:
+        return "\n".join([*parts, *shapes, "</svg>"])
+    ticks = ['<g class="ticks">', *shapes[: drawing.ticks], "</g>"]
+    plot = ['<g class="plot">', *shapes[drawing.plot :], "</g>"]
+    frame = shapes[drawing.ticks : drawing.plot]
+    return "\n".join([*parts, *ticks, *frame, *plot, "</svg>"])
+
+
+def _frame_attribute(frame: Frame | None) -> str:
+    """Edges of the plotting area in pixels, and the values at them, for scripts."""
+    if frame is None:
+        return ""
+    pixels = frame.left, frame.right, frame.top, frame.bottom
+    values = frame.x.low, frame.x.high, frame.y.low, frame.y.high
+    return f' data-frame="{" ".join(f"{edge:.8g}" for edge in (*pixels, *values))}"'
 
 
 def _svg_shape(shape: Stroke | Words | Shape) -> str:

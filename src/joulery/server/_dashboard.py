@@ -98,10 +98,11 @@ async def logout() -> Response:
 
 @pages.get("/assets/{name}", operation_id="asset")
 async def asset(name: str) -> Response:
-    """The style sheet and the script."""
+    """The style sheet and the scripts."""
     contents: dict[str, tuple[Callable[[], str], str]] = {
         "dashboard.css": (lambda: page_style() + _static("dashboard.css"), "text/css"),
         "dashboard.js": (lambda: _static("dashboard.js"), "text/javascript"),
+        "charts.js": (lambda: _static("charts.js"), "text/javascript"),
     }
     if name not in contents:
         raise not_found()

@@ -20,6 +20,7 @@ async function refresh(address) {
     const place = reachable(old).indexOf(focused);
     const across = [...old.querySelectorAll(".wide")].map((one) => one.scrollLeft);
     old.innerHTML = next.innerHTML;
+    document.dispatchEvent(new Event("refreshed"));
     old.querySelectorAll(".wide").forEach((one, at) => { one.scrollLeft = across[at] ?? 0; });
     const again = focused?.id ? document.getElementById(focused.id) : reachable(old)[place];
     again?.focus({ preventScroll: true });
