@@ -63,7 +63,7 @@ class RangeQuery:
 
     def values(self, span: OverviewRange) -> dict[str, Any]:
         """Values of the form."""
-        dates = bool(self.first or self.last)
+        dates = _is_date(self.first) or _is_date(self.last)
         return {
             "days": "" if dates else self.days if self.days in RANGES else _DEFAULT_DAYS,
             "first": self.first if _is_date(self.first) else "",
