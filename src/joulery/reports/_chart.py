@@ -105,12 +105,14 @@ class Axis:
         unit: Unit of the ticks.
         ticks: Values to label, in the unit; round ones unless given.
         labels: Text of each of those; the value unless given.
+        most_ticks: Number of those that are shown at once; 0 for all.
     """
 
     name: str
     unit: Unit = Unit("")
     ticks: tuple[float, ...] = ()
     labels: tuple[str, ...] = ()
+    most_ticks: int = 0
 
     def text(self, tick: float) -> str:
         """The label of a tick."""
@@ -166,6 +168,8 @@ def scale_of(values: Iterable[float], axis: Axis, most_ticks: int) -> Scale:
         margin, high = _MARGIN, 1.0
     low, high = low - margin, high + margin
     stated_ticks = tuple(tick for tick in axis.ticks if low <= tick <= high)
+    if axis.most_ticks:
+        stated_ticks = stated_ticks[:: -(-len(stated_ticks) // axis.most_ticks) or 1]
     return Scale(low, high, stated_ticks or round_ticks(low, high, most_ticks), axis.unit.size)
 
 

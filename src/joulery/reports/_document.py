@@ -396,6 +396,7 @@ def _html_table(table: Table) -> str:
         f'<th scope="col"{kind}>{escape(title)}</th>'
         for kind, title in zip(aligned, table.headers, strict=True)
     )
+    lowest = min((share - error for share, error in table.bars if share < 0), default=0.0)
     lines = []
     for row, cells in enumerate(table.rows):
         kind = table.kinds[row] if table.kinds else ""
@@ -407,7 +408,7 @@ def _html_table(table: Table) -> str:
             for column, cell in enumerate(cells)
         )
         if table.bars:
-            columns += f'<td class="left">{bar_svg(*table.bars[row])}</td>'
+            columns += f'<td class="left">{bar_svg(*table.bars[row], lowest)}</td>'
         lines.append(f"<tr{marked}>{columns}</tr>")
     body = "\n".join(lines)
     head = f"<thead><tr>{head}{'<td></td>' if table.bars else ''}</tr></thead>"

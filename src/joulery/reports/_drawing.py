@@ -391,13 +391,24 @@ def heat_legend() -> str:
     return f'<svg class="heat" viewBox="0 0 {22 * HEATS} 14" aria-hidden="true">{boxes}</svg>'
 
 
-def bar_svg(share: float, error: float) -> str:
-    """A bar as long as a share, with one standard error to both sides; red below zero."""
-    length, colour = 100 * min(1.0, abs(share)), "s2" if share >= 0 else "s4"
-    low, high = (min(100.0, max(0.0, length + by)) for by in (-100 * error, 100 * error))
+def bar_svg(share: float, error: float, lowest: float = 0.0) -> str:
+    """A bar from 0 to a share, with one standard error to both sides; losses are red, to the left.
+
+    Args:
+        share: Share that was saved; negative for a loss.
+        error: One standard error of that.
+        lowest: Share at the left end, at most 0; the same for all bars of a column.
+    """
+    left = 100 * max(-1.0, lowest)
+    end, low, high = (
+        min(100.0, max(left, 100 * value)) for value in (share, share - error, share + error)
+    )
+    colour = "s2" if share >= 0 else _LOSS_COLOUR
+    size = f"{left:.1f} 0 {100 - left:.1f} 12"
     return (
-        '<svg class="bar" viewBox="0 0 100 12" preserveAspectRatio="none" aria-hidden="true">'
-        f'<rect width="{length:.1f}" y="2" height="8" fill="var(--{colour})"/>'
+        f'<svg class="bar" viewBox="{size}" preserveAspectRatio="none" aria-hidden="true">'
+        f'<rect x="{min(0.0, end):.1f}" width="{abs(end):.1f}" y="2" height="8" '
+        f'fill="var(--{colour})"/><rect width="1" height="12" fill="var(--soft)"/>'
         f'<rect x="{low:.1f}" width="{high - low:.1f}" y="5" height="2" fill="var(--ink)"/></svg>'
     )
 

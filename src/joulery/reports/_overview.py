@@ -158,8 +158,7 @@ def _period_charts(
     start = periods[0].start_wall_seconds
     centres = [(p.start_wall_seconds + p.end_wall_seconds) / 2 - start for p in periods]
     days = [_period_text(period, span) for period in periods]
-    step = -(-len(periods) // _MOST_TICKS)
-    x = Axis(span.unit, ticks=tuple(centres[::step]), labels=tuple(days[::step]))
+    x = Axis(span.unit, ticks=tuple(centres), labels=tuple(days), most_ticks=_MOST_TICKS)
     saved = [(scale * p.saved_joules, scale * p.saved_error_joules) for p in periods]
     used = [(scale * p.joules, 0.0) for p in periods]
     for verb, bars, colour in (("saved", saved, _SAVED_COLOUR), ("used", used, _USED_COLOUR)):

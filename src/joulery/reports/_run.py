@@ -269,7 +269,7 @@ def _energy_table(energy: Sequence[EnergyEntry]) -> Table:
         ),
         ">time": lambda entry: human_duration(entry.seconds),
         ">mean power": lambda entry: _mean_watts(entry.seconds, entry.joules),
-        "how it came about": lambda entry: f"{entry.origin} ({entry.source or 'unstated'})",
+        "obtained": lambda entry: f"{entry.origin} ({entry.source or 'unstated'})",
     }
     return Table.of(energy, columns)
 

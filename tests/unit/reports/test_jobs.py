@@ -280,3 +280,13 @@ def test_units_are_the_ones_people_use():
     ]
     assert date_text(NOW) == "2027-01-15 08:00"
     assert {date_text(value) for value in (None, 0.0, 1e300, math.inf, -1e18)} == {"–"}
+
+
+def test_losses_are_drawn_to_the_other_side():
+    """If this fails, a job that wastes energy looks like one that saves it."""
+    lists = overview_report([figures(1), figures(2, share=-0.5)], WORLD, NOW)[1].body()
+    assert '<rect x="-50.0" width="50.0" y="2" height="8" fill="var(--s4)"/>' in lists
+    assert '<rect x="0.0" width="25.0" y="2" height="8" fill="var(--s2)"/>' in lists
+    losses = overview_report([figures(2, share=-0.5)], WORLD, NOW)[0]
+    assert min(y for _, y in losses.charts[0].series[0].points) < 0
+    assert "var(--s4)" in losses.body()

@@ -151,7 +151,8 @@ class Plot {
     const { ticks, labels } = this.chart.x;
     const inside = ticks.map((tick, at) => [tick, labels[at] ?? number(tick)]).filter(([tick]) => tick >= low && tick <= high);
     const marks = inside.length > 1 ? inside : labels.length ? inside : round(low, high).map((tick) => [tick, number(tick)]);
-    return marks.flatMap(([tick, text]) => {
+    const step = Math.ceil(marks.length / 6);
+    return marks.filter((_, at) => at % step === 0).flatMap(([tick, text]) => {
       const x = this.across(tick);
       return [
         element("line", { x1: x, x2: x, y1: this.top, y2: this.bottom, stroke: "var(--rule)" }),
