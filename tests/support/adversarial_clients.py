@@ -7,13 +7,13 @@ each action takes is replayed from a workload. So statistics over whole historie
 from __future__ import annotations
 
 import bisect
-import dataclasses
 import heapq
 import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec import structs
 
 from joulery.jobs import Measured, Outcome, Request
 from joulery.jobs._client_actions import client_action
@@ -248,7 +248,7 @@ class ClientSimulation:
         progress = None
         if beaten > 0:
             part = beaten / truth.seconds
-            progress = dataclasses.replace(
+            progress = structs.replace(
                 truth,
                 end=RunEnd.ABANDONED,
                 epochs=float(math.floor(part * truth.epochs)),
@@ -308,9 +308,7 @@ def claims_failure(truth: Outcome, _: np.random.Generator) -> Outcome:
     """That training diverged in its first epoch."""
     if truth.end == RunEnd.PROBED:
         return truth
-    return dataclasses.replace(
-        truth, end=RunEnd.EXHAUSTED, epochs=min(1.0, truth.epochs), measured=()
-    )
+    return structs.replace(truth, end=RunEnd.EXHAUSTED, epochs=min(1.0, truth.epochs), measured=())
 
 
 def claims_cheap_epochs(truth: Outcome, _: np.random.Generator) -> Outcome:
@@ -363,14 +361,14 @@ FALSE_REPORTS: dict[str, FalseReport] = {
 
 def _times(truth: Outcome, factor: float) -> Outcome:
     told = _measured_times(truth, factor)
-    return dataclasses.replace(told, seconds=factor * truth.seconds, joules=factor * truth.joules)
+    return structs.replace(told, seconds=factor * truth.seconds, joules=factor * truth.joules)
 
 
 def _in_epochs(truth: Outcome, epochs: float) -> Outcome:
     if truth.end == RunEnd.PROBED or truth.epochs <= 0:
         return truth
     share = epochs / truth.epochs
-    return dataclasses.replace(
+    return structs.replace(
         truth,
         end=RunEnd.REACHED,
         epochs=epochs,
@@ -381,7 +379,7 @@ def _in_epochs(truth: Outcome, epochs: float) -> Outcome:
 
 def _measured_times(truth: Outcome, factor: float) -> Outcome:
     measured = tuple(
-        dataclasses.replace(
+        structs.replace(
             one,
             epoch_seconds=factor * one.epoch_seconds,
             epoch_joules=factor * one.epoch_joules,
@@ -389,7 +387,7 @@ def _measured_times(truth: Outcome, factor: float) -> Outcome:
         )
         for one in truth.measured
     )
-    return dataclasses.replace(truth, measured=measured)
+    return structs.replace(truth, measured=measured)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import dataclasses
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from msgspec import structs
 from sqlalchemy import literal, select
 
 from joulery.clock import VirtualClock
-from joulery.jobs import Definition, JobService, Measured, Outcome, OutcomeReport, Request
+from joulery.jobs import Definition, JobService, Measured, Outcome, Request
 from joulery.jobs.policies import ActionKind, RunEnd
 from joulery.storage._schema import decisions, events, jobs, outcomes, snapshots
 from joulery.testing.workloads import made_up_workload
@@ -52,7 +52,7 @@ def run(service: JobService, clock: VirtualClock, job: int, times: int, key: str
         ]
         clock.sleep(100.0)
         told = [
-            service.report_soon(one.id, OutcomeReport(name, plain_outcome(one)))
+            service.report_soon(one.id, plain_outcome(one), name)
             for one, name in zip(made, names, strict=True)
         ]
         for future in told:
@@ -69,9 +69,11 @@ def fill(store: Store, policy: str, count: int, recurrences: int) -> list[int]:
     service = JobService(store, clock, LONG_LEASE_SECONDS)
     job = made_up_workload().job()
     names = [f"job {number:06}" for number in range(count)]
-    first = service.define(
-        _TEAM, Definition(dataclasses.replace(job, name=names[0]), policy=policy), seed=1
-    ).id
+    first = (
+        service.for_team(_TEAM)
+        .define(Definition(structs.replace(job, name=names[0]), policy=policy), seed=1)
+        .id
+    )
     run(service, clock, first, recurrences, "old")
     return [first, *(store.write(_copier(first, name)) for name in names[1:])]
 
@@ -128,14 +130,14 @@ def measure(store: Store, numbers: list[int], policy: str, tries: int = 20) -> C
     with store.reading() as transaction:
         names = [transaction.job(number).name for number in some]
     job = made_up_workload().job()
-    changed = [dataclasses.replace(job, name=name, max_epochs=77) for name in names]
+    changed = [structs.replace(job, name=name, max_epochs=77) for name in names]
 
     def list_jobs() -> int:
         with store.reading() as transaction:
             return len(transaction.jobs(_TEAM, middle, 100))
 
     def show() -> int:
-        record = service.find(_TEAM, names[-1])
+        record = service.for_team(_TEAM).job(names[-1])
         with store.reading() as transaction:
             return len(transaction.decisions(record.id, max(0, record.events - 200), 100))
 
@@ -149,7 +151,9 @@ def measure(store: Store, numbers: list[int], policy: str, tries: int = 20) -> C
         listing=_mean(lambda: [list_jobs() for _ in range(tries)], tries),
         showing=_mean(lambda: [show() for _ in range(tries)], tries),
         changing=_mean(
-            lambda: [service.define(_TEAM, Definition(one, policy=policy)) for one in changed],
+            lambda: [
+                service.for_team(_TEAM).define(Definition(one, policy=policy)) for one in changed
+            ],
             len(changed),
         ),
         silence=_mean(lambda: [service.expire(0.0) for _ in range(tries)], tries),

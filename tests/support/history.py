@@ -12,11 +12,11 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from joulery.jobs import Outcome, Receipt, Request, parse_decision_id
+from joulery.jobs._documents import decision_from
 from joulery.jobs._job_registry import job_from
 from joulery.jobs._models import decision_id
 from joulery.jobs._posterior import PosteriorCache, rebuilt
 from joulery.jobs._replay import outcome_document
-from joulery.jobs._service import answer
 from joulery.jobs._snapshot import serialize
 from joulery.storage import DecisionState, EventKind, OutcomeRecord, records
 
@@ -216,7 +216,7 @@ def _check_decision(
     if made is None:
         findings.add(Fault.LOST, about)
         return
-    kept = answer(made).to_document()
+    kept = decision_from(made).to_document()
     same = {name: kept[name] for name in _LASTING} == lasting
     same = same and Request.from_document(made.request) == Request(call.key, **call.sent)
     findings.expect(Fault.ALTERED, about, holds=same)

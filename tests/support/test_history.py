@@ -19,7 +19,7 @@ def lived(store, recurrences=6):
     """A job with some history, one decision late and one given up, and the calls of its client."""
     clock = VirtualClock()
     service = JobService(store, clock)
-    job = service.define("team", Definition(made_up_workload().job(), policy="zeus"), seed=1).id
+    job = service.define(Definition(made_up_workload().job(), policy="zeus"), seed=1).id
     calls = []
     for number in range(recurrences):
         key, sent = f"k{number}", {"after": None, "probing": True}
@@ -34,7 +34,7 @@ def lived(store, recurrences=6):
         end = RunEnd.PROBED if decision.kind == ActionKind.PROBE else RunEnd.REACHED
         outcome = Outcome(end, 0.0 if end == RunEnd.PROBED else 9.0, 20.0 + number, 2000.0)
         told = {"decision": decision.id, "outcome": outcome.to_document()}
-        receipt = service.report(decision.id, outcome, key).to_document()
+        receipt = service.report(decision, outcome, key).to_document()
         calls.append(Call("report", job, key, told, receipt))
     return job, calls
 

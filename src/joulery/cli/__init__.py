@@ -24,7 +24,6 @@ COMMANDS = {
     "demo": "train, sweep, choose and train again on a simulated GPU, in seconds",
     "emulate": "emulated NVIDIA boards under any command, to try things without a GPU",
     "cluster": "many jobs under one power budget: shares, replays, events, an agent for Slurm",
-    "simulate": "recurring jobs and whole clusters, replayed from traces under any policy",
     "export": "energy and power of this machine for Prometheus, with a Grafana dashboard",
     "report": "energy, carbon, cost and savings of a run, a job or a team; frontiers",
     "disclose": "the footprint of a training as model cards, regulators and others ask for it",
@@ -32,6 +31,11 @@ COMMANDS = {
 }
 
 _REMEDY = "run `joulery --help` for the commands, `joulery COMMAND --help` for one"
+
+# Commands that became actions of others.
+_MOVED = {
+    "simulate": "run `joulery jobs simulate`, `joulery jobs replay` or `joulery cluster simulate`"
+}
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -128,7 +132,7 @@ def _run(arguments: list[str]) -> int:
 
     error = None
     if command not in COMMANDS:
-        remedy = did_you_mean(command, COMMANDS) or _REMEDY
+        remedy = _MOVED.get(command) or did_you_mean(command, COMMANDS) or _REMEDY
         error = UsageError(f"unknown command {command!r}", remedy=remedy)
     for word in arguments:
         if "\0" in word:  # no file and no program takes one

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from joulery import client
 from joulery.cli.dispatch import Output
+from joulery.cli.jobs_simulate import REPLAY, SIMULATE
 from joulery.cli.options import Action, flag, location, option, whole, write_file
 from joulery.clock import REAL_CLOCK
 from joulery.errors import FileError, InvalidValueError, UnknownRecordError, UsageError
@@ -31,6 +32,7 @@ def with_store(
     """The action on the store, or the server, that the options name."""
 
     def run(arguments: argparse.Namespace) -> Output:
+        client.refuse_password(arguments.store)
         team, place = arguments.team, arguments.store or os.environ.get("JOULERY_STORE")
         if team is not None and not team.strip():  # as a shell variable that is not set gives
             raise InvalidValueError(
@@ -62,7 +64,7 @@ def _show(backend: DecisionBackend, arguments: argparse.Namespace) -> Output:
 
     job = backend.job(arguments.name, arguments.device)
     versions = tuple(entry for entry in client.all_jobs(backend) if entry.name == job.name)
-    summary = client.summary_of(job, backend, versions)
+    summary = client.job_summary(backend, job, versions)
     return Output(summary_document(summary), lambda: job_view(summary, REAL_CLOCK.wall()))
 
 
@@ -178,6 +180,7 @@ examples:
   joulery jobs frontier resnet-nightly --batch-size 128 --out frontier.json
   joulery jobs pause resnet-nightly --store https://joulery.example.org --team vision
   joulery jobs delete resnet-nightly --device "NVIDIA A40"
+  joulery jobs simulate --traces DIR --policy zeus,joulery --seeds 100
 """,
     actions={
         "list": Action(
@@ -200,5 +203,7 @@ examples:
             (flag("--yes", "without asking"), *_JOB),
             "delete a job with all that was learned",
         ),
+        "simulate": SIMULATE,
+        "replay": REPLAY,
     },
 )

@@ -177,6 +177,7 @@ def _overview(arguments: argparse.Namespace) -> Output:
     """Energy and savings of all jobs of a store: the dashboard's pages as one."""
     from joulery import jobs, storage
 
+    client.refuse_password(arguments.store)
     location = arguments.store or os.environ.get("JOULERY_STORE")
     if location and client.is_server(location):
         raise UsageError(f"{location} is a server", remedy=f"open {location}/ in a browser")
@@ -184,6 +185,7 @@ def _overview(arguments: argparse.Namespace) -> Output:
         reason = f"no store at {location}" if location else "nothing to report on"
         raise FileError(reason, remedy="give FILE, or --store of a store in which jobs have run")
     with storage.Store.open(location) as store, store.reading() as reading:
+        service = jobs.JobService(store)
         heads = storage.job_heads(reading)
         parts = [heads[at : at + _CHUNK] for at in range(0, len(heads), _CHUNK)]
         totals = [job for part in parts for job in jobs.job_totals(reading, part)]
@@ -192,7 +194,7 @@ def _overview(arguments: argparse.Namespace) -> Output:
             grid.electricity_price(arguments.grid, arguments.price),
             REAL_CLOCK.wall(),
             lambda job: (
-                jobs.job_summary(reading, job),
+                client.job_summary(service, jobs.job_entry(reading.job(job))),
                 jobs.job_beliefs(reading, reading.job(job)),
             ),
             zone=datetime.now().astimezone().tzinfo,

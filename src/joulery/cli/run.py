@@ -35,7 +35,7 @@ def _run(arguments: argparse.Namespace) -> Output:
     parse_objective(arguments.objective, max_watts=1.0)  # refused before the training starts
     _wait(arguments)
     with tempfile.TemporaryDirectory(prefix="joulery-run-") as folder:
-        measured, observed, code = _trained(command, arguments, Path(folder))
+        measured, observed, code = _train(command, arguments, Path(folder))
         reports = training.read_reports(Path(folder))
     document = {
         **measured.to_dict(),
@@ -54,10 +54,12 @@ def _wait(arguments: argparse.Namespace) -> None:
     from joulery.grid import read_signal
 
     options = ("deadline", "takes", "signal")
-    given = [getattr(arguments, name) is not None for name in options]
-    if (arguments.when == "greener") != all(given) or (arguments.when == "now" and any(given)):
+    presence = [getattr(arguments, name) is not None for name in options]
+    if (arguments.when == "greener") != all(presence) or (
+        arguments.when == "now" and any(presence)
+    ):
         raise InvalidValueError(
-            f"--when {arguments.when} with {sum(given)} of its three options",
+            f"--when {arguments.when} with {sum(presence)} of its three options",
             remedy="give --when greener with all of --deadline, --takes and --signal, or none",
         )
     if arguments.when == "now":
@@ -65,16 +67,16 @@ def _wait(arguments: argparse.Namespace) -> None:
     now = REAL_CLOCK.wall()
     deadline = now + arguments.deadline
     plan = best_start(read_signal(arguments.signal), arguments.takes, now, deadline)
-    saved = 1 - plan.value / plan.value_at_once if plan.value_at_once else 0.0
+    share = 1 - plan.value / plan.value_at_once if plan.value_at_once else 0.0
     sys.stderr.write(
         f"starts in {human_duration(plan.start - now)}: the signal is {plan.value:.4g} on average, "
-        f"{100 * saved:.1f} % less than at once\n"
+        f"{100 * share:.1f} % less than at once\n"
     )
-    while (left := plan.start - REAL_CLOCK.wall()) > 0:
-        REAL_CLOCK.sleep(min(left, 60.0))  # the clock may be set meanwhile
+    while (seconds := plan.start - REAL_CLOCK.wall()) > 0:
+        REAL_CLOCK.sleep(min(seconds, 60.0))  # the clock may be set meanwhile
 
 
-def _trained(
+def _train(
     command: list[str], arguments: argparse.Namespace, folder: Path
 ) -> tuple[metering.Measurement, list[power.ObservedSteps], int]:
     environment = {

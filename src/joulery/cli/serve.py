@@ -23,6 +23,7 @@ from joulery.cli.options import (
 )
 from joulery.cli.store import STORE_TEXT, store_location
 from joulery.clock import REAL_CLOCK
+from joulery.documents import check_name
 from joulery.errors import FileError
 from joulery.reports import table_of
 
@@ -105,13 +106,11 @@ def _with_store(
 
 
 def _create(arguments: argparse.Namespace, store: Store) -> Output:
-    from joulery.jobs import checked_name
-
     if arguments.label:
-        checked_name(arguments.label, "a label")
+        check_name(arguments.label, "a label")
     now = REAL_CLOCK.wall()
     draft = storage.TokenRecord(
-        checked_name(arguments.team, "a team's name"),
+        check_name(arguments.team, "a team's name"),
         storage.right_named(arguments.rights),
         arguments.label,
         now + arguments.expires,

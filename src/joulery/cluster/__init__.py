@@ -52,7 +52,9 @@ if TYPE_CHECKING:
         StartPlan as StartPlan,
         WorkPlan as WorkPlan,
         best_start as best_start,
+        correct_forecast as correct_forecast,
         flexibility_price as flexibility_price,
+        follow_forecasts as follow_forecasts,
         plan_work as plan_work,
     )
     from joulery.cluster._slurm import (

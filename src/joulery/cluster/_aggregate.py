@@ -15,7 +15,7 @@ from joulery.errors import InvalidValueError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-# Knots of an aggregated curve; by hand: the loss stays below 1e-3 (benchmarks/cluster.py).
+# Knots of an aggregated curve; by hand.
 MOST_POINTS = 64
 
 

@@ -36,8 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 POLICIES = ("fair", "max-min", "throughput", "equal-watts", "equal-fraction", "alpha-fair")
-# The default policy lets no job fall below this share of the max-min level; by hand: a
-# twentieth is what users do not notice.
+# The default policy lets no job fall below this share of the max-min level; by hand.
 FAIR_SHARE = 0.95
 
 

@@ -54,7 +54,10 @@ if TYPE_CHECKING:
         Steady as Steady,
         Workload as Workload,
         clock_states as clock_states,
+        execute as execute,
+        relative_voltage as relative_voltage,
         settle as settle,
+        smooth_max as smooth_max,
     )
 
 

@@ -9,6 +9,7 @@ Examples:
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass
 from functools import cache
@@ -30,6 +31,7 @@ class PowerSensor:
         lag_error_seconds: Longest further delay, where nothing is known about the sensor.
         gain_error: One sigma of watts read per true watt.
         offset_error_watts: One sigma of watts read at zero.
+        correlation: Correlation of gain and offset.
         gains: Lowest and highest gain that were measured; 1 where none was.
         offsets_watts: Lowest and highest offset that were measured; 0 where none was.
         source: Document behind the numbers.
@@ -42,6 +44,7 @@ class PowerSensor:
     lag_error_seconds: float = 0.0
     gain_error: float = 0.0
     offset_error_watts: float = 0.0
+    correlation: float = 0.0
     gains: tuple[float, float] = (1.0, 1.0)
     offsets_watts: tuple[float, float] = (0.0, 0.0)
     source: str = ""
@@ -50,6 +53,11 @@ class PowerSensor:
     def duty(self) -> float:
         """Fraction of the time that the sensor looks at."""
         return min(1.0, self.window_seconds / self.period_seconds)
+
+    def error_joules(self, joules: float, seconds: float) -> float:
+        """One sigma of an energy by the errors of gain and offset."""
+        gain, offset = self.gain_error * joules, self.offset_error_watts * seconds
+        return math.sqrt(gain**2 + offset**2 + 2.0 * self.correlation * gain * offset)
 
     @property
     def is_prompt(self) -> bool:
@@ -92,6 +100,7 @@ def _sensor(entry: dict[str, Any]) -> PowerSensor:
     errors = {
         "gain_error": max(document["gain_error"], gain_seen),
         "offset_error_watts": max(document["offset_error_watts"], offset_seen),
+        "correlation": document["correlation"],
     }
     ranges = {"gains": gains, "offsets_watts": offsets}
     return PowerSensor(**values | errors | ranges, source=document["source"])

@@ -16,9 +16,10 @@ if TYPE_CHECKING:
 
 
 class AccelerateTracker(GeneralTracker):  # type: ignore[misc]
-    """Measures energy from ``Accelerator.init_trackers`` to ``end_training``.
+    """Measures the energy of all ranks from ``Accelerator.init_trackers`` to ``end_training``.
 
-    Whenever something is logged in between, the energy so far goes to the sinks.
+    Whenever something is logged in between, the energy of the job goes to the sinks. Call
+    ``end_training`` on every rank, as accelerate asks.
 
     Args:
         meter: Meter of the devices; one over this job's devices unless given.
@@ -46,7 +47,6 @@ class AccelerateTracker(GeneralTracker):  # type: ignore[misc]
         """The loop whose energy is measured."""
         return self._loop
 
-    @on_main_process  # type: ignore[untyped-decorator]
     def start(self) -> None:
         """Begin to measure."""
         self._loop.begin()
@@ -57,12 +57,11 @@ class AccelerateTracker(GeneralTracker):  # type: ignore[misc]
 
     @on_main_process  # type: ignore[untyped-decorator]
     def log(self, values: dict[str, Any], step: int | None = None, **_: Any) -> None:
-        """Write the figures so far, at the step of this log entry."""
+        """Write the figures, at the step of this log entry."""
         if step is not None:
             self._loop.steps = step
         self._loop.log()
 
-    @on_main_process  # type: ignore[untyped-decorator]
     def finish(self) -> None:
         """End."""
         self.measurement = self._loop.end()

@@ -54,6 +54,6 @@ class _TorchRanks:
 
     def all_gather(self, value: T) -> Sequence[T]:
         """Every rank's value."""
-        found: list[Any] = [None] * self._distributed.get_world_size()
-        self._distributed.all_gather_object(found, value, group=self._group)
-        return found
+        values: list[Any] = [None] * self._distributed.get_world_size()
+        self._distributed.all_gather_object(values, value, group=self._group)
+        return values

@@ -14,42 +14,26 @@ if TYPE_CHECKING:
     from joulery.jobs._documents import (
         decision_energy as decision_energy,
         decision_page as decision_page,
-        energy_page as energy_page,
         job_entry as job_entry,
-        job_page as job_page,
-        keep_profile as keep_profile,
-        note_energy as note_energy,
-        profile_list as profile_list,
     )
     from joulery.jobs._models import (
         LONGEST_BEFORE_SECONDS as LONGEST_BEFORE_SECONDS,
         MOST_LIVE_DEVICES as MOST_LIVE_DEVICES,
-        MOST_PER_PAGE as MOST_PER_PAGE,
         BatchSize as BatchSize,
         Decision as Decision,
         DecisionEntry as DecisionEntry,
         DecisionLease as DecisionLease,
-        DecisionPage as DecisionPage,
         Definition as Definition,
         EnergyEntry as EnergyEntry,
-        EnergyPage as EnergyPage,
         Job as Job,
         JobEntry as JobEntry,
-        JobPage as JobPage,
         LiveDevice as LiveDevice,
         LiveState as LiveState,
         Measured as Measured,
-        Moment as Moment,
         Outcome as Outcome,
-        OutcomeReport as OutcomeReport,
-        PauseState as PauseState,
-        PowerLimit as PowerLimit,
         ProfileEntry as ProfileEntry,
-        ProfileList as ProfileList,
-        ProgressReport as ProgressReport,
         Receipt as Receipt,
         Request as Request,
-        checked_name as checked_name,
         parse_decision_id as parse_decision_id,
     )
     from joulery.jobs._posterior import JobBeliefs as JobBeliefs, job_beliefs as job_beliefs
@@ -67,18 +51,6 @@ if TYPE_CHECKING:
         savings_between as savings_between,
         savings_by_period as savings_by_period,
     )
-    from joulery.jobs._schema import (
-        LARGEST_ID as LARGEST_ID,
-        Codec as Codec,
-        Constraint as Constraint,
-        Count as Count,
-        JsonModel as JsonModel,
-        Name as Name,
-        NotJsonError as NotJsonError,
-        Text as Text,
-        from_bytes as from_bytes,
-        to_bytes as to_bytes,
-    )
     from joulery.jobs._service import JobService as JobService
     from joulery.jobs._summary import (
         BatchSizeSummary as BatchSizeSummary,
@@ -92,7 +64,6 @@ if TYPE_CHECKING:
     from joulery.jobs._totals import (
         EndedRecurrence as EndedRecurrence,
         JobTotals as JobTotals,
-        job_summary as job_summary,
         job_totals as job_totals,
     )
 

@@ -13,11 +13,12 @@ import numpy as np
 
 from joulery.errors import InvalidValueError
 from joulery.jobs._replay import ROW, action_document
-from joulery.jobs.policies import ActionKind, BayesianPolicy
+from joulery.jobs.policies import ActionKind, ChoosesLimits, RunEnd
 
 if TYPE_CHECKING:
     from joulery.jobs._models import Job, Request
     from joulery.jobs._posterior import JobState
+    from joulery.jobs._report_filter import ReportFilter
     from joulery.jobs.policies import Actions, Policy
     from joulery.storage import Document
 
@@ -51,7 +52,7 @@ def client_action(
         would = state.job.batch_sizes[int(chosen.arm[0])]
         if would != only:
             reason = f"this batch size was asked for; {would} would be run: {reason}"
-    elif before is not None and doubted and _may_fail_again(before, state.reports.surest()):
+    elif _needs_a_model(state.reports, chosen, request, before, doubted=doubted):
         actions, reason = only_batch_size(chosen, state.job, state.reports.surest()), _SUREST
     else:
         actions = chosen
@@ -66,14 +67,28 @@ def client_action(
     return action, reason
 
 
-def _may_fail_again(before: Document, surest: int) -> bool:
-    """Whether a policy that ignores the failure of a training would have it fail the same way.
+def _needs_a_model(
+    reports: ReportFilter,
+    chosen: Actions,
+    request: Request,
+    before: Document | None,
+    *,
+    doubted: bool,
+) -> bool:
+    """Whether the batch size that is surest to reach the target is run next, without a ceiling.
 
-    The next training of the recurrence is then one of the batch size that is surest to reach the
-    target, without a ceiling; once, since that may fail, too.
+    A policy does not see a report in quarantine, so it would have the next training fail the same
+    way. Within a recurrence the surest one is run once, since that may fail, too. A client that
+    makes one training per recurrence must not end without a model twice in a row.
     """
-    had_it = (before["batch_size"], before["ceiling"]) == (surest, None)
-    return before["kind"] == ActionKind.TRAIN and not had_it
+    if before is not None:
+        repeated = (before["batch_size"], before["ceiling"]) == (reports.surest(), None)
+        return doubted and before["kind"] == ActionKind.TRAIN and not repeated
+    latest = reports.latest_training()
+    if request.probing or latest is None:
+        return False
+    may_stop = chosen.kind[0] == ActionKind.PROBE or bool(np.isfinite(chosen.ceiling[0]))
+    return latest.quarantined or (latest.end == RunEnd.STOPPED and may_stop)
 
 
 def _again(chosen: Actions, before: Document | None) -> bool:
@@ -144,7 +159,7 @@ def with_known_limit(actions: Actions, policy: Policy[Any], beliefs: Any) -> Act
     just-in-time profiling, as ``zeus`` does, or where it has measured none.
     """
     decided = actions.limit[0] != -1 or actions.kind[0] != ActionKind.TRAIN
-    if decided or not isinstance(policy, BayesianPolicy):
+    if decided or not isinstance(policy, ChoosesLimits):
         return actions
     limits = policy.limit_of(beliefs, ROW, actions.arm)
     if limits.hold[0] == -1:

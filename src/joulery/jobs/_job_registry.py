@@ -8,48 +8,45 @@ from typing import TYPE_CHECKING, Any
 
 from joulery.errors import InvalidValueError
 from joulery.jobs._models import Job
-from joulery.jobs.policies import BayesianBeliefs, WarmStart, make_policy
+from joulery.jobs.policies import CarriesOver, WarmStart, make_policy, policy_parameters
 
 if TYPE_CHECKING:
     from joulery.jobs._posterior import PosteriorCache
     from joulery.jobs.policies import Policy
     from joulery.storage import Document, JobRecord, Transaction
 
-_MOST_SIBLINGS = 4  # devices that a job is looked for on to start from
+_MOST_SIBLINGS = 4  # devices that a job is looked for on to start from; by hand: more add reads
 # Standard deviations by which log epochs of a changed job may be off together, and those of each
-# batch size besides.
+# batch size besides; by hand: new data may change epochs by a third, rarely their order.
 _SHIFT_SD, _SHAPE_SD = 0.3, 0.1
 
 
-def job_from(stored: JobRecord) -> Job:
+def job_from(record: JobRecord) -> Job:
     """A stored job as its policy sees it; the specification is its document without the name."""
-    return Job.from_document(stored.specification | {"name": stored.name})
+    return Job.from_document(record.specification | {"name": record.name})
 
 
-def policy_from(stored: JobRecord, job: Job) -> Policy[Any]:
+def policy_from(record: JobRecord, job: Job) -> Policy[Any]:
     """The policy that decides for a stored job.
 
     Raises:
         InvalidValueError: There is no such policy, or it takes no such parameter.
     """
-    options, received = own_parameters(stored), stored.parameters.get("inherited")
+    options, inherited = own_parameters(record), record.parameters.get("inherited")
     context = {
         "objective": job.objective,
-        "warm_start": None if received is None else _warm_start_from(received),
+        "warm_start": None if inherited is None else _warm_start_from(inherited),
     }
-    policy: Any = make_policy(stored.policy, **options | context)
-    parameters = {
-        field.name for field in dataclasses.fields(policy) if field.type in ("int", "float")
-    }
+    parameters = policy_parameters(record.policy)
     unknown = sorted(options.keys() - parameters)
     if unknown:
         raise InvalidValueError(
-            f"the policy {stored.policy} takes no parameter {reprlib.repr(unknown)[1:-1]}",
+            f"the policy {record.policy} takes no parameter {reprlib.repr(unknown)[1:-1]}",
             remedy=f"give {', '.join(sorted(parameters))} or none"
             if parameters
             else "leave it out",
         )
-    return policy  # type: ignore[no-any-return]
+    return make_policy(record.policy, **options | context)
 
 
 def _warm_start_from(document: Document) -> WarmStart:
@@ -78,7 +75,7 @@ def define_job(cache: PosteriorCache, definition: JobRecord, transaction: Transa
     else:
         sources = transaction.siblings(definition.team, definition.name, _MOST_SIBLINGS)
     for source in sources:
-        start = _shown(cache, transaction, source, definition)
+        start = _experience(cache, transaction, source, definition)
         if start is not None:
             if newest is not None:
                 start = dataclasses.replace(start, shift_sd=_SHIFT_SD, shape_sd=_SHAPE_SD)
@@ -86,20 +83,17 @@ def define_job(cache: PosteriorCache, definition: JobRecord, transaction: Transa
     return transaction.add_job(definition)
 
 
-def _shown(
+def _experience(
     cache: PosteriorCache, transaction: Transaction, source: JobRecord, definition: JobRecord
 ) -> WarmStart | None:
-    """The epochs that another job has shown, if any."""
+    """What the runs of another job have shown, if anything."""
     if definition.policy != source.policy:
         return None
     # Not locked: operations lock one job only, and what is committed does not change.
-    beliefs = cache.current(transaction, source).beliefs
-    if not isinstance(beliefs, BayesianBeliefs):
+    state = cache.current(transaction, source)
+    if not isinstance(state.policy, CarriesOver):
         return None
-    start = WarmStart.of(beliefs)
-    received = source.parameters.get("inherited")
-    if received is not None:
-        start = start.extended(_warm_start_from(received))
+    start = state.policy.experience(state.beliefs)
     return start if start.batch_sizes else None
 
 

@@ -11,10 +11,11 @@ import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from joulery.errors import InvalidValueError
 from joulery.jobs._job_registry import job_from, policy_from
 from joulery.jobs._replay import ROW, actions_from, outcome_document, outcomes_from
 from joulery.jobs._report_filter import ReportFilter, RunReport
-from joulery.jobs._snapshot import code_fingerprint, deserialize, serialize
+from joulery.jobs._snapshot import deserialize, fold_version, serialize
 from joulery.jobs.policies import EstimatesCosts, JobBatch, RunEnd
 from joulery.storage import EventKind, Snapshot
 
@@ -64,13 +65,13 @@ class JobState:
 
     @classmethod
     def start(cls, record: JobRecord, snapshot: Snapshot | None = None) -> JobState:
-        """The state before the first event, or at a snapshot if the same code made it."""
+        """The state before the first event, or at a snapshot of the same versions."""
         job = job_from(record)
         policy = policy_from(record, job)
         batch = JobBatch.of([job], [record.seed])
         beliefs = policy.start(batch), policy.start(batch)
         state = cls(job, policy, batch, *beliefs, ReportFilter(job))
-        if snapshot is not None and snapshot.code == code_fingerprint():
+        if snapshot is not None and snapshot.code == fold_version(policy):
             state._restore(snapshot)
         return state
 
@@ -159,7 +160,7 @@ class JobState:
         content = serialize((self.settled, self.beliefs), document)
         if content is None:
             return None
-        return Snapshot(job, self.sequence, code_fingerprint(), content)
+        return Snapshot(job, self.sequence, fold_version(self.policy), content)
 
     def _restore(self, snapshot: Snapshot) -> None:
         """Continue from a snapshot; stay at the start if it is damaged."""
@@ -195,8 +196,15 @@ class JobBeliefs:
 
 
 def job_beliefs(transaction: Transaction, record: JobRecord) -> JobBeliefs:
-    """Beliefs of a job from its snapshot and the events since; in any thread."""
-    state, costs = JobState.start(record, transaction.snapshot(record.id)), {}
+    """Beliefs of a job from its snapshot and the events since; in any thread.
+
+    Empty where this process does not have the job's policy, which may be registered in others only.
+    """
+    try:
+        state = JobState.start(record, transaction.snapshot(record.id))
+    except InvalidValueError:
+        return JobBeliefs({}, changed=False)
+    costs = {}
     state.fold_all(transaction.events(record.id, state.sequence))
     if isinstance(state.policy, EstimatesCosts):
         bounds = state.policy.believed_costs(state.beliefs, ROW)

@@ -227,6 +227,11 @@ class ReportFilter:
         """Decisions whose reports are quarantined, of the latest."""
         return [one.decision for one in self.latest if one.quarantined]
 
+    def latest_training(self) -> RunReport | None:
+        """The training that was reported last; None before the first."""
+        trainings = (one for one in reversed(self.latest) if one.end != RunEnd.PROBED)
+        return next(trainings, None)
+
     def best_cost(self) -> float:
         """The median cost of the cheapest batch size; infinite before any reached the target."""
         return min(self._medians(lambda one: one.cost), default=math.inf)

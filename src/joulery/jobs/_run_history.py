@@ -73,7 +73,7 @@ def run_history(
     Raises:
         UnknownRecordError: There is no such job or decision.
     """
-    entries = decision_page(transaction, job, max(0, number - 1), 1).decisions
+    entries, _ = decision_page(transaction, job, max(0, number - 1), 1)
     if not entries or entries[0].number != number:
         raise UnknownRecordError("no such run", remedy="see `joulery jobs list`")
     entry = entries[0]

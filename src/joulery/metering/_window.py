@@ -155,7 +155,10 @@ class Window:
             elif self._frozen:
                 energies.append(energy_unseen(first, end - self._began, high))
             else:
-                energies.append(energy_between(first, self._began, final, end, high, low))
+                part_time = timeline.may_look_part_time
+                energies.append(
+                    energy_between(first, self._began, final, end, high, low, part_time=part_time)
+                )
         return energies
 
     def _unseen_by_all(self) -> bool:
@@ -274,7 +277,8 @@ class Window:
         gain = 1.0 if calibration is None else calibration.gain
         true = timeline.true_joules(energy.joules, seconds)
         unseen = timeline.unseen_variance(energy, self._began, end, first, last)
-        shared = share * timeline.shared_sigma(true, seconds)
+        hidden = timeline.hidden_sigma(true, seconds, first, last)
+        shared = share * math.hypot(timeline.shared_sigma(true, seconds), hidden)
         varying = min(
             math.sqrt(energy.variance + unseen), timeline.largest_sigma(energy.joules, seconds)
         )

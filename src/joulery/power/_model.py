@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 
 import numpy as np
 
+from joulery.hardware import execute, relative_voltage
 from joulery.objectives import Totals, depends_on_reference
 from joulery.power._step_profiler import OUTLIER_LEAST, Estimate
 
@@ -136,17 +137,21 @@ class _Jobs:
         # Time: compute stretches with the clock, memory traffic and waiting for the host do not.
         host = np.where(uniform(0, 1) < 0.75, uniform(0, 0.2), uniform(0, 1.0))
         memory, sharpness = uniform(0, 1.3), uniform(1.5, 6.0)
-        busy = (speeds**-sharpness + memory**sharpness) ** (1 / sharpness)
+        # Power while busy: a static part, one that goes with the clock, one with the work done.
+        knee, floor = np.minimum(uniform(0.3, 1.0), 0.999), uniform(0.5, 1.0)
+        static, by_clock = uniform(0.08, 0.6), uniform(0.0, 0.6)
+        at_full = (1 + memory**sharpness) ** (1 / sharpness)
+        busy, awake, joules = execute(
+            speeds,
+            relative_voltage(speeds, floor, knee),
+            seconds=(1.0, memory),
+            watts=(static, (1 - static) * by_clock),
+            joules=((1 - static) * (1 - by_clock) * at_full, 0.0),
+            sharpness=sharpness,
+        )
+        power = awake + joules / busy
         busy *= (1 - host) / busy[:, -1:]
         seconds = busy + host
-        # Power while busy: a static part, one that goes with the clock, one with the work done.
-        knee, floor = uniform(0.3, 1.0), uniform(0.5, 1.0)
-        bent = np.maximum(0.0, speeds - knee) / np.maximum(1e-3, 1 - knee)
-        voltage_squared = (floor + (1 - floor) * bent) ** 2
-        static, by_clock = uniform(0.08, 0.6), uniform(0.0, 0.6)
-        work_rate = busy[:, -1:] / np.maximum(busy, 1e-9)
-        moving = by_clock * speeds + (1 - by_clock) * work_rate
-        power = static + (1 - static) * moving * voltage_squared
         waiting = np.minimum(power, static * uniform(0.6, 1.3))
         mean = (power * busy + waiting * host) / seconds
         # Where a slower board waits less, its mean may seem to rise; none was ever seen to.

@@ -22,8 +22,8 @@ from joulery.server._dashboard import pages
 from joulery.server._figures import BeliefsCache, FiguresCache
 from joulery.server._heartbeats import HeartbeatLog
 from joulery.server._plans_page import plan_pages
-from joulery.server._problems import MEDIA_TYPE, internal, later, problem_of, problem_of_http
-from joulery.server._routes import ROUTERS
+from joulery.server._problems import internal, later, problem_of, problem_of_http
+from joulery.server._routes import ROUTERS, described_schemas
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("joulery.server")
 
-_SLOW_SECONDS = 1.0
+_SLOW_SECONDS = 1.0  # by hand: a request that took longer is logged
 _ABOUT = """Decisions for recurring training jobs: what to run next, and reports on how it ended.
 
 Ask with a team's token, run what the decision says, report with the decision's own token. Every
@@ -78,7 +78,6 @@ def create_app(
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
-        separate_input_output_schemas=False,
     )
     app.state.context = context
     if context is not None:
@@ -121,20 +120,17 @@ async def _on_own_error(_request: Request, error: Exception) -> Response:
 
 
 def _completed(document: dict[str, Any]) -> dict[str, Any]:
-    """The description with tokens, and with the media type of problems, here taken for JSON."""
-    document["components"]["securitySchemes"] = {
-        name: {"type": "http", "scheme": "bearer", "description": words}
-        for name, words in _TOKENS.items()
+    """The description with the documents, and with tokens."""
+    schemes = {
+        name: {"type": "http", "scheme": "bearer", "description": text}
+        for name, text in _TOKENS.items()
     }
+    document["components"] = {"schemas": described_schemas(), "securitySchemes": schemes}
     for path, operations in document["paths"].items():
         for operation in operations.values():
             if path.startswith("/v1/"):
                 name = "decisionToken" if "{decision}" in path else "teamToken"
                 operation["security"] = [{name: []}]
-            for status, response in operation["responses"].items():
-                content = response.get("content", {})
-                if int(status) >= 400 and "application/json" in content:
-                    content[MEDIA_TYPE] = content.pop("application/json")
     return document
 
 

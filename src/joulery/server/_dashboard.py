@@ -14,8 +14,9 @@ from fastapi import APIRouter, Request, Response
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import RedirectResponse, StreamingResponse
 
+from joulery.client import job_summary
 from joulery.errors import InvalidValueError
-from joulery.jobs import decision_page, job_summary, open_runs, run_history, total_watts
+from joulery.jobs import decision_page, job_entry, open_runs, run_history, total_watts
 from joulery.objectives import Cost, LeastEnergy
 from joulery.reports import (
     describe_objective,
@@ -37,12 +38,13 @@ if TYPE_CHECKING:
     from joulery.jobs import DecisionEntry, JobTotals
     from joulery.objectives import Objective
     from joulery.reports import Report
-    from joulery.server._figures import BeliefsCache, FiguresCache
+    from joulery.server._figures import FiguresCache
     from joulery.storage import TokenRecord
 
 _SESSION_SECONDS = 12 * 3600  # by hand: a working day
 _STATIC = FilePath(__file__).parent / "static"
 _JOBS_PER_PAGE = 50  # by hand: two screens
+_MOST_EVENTS = 1000  # of a job that its page reads (by hand: some tens of milliseconds)
 _STREAM_SECONDS = 15.0  # less than the longest time of an answer; browsers come again
 _LOOK_SECONDS = 1.0  # by hand: time between two looks for a change
 _SORTS: dict[str, tuple[str, Callable[[JobTotals], Any]]] = {
@@ -220,10 +222,11 @@ def _searched_text(job: JobTotals) -> str:
 @pages.get("/jobs/{job:number}", operation_id="jobPage")
 def job_page(request: Request, job: int, eta: str = "", slowdown: str = "") -> Response:
     """All about one job; ``eta`` or ``slowdown`` show what another objective would choose."""
-    cache: BeliefsCache = request.app.state.beliefs
-    summary, beliefs = context_of(request).read(
-        lambda transaction: (job_summary(transaction, job), cache.of(transaction, job))
+    context, cache = context_of(request), request.app.state.beliefs
+    record, beliefs = context.read(
+        lambda transaction: (transaction.job(job), cache.of(transaction, job))
     )
+    summary = job_summary(context.jobs, job_entry(record), most_events=_MOST_EVENTS)
     entry, own = summary.entry, summary.job
     objective, error = _read_objective(own.cost, eta, slowdown)
     figures, choice, history = job_report(summary, beliefs, objective, _run_link, zone_of(request))
@@ -322,8 +325,10 @@ def _present_mark(request: Request, job: int | None, run: int | None, *, cluster
     if run is None:
         record = context.read(lambda transaction: transaction.job(job))
         return f"{record.events}.{record.paused}"
-    page = context.read(lambda transaction: decision_page(transaction, job, max(0, run - 1), 1))
-    return _run_mark(request, page.decisions[0]) if page.decisions else ""
+    entries, _ = context.read(
+        lambda transaction: decision_page(transaction, job, max(0, run - 1), 1)
+    )
+    return _run_mark(request, entries[0]) if entries else ""
 
 
 @pages.get("/jobs/{path:path}", operation_id="noPage")

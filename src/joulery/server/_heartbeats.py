@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING
 from joulery.jobs import Heartbeat
 
 if TYPE_CHECKING:
-    from joulery.jobs import DecisionLease, ProgressReport
+    from joulery.client import ProgressReport
+    from joulery.jobs import DecisionLease
 
-_MOST_BEATS, _MOST_RUNS = 400, 1000  # heartbeats of a run, and runs, that are remembered
-_MOST_LEASES = 20_000  # by hand: runs at a time, some megabytes
-_MOST_FIGURES = 300_000  # heartbeats and devices in them, over all runs: some tens of megabytes
-_STORED_SECONDS = 50.0  # time after which a heartbeat with live figures is stored again
+_MOST_BEATS, _MOST_RUNS = 400, 1000  # remembered, of a run and in all (by hand: a chart's width)
+_MOST_LEASES = 20_000  # by hand: some megabytes
+_MOST_FIGURES = 300_000  # heartbeats and devices in them (by hand: some tens of megabytes)
+_STORED_SECONDS = 50.0  # between stored heartbeats of a run (by hand: well below the lease)
 
 
 class HeartbeatLog:

@@ -11,8 +11,8 @@ from urllib.parse import quote, unquote
 from fastapi import APIRouter, Request, Response
 from markupsafe import Markup
 
+from joulery.documents import decode_json
 from joulery.errors import FileError, InvalidValueError, JouleryError
-from joulery.jobs import from_bytes
 from joulery.pipeline import load_plan, plan_saving
 from joulery.prediction import Recommendation
 from joulery.reports import (
@@ -72,7 +72,7 @@ class SavedFile:
             most = human(_MOST_BYTES, "B")
             raise FileError(f"more than {most}", remedy="write its page with --html instead")
         try:
-            document = from_bytes(content)
+            document = decode_json(content)
         except InvalidValueError as error:
             raise FileError(error.message, remedy=_REMEDY) from None
         if not isinstance(document, dict) or not {"problem", "pareto"} & document.keys():

@@ -159,7 +159,7 @@ class Attempt:
         return LimitPlan(limits, decision.power_limit_watts, decision.probe_limits_watts)
 
     def state(self, epochs: int) -> dict[str, Any] | None:
-        """The decision under way and its cost so far, to keep in a checkpoint; None without one."""
+        """The decision under way and its cost, to keep in a checkpoint; None without one."""
         usage = None if self.account is None else self.account.here()
         if usage is None or not usage.known:
             return None

@@ -8,6 +8,8 @@ from dataclasses import dataclass, replace
 from statistics import fmean, stdev
 from typing import TYPE_CHECKING, NamedTuple
 
+from msgspec import structs
+
 from joulery.client import RunMeasurements
 from joulery.frontier import ASSUMED, OperatingPoint, Provenance, Setting
 from joulery.jobs import EnergyEntry, Measured
@@ -89,7 +91,7 @@ class EpochUsage:
 
     Attributes:
         whole: All of it, with validation.
-        outside_training: The part that is no training; nothing where steps were not reported.
+        outside_training: The part that is not training; nothing where steps were not reported.
         limit_watts: Power limit that was held all through; None where it changed or is unknown.
     """
 
@@ -208,11 +210,11 @@ class EnergyAccount:
         return self.in_epoch and self._training_began is None and self._steps > 0
 
     def here(self) -> Usage:
-        """All so far in this process; may be called from any thread."""
+        """Usage of this process until now; may be called from any thread."""
         return self._usage(self.measurement())
 
     def latest(self) -> Usage:
-        """All so far, as far as this thread may ask; over all ranks as of the last total."""
+        """Usage until now that any thread may ask for; over all ranks as of the last total."""
         return self.here() if self._group is None else self.latest_total
 
     @property
@@ -221,20 +223,26 @@ class EnergyAccount:
         return tuple(self._meter.devices)
 
     def total(self) -> Usage:
-        """All so far over all ranks, up to the target; every rank has to ask."""
+        """Usage of all ranks until now, up to the target; every rank has to ask."""
         self._counted = self._at_target or self.measurement()
         self.latest_total = _over_ranks(self._usage(self._counted), self._group)
         return self.latest_total
 
     def by_device(self) -> tuple[DeviceEnergy, ...]:
         """The latest total by device, of this process's part; every rank has to ask."""
-        counted = self._counted
-        mine = tuple(
-            DeviceEnergy(one.info.id, one.info.name, counted.seconds, one.joules, one.provenance)
-            for one in counted.counted
-            if math.isfinite(one.joules) and one.joules > 0
+        measurement = self._counted
+        devices = tuple(
+            DeviceEnergy(
+                device.info.id,
+                device.info.name,
+                measurement.seconds,
+                device.joules,
+                device.provenance,
+            )
+            for device in measurement.counted
+            if math.isfinite(device.joules) and device.joules > 0
         )
-        return devices_over_ranks(mine, self._group)
+        return devices_over_ranks(devices, self._group)
 
     def last_epoch(self) -> Usage:
         """The last whole epoch; nothing before the first."""
@@ -268,7 +276,9 @@ class EnergyAccount:
         # Epochs of milliseconds are noisy: none used more than the boards can draw.
         most_watts = job.cost.max_watts or math.inf
         return tuple(
-            replace(cost, epoch_joules=min(cost.epoch_joules, most_watts * cost.epoch_seconds))
+            structs.replace(
+                cost, epoch_joules=min(cost.epoch_joules, most_watts * cost.epoch_seconds)
+            )
             for cost in self._costs(job.limits_watts, steps)
         )
 
@@ -285,7 +295,7 @@ class EnergyAccount:
             at_limit = [cost for cost in costs if _is_same(cost.limit_watts, limit)]
             if at_limit:
                 best = min(at_limit, key=lambda cost: cost.relative_error)
-                yield replace(best, limit_watts=limit)
+                yield structs.replace(best, limit_watts=limit)
 
     def _costs_by_steps(self, steps: Mapping[float, Estimate]) -> Iterator[Measured]:
         outside = self.outside_training()
@@ -303,7 +313,7 @@ class EnergyAccount:
         return Usage(before.seconds + measured.seconds, before.joules + joules)
 
     def measurement(self) -> Measurement:
-        """The measurement of this process so far; may be called from any thread."""
+        """The measurement of this process until now; may be called from any thread."""
         window = self._window
         if window is not None:
             self._latest = window.measurement
@@ -314,27 +324,27 @@ def _is_same(watts: float | None, limit_watts: float) -> bool:
     return watts is not None and abs(watts - limit_watts) <= _SAME_WATTS
 
 
-def _over_ranks(mine: Usage, group: ProcessGroup | None) -> Usage:
+def _over_ranks(usage: Usage, group: ProcessGroup | None) -> Usage:
     """Usage of all ranks: joules add up, the slowest sets the pace."""
     if group is None:
-        return mine
-    each = group.all_gather(tuple(mine))
-    return Usage(max(seconds for seconds, _ in each), sum(joules for _, joules in each))
+        return usage
+    usages = group.all_gather(tuple(usage))
+    return Usage(max(seconds for seconds, _ in usages), sum(joules for _, joules in usages))
 
 
 def devices_over_ranks(
-    mine: Sequence[DeviceEnergy], group: ProcessGroup | None
+    devices: Sequence[DeviceEnergy], group: ProcessGroup | None
 ) -> tuple[DeviceEnergy, ...]:
     """Devices of all ranks, each under an id of its own."""
     if group is None:
-        return tuple(mine)
-    each = group.all_gather(tuple(mine))
-    often = Counter(one.id for devices in each for one in devices)
+        return tuple(devices)
+    ranks = group.all_gather(tuple(devices))
+    often = Counter(device.id for devices in ranks for device in devices)
     # Other machines may number their devices alike.
     return tuple(
-        one if often[one.id] == 1 else one._replace(id=f"{one.id} of rank {rank}")
-        for rank, devices in enumerate(each)
-        for one in devices
+        device if often[device.id] == 1 else device._replace(id=f"{device.id} of rank {rank}")
+        for rank, devices in enumerate(ranks)
+        for device in devices
     )
 
 
@@ -342,14 +352,17 @@ def epoch_cost(limit_watts: float | None, epochs: Sequence[Usage]) -> Measured |
     """Mean cost of some epochs under a power limit, and how certain it is; None of none."""
     if not epochs:
         return None
-    seconds, joules = fmean(one.seconds for one in epochs), fmean(one.joules for one in epochs)
+    seconds, joules = (
+        fmean(epoch.seconds for epoch in epochs),
+        fmean(epoch.joules for epoch in epochs),
+    )
     if not (seconds > 0 and joules > 0):
         return None
     if len(epochs) == 1:
         return Measured(limit_watts, seconds, joules, _ONE_EPOCH_ERROR)
-    scatter = stdev(one.seconds for one in epochs) / seconds
-    if all(one.seconds > 0 for one in epochs):
-        watts = stdev(one.joules / one.seconds for one in epochs)
+    scatter = stdev(epoch.seconds for epoch in epochs) / seconds
+    if all(epoch.seconds > 0 for epoch in epochs):
+        watts = stdev(epoch.joules / epoch.seconds for epoch in epochs)
         scatter = max(scatter, watts / (joules / seconds))
     error = max(_LEAST_ERROR, scatter / math.sqrt(len(epochs)))
     return Measured(limit_watts, seconds, joules, error)

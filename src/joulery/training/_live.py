@@ -95,7 +95,7 @@ class Heartbeat:
                 epochs = 0.0 if probe else float(self._account.epochs)
                 progress = Outcome(RunEnd.ABANDONED, epochs, *usage)
                 self._client.heartbeat(self._decision, progress, self._live_state())
-        except Exception as error:  # noqa: BLE001 - a later one may succeed, training goes on
+        except Exception as error:  # noqa: BLE001 - a later one may succeed, training continues
             _log.debug("joulery: a heartbeat failed: %s", error)
 
     def _live_state(self) -> LiveState | None:
@@ -189,6 +189,6 @@ def _knobs_of(device: Device) -> _Knobs:
             clock = device.telemetry().clock_hertz
         if Capability.POWER_LIMIT in device.capabilities and isinstance(device, PowerLimit):
             limit = device.power_limits().current_watts
-    except Exception:  # noqa: BLE001 - a heartbeat goes on without what cannot be read
+    except Exception:  # noqa: BLE001 - a heartbeat is sent without what cannot be read
         return _Knobs(clock, limit)
     return _Knobs(clock, limit)

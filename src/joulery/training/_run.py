@@ -4,7 +4,7 @@ With several batch sizes to choose from, a run is one recurrence of a job: the b
 power limit are decided from how earlier recurrences went.
 
 A run fails open. Wrong arguments are refused when it is made. After that, without a GPU, without
-rights, without a server, with anything going wrong, the training goes on as it would without us,
+rights, without a server, with anything going wrong, the training continues as it would without us,
 and one line on stderr says what could not be done.
 """
 
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import atexit
 import logging
+import math
 import operator
 import os
 import weakref
@@ -21,6 +22,7 @@ from joulery.errors import JouleryError
 from joulery.fail_open import fail_open
 from joulery.training._config import RunConfig, RunEnvironment
 from joulery.training._early_stopping import TargetTracker
+from joulery.training._job_energy import JobEnergy, checked_sinks, close_sinks, write_figures
 from joulery.training._tuning import RunPower
 
 if TYPE_CHECKING:
@@ -33,8 +35,10 @@ if TYPE_CHECKING:
     from joulery.objectives import Objective
     from joulery.power import ProcessGroup, TuningResult
     from joulery.training._attempt import Attempt, Recurrence
+    from joulery.training._callbacks import Sink
     from joulery.training._config import DecisionService
     from joulery.training._energy import EnergyAccount
+    from joulery.training._job_energy import JobMeasurement
 
 T = TypeVar("T")
 
@@ -65,9 +69,11 @@ class Run:
             :class:`DecisionService`; ``$JOULERY_STORE`` unless given, or else a file of the user.
         devices: Boards of this job; found unless given.
         process_group: Processes of a data-parallel job, which decide together.
+        sinks: Places that figures of the whole job are written to after every epoch and at the end.
 
     Attributes:
         name: Name of the job.
+        energy: Account of the energy of the job, over all its processes.
 
     Raises:
         InvalidValueError: An argument is invalid.
@@ -96,6 +102,7 @@ class Run:
         store: DecisionService | str | Path | None = None,
         devices: Sequence[Device] | None = None,
         process_group: ProcessGroup | None = None,
+        sinks: Sequence[Sink] = (),
     ) -> None:
         self.name = name
         self._config = RunConfig(
@@ -113,6 +120,8 @@ class Run:
         self._environment = RunEnvironment(devices, process_group)
         self._target = TargetTracker(self._config.target, higher_is_better=higher_is_better)
         self._power = RunPower(self._config, self._environment)
+        self.energy = JobEnergy(self._environment)
+        self._sinks = checked_sinks(sinks)
         self._recurrence: Recurrence | None = None
         self._attempt: Attempt | None = None
         self._recurs = batch_sizes is not None
@@ -142,6 +151,7 @@ class Run:
     def _steps(self, batches: Iterable[T]) -> Iterator[T]:
         before = self.total_steps
         self._in_steps = True
+        self._begin_energy()
         self._begin_training(batches)
         try:
             for batch in batches:
@@ -159,10 +169,11 @@ class Run:
     def epochs(self) -> Iterator[int]:
         """Epochs from 0, until the target is reached, the cost limit is, or they are over.
 
-        After :meth:`load_state_dict`, those that are left. Closes the run after the last, except
-        within :meth:`attempts`.
+        After :meth:`load_state_dict`, the epochs that are left. Closes the run after the last,
+        except within :meth:`attempts`.
         """
         ended = False
+        self._begin_energy()
         self._decide()
         self._begin_attempt()
         try:
@@ -213,7 +224,7 @@ class Run:
         try:
             reached = self._target.report(metric, higher_is_better=higher_is_better)
         except (TypeError, ValueError, OverflowError, RuntimeError) as error:
-            _log.warning("joulery: %r is no metric: %s", type(metric).__name__, error)
+            _log.warning("joulery: %r is not a metric: %s", type(metric).__name__, error)
             return
         if reached:
             self._mark_target()
@@ -222,7 +233,7 @@ class Run:
         """State to keep in a checkpoint, of plain JSON values.
 
         It has the steps and epochs trained, the profile of power limits once one is chosen, and of
-        a recurring run the decision with its seconds and joules so far. An epoch counts once its
+        a recurring run the decision with its seconds and joules. An epoch counts once its
         :meth:`steps` are over; within them, the epoch under way will begin again.
         """
         epochs = self._epoch + (self._in_epoch and not self._in_steps)
@@ -274,14 +285,61 @@ class Run:
         self._finish(abandoned=True)
         self._power.close()
         self._close_recurrence()
+        self._end_energy()
 
     def __enter__(self) -> Self:
+        self._begin_energy()
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
 
     # What was decided and measured.
+
+    @property
+    def measurement(self) -> JobMeasurement:
+        """Energy of all devices of the job, on all nodes, until now or until it was closed."""
+        return self.energy.total()
+
+    @property
+    def joules(self) -> float:
+        """Energy of the job; NaN where nothing measures it."""
+        return self.measurement.joules
+
+    @property
+    def kwh(self) -> float:
+        """Energy of the job in kilowatt-hours; NaN where nothing measures it."""
+        return self.measurement.kwh
+
+    @property
+    def seconds(self) -> float:
+        """Time since the first step or epoch, until now or until the run was closed."""
+        return self.measurement.seconds
+
+    def __str__(self) -> str:
+        steps = f"{self.total_steps} step{'s' * (self.total_steps != 1)}"
+        tuning = self.result or self.tuning_skipped
+        parts = [
+            f"{self.name or 'run'}: {self.measurement}",
+            steps,
+            *([str(tuning)] * bool(tuning)),
+        ]
+        return "; ".join(parts)
+
+    def __repr__(self) -> str:
+        return f"<Run {self}>"
+
+    def to_dict(self) -> dict[str, Any]:
+        """The run as a JSON document: its energy, steps and result of tuning."""
+        result = self.result
+        return {
+            **self.measurement.to_dict(),
+            "name": self.name,
+            "steps": self.total_steps,
+            "kwh": None if math.isnan(self.kwh) else self.kwh,
+            "tuning": None if result is None else result.to_dict(),
+            "tuning_skipped": self.tuning_skipped,
+        }
 
     @property
     def total_steps(self) -> int:
@@ -351,7 +409,7 @@ class Run:
 
     def fail(self, error: Exception) -> None:
         """Do without decisions because of an error; see :mod:`joulery.fail_open`."""
-        _log.warning("joulery: nothing is decided any more, training goes on: %s", error)
+        _log.warning("joulery: nothing is decided any more, training continues: %s", error)
         if self._attempt is not None:
             self._batch_size = self._attempt.decision.batch_size
         self._attempt, self._recurs = None, False
@@ -386,6 +444,27 @@ class Run:
     def _end_epoch(self) -> None:
         if self._attempt is not None:
             self._attempt.end_epoch()
+        if self._environment.group is not None:
+            self.energy.gather(self._environment.group)
+        self._write_figures()
+
+    @fail_open(None)
+    def _begin_energy(self) -> None:
+        if not (self.energy.begun or self._closed):
+            atexit.register(_close_if_alive, weakref.ref(self))
+            self.energy.begin_soon()
+
+    @fail_open(None)
+    def _end_energy(self) -> None:
+        if self.energy.begun:
+            self.energy.end()
+            self._write_figures()
+        close_sinks(self._sinks)
+
+    def _write_figures(self) -> None:
+        if self._sinks:
+            figures = self.energy.figures(self.total_steps, self.result)
+            write_figures(self._sinks, figures, self.total_steps)
 
     @fail_open(None)
     def _begin_training(self, batches: Iterable[Any]) -> None:
@@ -398,7 +477,7 @@ class Run:
     @fail_open(None)
     def _end_training(self, steps: int) -> None:
         if self._power.tuner is not None:
-            self._power.tuner.pause()  # validation follows, which is no training
+            self._power.tuner.pause()  # validation follows, which is not training
         if self._account is not None:
             self._account.end_training(steps)
 
@@ -409,6 +488,7 @@ class Run:
         if not power.begun:
             from joulery.governor import lease  # noqa: F401 - ends its watchdog after we closed
 
+            self._begin_energy()
             atexit.register(_close_if_alive, weakref.ref(self))
             if attempt is None:
                 power.begin(self._batch_size)

@@ -170,14 +170,14 @@ class RunPower:
 
     def _skip(self, reason: str) -> None:
         self._skipped = reason
-        _log.warning("power is not tuned, training goes on: %s", reason)
+        _log.warning("power is not tuned, training continues: %s", reason)
 
     def end_probe(self) -> None:
         """Note that a probe has measured all that it should."""
         self.probed = True
 
     def close(self) -> None:
-        """Restore the original power limit, and report on the run so far."""
+        """Restore the original power limit, and report on the run."""
         if self._environment.group is None:
             self.take_tuner(_REASON_SECONDS)
         self._pending = None
@@ -266,7 +266,7 @@ class RunPower:
                     "summary": None if result is None else str(result),
                 }
             )
-        except Exception as error:  # noqa: BLE001 - training goes on without a report
+        except Exception as error:  # noqa: BLE001 - training continues without a report
             _log.warning("no report on this run: %s", error)
 
 

@@ -222,7 +222,7 @@ class KillTest:
             with Store.open(location) as store:
                 service, load = JobService(store), made_up_workload()
                 jobs = [
-                    service.define(TEAM, Definition(load.job(), policy=policy)).id
+                    service.for_team(TEAM).define(Definition(load.job(), policy=policy)).id
                     for policy in _POLICIES
                 ]
                 now = time.time()

@@ -85,11 +85,11 @@ class ServiceBackend:
 
     def heartbeat(self, decision: Decision, progress: Outcome | None = None) -> DecisionLease:
         """Prolong the lease of a decision."""
-        return self._service.heartbeat(decision.id, progress)
+        return self._service.heartbeat(decision, progress)
 
     def report(self, decision: Decision, outcome: Outcome, key: str) -> Receipt:
         """Report how a decision ended."""
-        return self._service.report(decision.id, outcome, key)
+        return self._service.report(decision, outcome, key)
 
 
 def serve(location: str, port: int, ready: int) -> None:

@@ -206,7 +206,7 @@ def store(tmp_path, monkeypatch):
                     energy = EnergyEntry(
                         decision.id, device, seconds, 125.0 * seconds, "measured", "a counter", 0.05
                     )
-                    backend.note_energy(number, energy)
+                    backend.add_energy(number, energy)
             runs.append(decision.id)
             clock.sleep(1800.0)
     backend.close()

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from msgspec import structs
 
 from joulery.errors import InvalidValueError
 from joulery.jobs import Job, Request
@@ -122,7 +123,7 @@ def test_a_training_whose_report_is_accepted_is_followed_by_the_policys_choice()
 
 def test_the_surest_batch_size_is_run_once():
     """A default that fails for good would be run for ever."""
-    state = state_of(job=dataclasses.replace(JOB, default=16))
+    state = state_of(job=structs.replace(JOB, default=16))
     last = before(arm=1, ceiling=None)
     action, _ = asked(chosen(ActionKind.TRAIN, ceiling=10.0), last, state, doubted=True)
     assert (action["arm"], action["ceiling"]) == (1, 10.0)

@@ -4,6 +4,7 @@ import dataclasses
 import math
 
 import pytest
+from msgspec import structs
 
 from joulery.frontier import Frontier, OperatingPoint, Setting
 from joulery.grid import ElectricityPrice
@@ -30,7 +31,7 @@ from joulery.reports._text import carbon_text, date_text, limit_difference, with
 from joulery.storage import JobHead
 from joulery.testing.workloads import made_up_workload
 
-JOB = dataclasses.replace(made_up_workload().job(), name="nightly")
+JOB = structs.replace(made_up_workload().job(), name="nightly")
 NOW = 1.8e9
 WORLD = ElectricityPrice(500.0, "a table")
 
@@ -60,7 +61,7 @@ def run(number, size, seconds, joules, end=RunEnd.REACHED, watts=250.0, **change
     )
     outcome = Outcome(end, 10.0, seconds, joules, watts, (Measured(watts, 5.0, 100.0, 0.01),))
     entry = DecisionEntry(decision, number, f"key {number}", "reported", None, outcome)
-    return dataclasses.replace(entry, **changed)
+    return structs.replace(entry, **changed)
 
 
 def summary(*decisions, profiles=()):

@@ -4,6 +4,7 @@ import dataclasses
 import math
 
 import pytest
+from msgspec import structs
 
 from joulery.jobs import (
     Decision,
@@ -24,12 +25,12 @@ from joulery.reports import run_report as report_of
 from joulery.testing.workloads import made_up_workload
 
 PAUSED = False
-SPECIFICATION = dataclasses.replace(made_up_workload().job(), cost=Cost(0.5, 300.0))
+SPECIFICATION = structs.replace(made_up_workload().job(), cost=Cost(0.5, 300.0))
 JOB = JobEntry(1, "vision", 1, None, "", PAUSED, Definition(SPECIFICATION, "A100"), 0.0, 9, 9)
 DECISION = Decision("1.1", 0, ActionKind.TRAIN, 64, 250.0, (), math.inf, "it is best", 0.0)
 OUTCOME = Outcome(RunEnd.REACHED, 10.0, 80.0, 1500.0, 250.0, (Measured(250.0, 5.0, 100.0, 0.01),))
 ENDED = DecisionEntry(DECISION, 1, "key", "reported", None, OUTCOME)
-OPEN = dataclasses.replace(ENDED, outcome=None, state="open", heartbeat_wall_seconds=990.0)
+OPEN = structs.replace(ENDED, outcome=None, state="open", heartbeat_wall_seconds=990.0)
 
 
 def live(count=1, phases=("profiling 200 W", "profiling 200 W", "holding 160 W"), processes=1):
@@ -56,8 +57,8 @@ def charts(report):
 
 def test_a_run_shows_its_power_and_how_near_its_ceiling_is():
     """If this fails, a run under way cannot be followed."""
-    decision = dataclasses.replace(DECISION, cost_ceiling_joules=1e5)
-    entry = dataclasses.replace(OPEN, decision=decision)
+    decision = structs.replace(DECISION, cost_ceiling_joules=1e5)
+    entry = structs.replace(OPEN, decision=decision)
     beats = [Heartbeat(60.0, 6000.0, 1.0), Heartbeat(120.0, 15_000.0, 2.0)]
     report = run_report(entry, beats, ())
     text = report.body()
@@ -115,8 +116,8 @@ def test_different_limits_have_a_line_each():
     beats = live(2)
     for at, beat in enumerate(beats):
         first, second = beat.live.devices
-        capped = (first, dataclasses.replace(second, limit_watts=120.0))
-        beats[at] = dataclasses.replace(beat, live=dataclasses.replace(beat.live, devices=capped))
+        capped = (first, structs.replace(second, limit_watts=120.0))
+        beats[at] = dataclasses.replace(beat, live=structs.replace(beat.live, devices=capped))
     report = run_report(OPEN, beats, ())
     dashed = [one for one in report.charts[0].series if one.line == "dashed"]
     assert [(one.name, one.points[0][1]) for one in dashed] == [

@@ -4,7 +4,8 @@ import asyncio
 
 import pytest
 
-from joulery.jobs import LiveDevice, LiveState, Outcome, ProgressReport
+from joulery.client import ProgressReport
+from joulery.jobs import LiveDevice, LiveState, Outcome
 from joulery.jobs.policies import RunEnd
 from joulery.server._config import LIMITS
 from joulery.server._heartbeats import HeartbeatLog

@@ -13,11 +13,10 @@ from types import SimpleNamespace
 import pytest
 
 from joulery.client import open_backend
-from joulery.client._local import LocalBackend
 from joulery.clock import VirtualClock
 from joulery.errors import ConflictError, StoreBusyError
 from joulery.hardware import SimulatedGpu, catalog
-from joulery.jobs import DecisionLease, Outcome
+from joulery.jobs import DecisionLease, JobService, Outcome
 from joulery.jobs.policies import ActionKind, RunEnd
 from joulery.objectives import Cost, LeastEnergy
 from joulery.storage import Store
@@ -378,7 +377,7 @@ def test_heartbeats_carry_progress_and_stop_with_the_run(place):
     """If this fails, a killed run has cost nothing, or a finished one never seems to end."""
     run = place.run(max_epochs=8)
     seen = []
-    real = LocalBackend.heartbeat
+    real = JobService.heartbeat
 
     def spy(backend, decision, progress=None, live=None):
         assert live is None  # nobody watches a store
@@ -386,7 +385,7 @@ def test_heartbeats_carry_progress_and_stop_with_the_run(place):
         return real(backend, decision, progress)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(LocalBackend, "heartbeat", spy)
+        patch.setattr(JobService, "heartbeat", spy)
         for _ in run.epochs():
             for _ in run.steps(range(20)):
                 place.clock.sleep(1.0)
@@ -408,7 +407,7 @@ def test_a_server_is_told_how_a_run_is_doing(place, monkeypatch):
         seen.append((place.clock.now(), progress, live))
         return DecisionLease(held=True, expires_wall_seconds=0.0)
 
-    monkeypatch.setattr(LocalBackend, "heartbeat", spy)
+    monkeypatch.setattr(JobService, "heartbeat", spy)
     monkeypatch.setattr("joulery.client._resilient.is_server", lambda _: True)
     run = place.run(max_epochs=20)
     work = WORK.scaled(2.0)
@@ -659,7 +658,7 @@ def test_whatever_fails_inside_the_same_epochs_are_trained(place, monkeypatch, s
     """If this fails, some mix of failures ends, repeats or changes a training."""
     chance = random.Random(seed)  # noqa: S311 - no secret
     calls = ("define", "decide", "heartbeat", "report", "close")
-    for owner, name in ((Store, "open"), *((LocalBackend, call) for call in calls)):
+    for owner, name in ((Store, "open"), *((JobService, call) for call in calls)):
         real = getattr(owner, name)
 
         def sometimes(*args, _real=real, **options):
@@ -732,7 +731,7 @@ def test_ranks_end_alike_whatever_fails_on_one(tmp_path, monkeypatch, broken):
     """If this fails, one rank waits for ever for another, or trains another batch size."""
     ranks, found = Ranks(), [None, None]
     if broken == "decide":
-        monkeypatch.setattr(LocalBackend, "decide", lambda *_, **__: 1 / 0)
+        monkeypatch.setattr(JobService, "decide", lambda *_, **__: 1 / 0)
 
     def train(rank):
         clock = VirtualClock()
@@ -783,7 +782,7 @@ def test_rank_0_tells_what_its_own_process_sees(tmp_path, monkeypatch):
         seen.append(live)
         return DecisionLease(held=True, expires_wall_seconds=0.0)
 
-    monkeypatch.setattr(LocalBackend, "heartbeat", spy)
+    monkeypatch.setattr(JobService, "heartbeat", spy)
     monkeypatch.setattr("joulery.client._resilient.is_server", lambda _: True)
 
     def train(rank):

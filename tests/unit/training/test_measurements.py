@@ -6,10 +6,9 @@ from collections import Counter
 import pytest
 
 from joulery.client import open_backend
-from joulery.client._local import LocalBackend
 from joulery.frontier import Origin, Provenance
 from joulery.hardware import SimulatedGpu
-from joulery.jobs import Decision, Definition, Job, Measured, Outcome
+from joulery.jobs import Decision, Definition, Job, JobService, Measured, Outcome
 from joulery.jobs.policies import ActionKind, RunEnd
 from joulery.objectives import Cost
 from joulery.training._energy import DeviceEnergy, run_measurements
@@ -94,20 +93,20 @@ def test_all_boards_of_a_job_are_told_apart(place):
 def test_a_run_makes_few_requests_after_its_report(place, monkeypatch):
     """If this fails, every run asks for more than it needs."""
     calls = Counter()
-    for name in ("profiles", "keep_profile", "note_energy"):
-        real = getattr(LocalBackend, name)
+    for name in ("profiles", "put_profile", "add_energy"):
+        real = getattr(JobService, name)
 
         def count(*args, _real=real, _name=name):
             calls[_name] += 1
             return _real(*args)
 
-        monkeypatch.setattr(LocalBackend, name, count)
+        monkeypatch.setattr(JobService, name, count)
     seen = []
     for _ in range(5):
         calls.clear()
         place.train(place.run(batch_sizes=[256], default_batch_size=256), 10)
         seen.append(dict(calls))
-    assert seen == [{"profiles": 1, "keep_profile": 1, "note_energy": 1}] * 5
+    assert seen == [{"profiles": 1, "put_profile": 1, "add_energy": 1}] * 5
     place.run(batch_sizes=[256], default_batch_size=256).close()
     assert len(kept(place)[1]) == 5  # a run that used nothing tells of nothing
 

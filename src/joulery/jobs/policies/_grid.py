@@ -46,6 +46,7 @@ class GridSearchPolicy:
     """Grid search with pruning."""
 
     name = "grid"
+    version = 1
     reasons = ("not yet tried", "the best of all tried", "nothing else reached the target")
 
     def start(self, jobs: JobBatch) -> GridBeliefs:

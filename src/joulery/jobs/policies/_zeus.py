@@ -220,6 +220,7 @@ class ZeusPolicy:
     window: int = 0
 
     name = "zeus"
+    version = 1
     reasons = (
         "exploring from the default batch size",
         "the best known, while another explores",

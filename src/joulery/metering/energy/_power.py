@@ -18,6 +18,8 @@ from joulery.metering.energy._repair import Advance
 if TYPE_CHECKING:
     from joulery.hardware import PowerSensor
 
+# Longest delay of any sensor of the catalog: half of a mean over a second.
+_LONGEST_SECONDS = 0.5
 # A change of power smaller than this, relative, may be noise; one larger than that is a new load.
 _NOISE = 0.03
 _NEW_LOAD = 0.15
@@ -114,7 +116,8 @@ class LagEstimate:
     def longest_seconds(self, period: float) -> float:
         """Longest delay that the readings allow."""
         unseen = self.error_seconds if self._unknown and not self._seen else 0.0
-        return max(unseen, 0.5 * period * max(0, len(self._ramp) - 2))
+        ramp = 0.5 * period * max(0, len(self._ramp) - 2)
+        return max(unseen, min(ramp, _LONGEST_SECONDS if self._unknown else 2 * self.seconds))
 
     def add(self, watts: float, period: float) -> None:
         """Learn from the next reading."""

@@ -28,13 +28,14 @@ from joulery.hardware import (
 from joulery.metering._measurement import SIGMAS_95, Flag
 from joulery.metering.energy._interpolate import (
     edge_variance,
-    hidden_variance,
+    hidden_share,
     mean_watts,
     missed_fraction,
 )
 from joulery.metering.energy._power import PowerIntegral
 from joulery.metering.energy._refresh import Refresh, RefreshTimer
 from joulery.metering.energy._repair import Advance, CounterRepair
+from joulery.metering.energy._scatter import Scatter
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -78,8 +79,13 @@ _AFTER_LOSS_SECONDS = 0.02
 _COMPARED = 12
 _DISAGREES = 0.1
 _DISAGREEMENTS = 2
-# All of the energy, but for rounding.
-_ALL = 0.999
+# One sigma of the power inside a span that nothing shows, relative: of a board whose utilisation
+# says that work runs all of the time or never, and of any other. By hand: phases of a training
+# step, and bursts of some milliseconds.
+_SMOOTH = 0.08
+_ROUGH = 0.22
+# Utilisation from which on work runs all of the time: bursts of half of it show 48 to 52 %.
+_BUSY = 0.95
 # Over less than this, coarse counters make mean power meaningless.
 SHORTEST_MEAN_SECONDS = 0.015
 
@@ -101,6 +107,7 @@ class Knot(NamedTuple):
         idle_joules: Part of ``joules`` used while the device reported no utilisation.
         flags: Number of faults of each kind so far.
         sigma_joules: One sigma of ``joules`` that later knots do not share, as of a lagging sensor.
+        uneven_joules: Part of ``joules`` whose power may have come in bursts.
     """
 
     at_seconds: float
@@ -111,6 +118,7 @@ class Knot(NamedTuple):
     idle_joules: float = 0.0
     flags: Mapping[Flag, int] = _NO_FLAGS
     sigma_joules: float = 0.0
+    uneven_joules: float = 0.0
 
 
 @dataclass(slots=True)
@@ -125,6 +133,8 @@ class Span:
         watts: Power as it began: the mean over the span before, or the sensor's value; NaN when
             there was neither.
         noise: Typical relative change of mean power from one span to the next.
+        roughness: One sigma of the power inside the span that nothing shows, relative to its mean.
+        amplitude: Spread of the readings around the span, relative to the highest.
     """
 
     start: Knot
@@ -133,6 +143,8 @@ class Span:
     after: Knot | None = None
     watts: float = math.nan
     noise: float = _UNKNOWN_NOISE
+    roughness: float = _ROUGH
+    amplitude: float = 0.0
 
 
 class EnergyTimeline:
@@ -172,6 +184,8 @@ class EnergyTimeline:
         self._disagreements = 0
         prompt = self.sensor is not None and self.sensor.is_prompt
         self._means: deque[float] = deque(maxlen=2 if prompt else _COMPARED)
+        self._scatters = (Scatter(), Scatter())  # of the sensor's readings and of mean powers
+        self._utilisation: float | None = None
         # The first two spans, until it is known when the first of them really began.
         self._early: list[Span] = []
         # Replaced, never changed, so that knots and windows can share it.
@@ -275,6 +289,8 @@ class EnergyTimeline:
         if self._closed is None and self.timer.stamps_trusted and self.span is not None:
             # The first knot's stamp stood still with the value: it was its refresh.
             self.span.start = self.span.start._replace(half_width_seconds=0.0)
+        if reading.watts == 0 and counter.still_seconds(reading) >= _FREEZE_SECONDS:
+            return self._add(Refresh(reading.read_at_seconds), Advance(0.0))  # it states nothing
         watts = self._power_if_frozen(reading, counter)
         if watts is None:
             return None
@@ -291,6 +307,7 @@ class EnergyTimeline:
         watts = advance.joules / (at - start.at_seconds) if at > start.at_seconds else 0.0
         self._compare_counter(watts, at - start.at_seconds)
         idle = start.idle_joules + (advance.joules if self._is_idle(at, watts) else 0.0)
+        uneven = start.uneven_joules + self._scatter(at, watts) * advance.joules
         knot = Knot(
             at_seconds=at,
             joules=start.joules + advance.joules,
@@ -300,6 +317,7 @@ class EnergyTimeline:
             idle_joules=idle,
             flags=self.flags,
             sigma_joules=advance.sigma_joules,
+            uneven_joules=uneven,
         )
         if at <= start.at_seconds:
             # Two refreshes at one moment: keep the later energy rather than open an empty span.
@@ -326,15 +344,30 @@ class EnergyTimeline:
             later = [mean_watts(knot, end) for knot, end in _pairs(last)]
             change = max(abs(watts - first.watts) for watts in (last.watts, *later))
             variance += (self._power.lag.error_seconds * change) ** 2
+        return variance
+
+    @property
+    def may_look_part_time(self) -> bool:
+        """Whether the counter may add up what a sensor sees that misses a part of the time."""
+        sensor = self.sensor
+        if sensor is None or self._power is not None or self._disagreements >= _DISAGREEMENTS:
+            return False
+        return sensor.duty < _PART_TIME
+
+    def hidden_sigma(self, joules: float, seconds: float, first: Span, last: Span) -> float:
+        """One sigma of a window's energy from bursts, should the counter see what the sensor sees.
+
+        That it does is an assumption; readings that scatter make it matter.
+        """
         begin, end = first.start, last.end or last.start
         total = end.joules - begin.joules
-        idle = self.idle if total <= 0 else end.idle_joules - begin.idle_joules >= _ALL * total
-        counts_all = self._disagreements >= _DISAGREEMENTS
-        if not (idle or counts_all):
-            period = self.timer.period_seconds or sensor.period_seconds
-            missed = missed_fraction(sensor, period, counts=self._power is None)
-            variance += hidden_variance(missed, energy.joules / seconds, seconds, low, high)
-        return variance
+        if self.sensor is None or total <= 0 or self._disagreements >= _DISAGREEMENTS:
+            return 0.0
+        period = self.timer.period_seconds or self.sensor.period_seconds
+        missed = missed_fraction(self.sensor, period, counts=self._power is None)
+        amplitude = (end.uneven_joules - begin.uneven_joules) / total
+        amplitude = max(amplitude, last.amplitude)
+        return hidden_share(missed, amplitude, seconds, period) * joules
 
     def largest_sigma(self, joules: float, seconds: float) -> float:
         """One sigma whose bar of 95 % holds whatever the device may draw in a window."""
@@ -377,7 +410,7 @@ class EnergyTimeline:
         sensor = self.sensor
         if sensor is None:
             return sigma
-        return math.hypot(sigma, sensor.gain_error * joules, sensor.offset_error_watts * seconds)
+        return math.hypot(sigma, sensor.error_joules(joules, seconds))
 
     def _compare_counter(self, mean: float, seconds: float) -> None:
         """Learn whether the counter counts more than the sensor's readings.
@@ -425,14 +458,16 @@ class EnergyTimeline:
         watts = mean_watts(span.start, knot)
         if span.before is not None:
             self._learn_noise(watts, span.watts)
+        amplitude = 0.0 if self.idle else max(scatter.amplitude for scatter in self._scatters)
         if self._closed is not None:
             self._closed.after = knot
-        span.noise = self._noise
+            self._closed.amplitude = max(self._closed.amplitude, amplitude)
+        span.noise, span.roughness, span.amplitude = self._noise, self._roughness(), amplitude
         span.end = knot
         self._closed = span
         if knot.at_seconds - span.start.at_seconds >= SHORTEST_MEAN_SECONDS:
             watts = self.latest_watts = self._possible(watts)
-        self.span = Span(knot, before=span.start, watts=watts, noise=self._noise)
+        self.span = Span(knot, span.start, None, None, watts, self._noise, span.roughness)
         if len(self._early) == 1:
             self._early.append(self.span)
 
@@ -470,10 +505,27 @@ class EnergyTimeline:
         if changes or often or now - self._idle_checked_at >= _IDLE_CHECK_SECONDS:
             self._idle_checked_at, self._idle_checked_watts = now, watts
             try:
-                self.idle = self._telemetry.telemetry().utilisation == 0
+                self._utilisation = self._telemetry.telemetry().utilisation
             except JouleryError:
-                self.idle = False
+                self._utilisation = None
+            self.idle = self._utilisation == 0
         return was_idle and self.idle
+
+    def _scatter(self, at: float, mean: float) -> float:
+        """Spread of recent readings, relative; 0 for a board that idles."""
+        sensed, counted = self._scatters
+        if self._sensor_watts is not None:
+            sensed.add(self._sensor_watts, at)
+        counted.add(mean, at)
+        return 0.0 if self.idle else max(sensed.amplitude, counted.amplitude)
+
+    def _roughness(self) -> float:
+        """One sigma of the power inside a span, relative, by readings and utilisation."""
+        seen = max(scatter.amplitude for scatter in self._scatters)
+        share = self._utilisation
+        if share is None:
+            return max(_ROUGH, seen)
+        return max(_SMOOTH if share == 0 or share >= _BUSY else _ROUGH, seen)
 
 
 def _pairs(span: Span) -> list[tuple[Knot, Knot]]:

@@ -26,9 +26,10 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("joulery")
 
+# Longest wait for a connection, and pauses between attempts, doubled each time; by hand.
 _CONNECT_SECONDS = 2.0
 _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.5, 30.0
-# Reports that wait while there is no connection.
+# Reports that wait while there is no connection; by hand.
 _MAX_REPORTS = 256
 
 

@@ -22,12 +22,13 @@ if TYPE_CHECKING:
     from typing import Self
 
 VERSION = 1
-# A rank reports figures; a plan of 10,000 instructions fits the other way.
+# A rank reports figures; a plan of 10,000 instructions fits the other way; by hand.
 MAX_REPORT_BYTES = 64 * 1024
 MAX_PLAN_BYTES = 1024 * 1024
 REMEDY = "speak version 1 of the coordinator's protocol"
-# Ratios per kind of work in a report.
+# Ratios per kind of work in a report; by hand.
 _MAX_RATIOS = 8
+# Longest wait for a peer to close; by hand.
 _CLOSE_SECONDS = 2.0
 
 
@@ -107,8 +108,8 @@ def report_message(times: IterationTimes) -> dict[str, Any]:
 def parse_report(message: dict[str, Any]) -> IterationTimes:
     """The inverse of :func:`report_message`; an InvalidValueError for anything else."""
     ratios: dict[tuple[int, str], tuple[float, ...]] = {}
-    found = message.get("ratios")
-    for entry in found if isinstance(found, list) else []:
+    entries = message.get("ratios")
+    for entry in entries if isinstance(entries, list) else []:
         if not (isinstance(entry, list) and len(entry) == 3 and isinstance(entry[2], list)):
             raise InvalidValueError("malformed ratios", remedy=REMEDY)
         key = whole_number(entry[0], "stage"), str(entry[1])

@@ -32,8 +32,9 @@ if TYPE_CHECKING:
 # As plain numbers, which NumPy compares with ten times faster than with those of an enumeration.
 _TRAIN = int(ActionKind.TRAIN)
 _REACHED, _STOPPED, _ABANDONED = int(RunEnd.REACHED), int(RunEnd.STOPPED), int(RunEnd.ABANDONED)
-# An epoch's cost that is known this well is not updated any more.
-_KNOWN_COST_SD = 0.004
+# An epoch's cost that is known this well is updated only if it changes by more than the second, and
+# of a job whose epochs jumped in cost it is known this well at the other batch sizes; by hand.
+_KNOWN_COST_SD, _COST_NEWS, _JUMP_COST_SD = 0.004, 0.01, 0.1
 # A training that could not afford its first epoch: one costs about twice its ceiling.
 _REFUSED_EXCESS = 0.7
 _REFUSED_SD = 0.3
@@ -297,17 +298,29 @@ class BayesianBeliefs:
         return lowest, highest
 
     def _learn_costs(self, outcomes: Outcomes) -> None:
-        self.profiles.learn(outcomes)
+        jumps = self.profiles.learn(outcomes)
         job, arm = outcomes.job, outcomes.arm
         measured = np.asarray(np.isfinite(outcomes.epoch_seconds).any(axis=1))
-        news = measured & (self.cost.variance[job, arm] > _KNOWN_COST_SD**2)
-        if np.count_nonzero(news):
-            at = job[news], arm[news]
-            self._set_cost(*at, *self.profiles.cheapest(*at))
+        if np.count_nonzero(measured):
+            at = job[measured], arm[measured]
+            self._learn_cheapest(*at, jumps[measured])
         refused = (outcomes.kind == _TRAIN) & (outcomes.end == _STOPPED) & (outcomes.epochs == 0)
         unmeasured = refused & ~measured
         if np.count_nonzero(unmeasured):
             self._refuse(job[unmeasured], arm[unmeasured])
+
+    def _learn_cheapest(self, job: Indices, arm: Indices, jumps: NDArray[np.bool_]) -> None:
+        """Update what an epoch costs at its best limit; of a job that jumped, at all batch sizes."""
+        value, variance = self.profiles.cheapest(job, arm)
+        rise = value - self.cost_value[job, arm]
+        if np.count_nonzero(jumps):
+            row = job[jumps]
+            self.cost_value[row] += rise[jumps][:, None]
+            self.cost_precision[row] = np.minimum(self.cost_precision[row], 1.0 / _JUMP_COST_SD**2)
+        unsure = self.cost.variance[job, arm] > _KNOWN_COST_SD**2
+        news = jumps | unsure | (np.abs(rise) > _COST_NEWS)
+        if np.count_nonzero(news):
+            self._set_cost(job[news], arm[news], value[news], variance[news])
 
     def _refuse(self, job: Indices, arm: Indices) -> None:
         """Fold in trainings that could not afford their first epoch."""

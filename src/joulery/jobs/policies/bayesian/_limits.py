@@ -25,6 +25,11 @@ TRANSFER_SHARE = 0.4
 _LEAST_ERROR = 1e-3
 # Limits that are known this well are not measured again.
 _SETTLED_SD = 0.003
+# Epochs whose time or power changes by more than this (a logarithm), and by so many standard errors,
+# mean that the job has changed; by hand: between a noisy neighbour's 10 % and the 1.5 times at which
+# reports are quarantined. All else that was measured is then known this well.
+_JUMP, _JUMP_SPREADS = 0.2, 4.0
+_JUMP_SD = 0.05
 # Changing the limit for a slice disturbs a run by at least this share of the slice.
 _LEAST_DISTURBANCE = 0.005
 
@@ -59,23 +64,48 @@ class EpochProfiles:
     logs: Floats
     precision: Floats
 
-    def learn(self, outcomes: Outcomes) -> None:
-        """Average measured epochs in, each weighed by its precision."""
+    def learn(self, outcomes: Outcomes) -> NDArray[np.bool_]:
+        """Average measured epochs in, each weighed by its precision.
+
+        Returns:
+            (rows,), whether epochs have become so much dearer or cheaper that the job must have
+            changed: all its batch sizes and limits are then taken to have changed alike.
+        """
+        jumps = np.zeros(len(outcomes.job), dtype=bool)
         measured = np.isfinite(outcomes.epoch_seconds) & np.isfinite(outcomes.epoch_joules)
         row, limit = np.nonzero(measured)
         if not len(row):
-            return
+            return jumps
         job, arm = outcomes.job[row], outcomes.arm[row]
         seconds = outcomes.epoch_seconds[row, limit]
         watts = outcomes.epoch_joules[row, limit] / seconds
         error = np.maximum(outcomes.relative_error[row, limit], _LEAST_ERROR)
+        logs = np.log(np.stack([seconds, watts], axis=1))
+        average, precision = self.logs[job, arm, :, limit], self.precision[job, arm, limit]
+        residual = np.where(precision[:, None] > 0, logs - average, 0.0)
+        spread = np.sqrt(error * error + 1.0 / np.maximum(precision, 1e-12))
+        far = np.abs(residual).max(axis=1) > np.maximum(_JUMP, _JUMP_SPREADS * spread)
+        if np.count_nonzero(far):
+            jumps[row[far]] = True
+            self._shift(outcomes.job, row[far], residual[far])
+            average, precision = self.logs[job, arm, :, limit], self.precision[job, arm, limit]
         gained = 1.0 / (error * error)
-        total = self.precision[job, arm, limit] + gained
-        share = gained / total
-        for number, new in enumerate((np.log(seconds), np.log(watts))):
-            average = self.logs[job, arm, number, limit]
-            self.logs[job, arm, number, limit] = average + share * (new - average)
-        self.precision[job, arm, limit] = total
+        share = gained / (precision + gained)
+        self.logs[job, arm, :, limit] = average + share[:, None] * (logs - average)
+        self.precision[job, arm, limit] = np.minimum(precision + gained, 1.0 / _SETTLED_SD**2)
+        return jumps
+
+    def _shift(self, jobs: NDArray[np.int64], row: NDArray[np.int64], residual: Floats) -> None:
+        """Move all that is known of the jobs of some rows by the mean of their residuals."""
+        count = np.maximum(np.bincount(row, minlength=len(jobs)), 1)
+        shift = np.stack([np.bincount(row, part, len(jobs)) for part in residual.T], axis=1)
+        rows = np.unique(row)
+        job = jobs[rows]
+        means = (shift / count[:, None])[rows]
+        self.logs[job] += (
+            np.where(self.precision[job] > 0, 1.0, 0.0)[:, :, None, :] * means[:, None, :, None]
+        )
+        self.precision[job] = np.minimum(self.precision[job], 1.0 / _JUMP_SD**2)
 
     def measured(self, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
         """(rows, arms), whether anything was measured."""

@@ -19,6 +19,7 @@ from joulery.jobs.policies.bayesian._beliefs import BayesianBeliefs
 from joulery.jobs.policies.bayesian._forecast import Forecast, forecast
 from joulery.jobs.policies.bayesian._limits import also_measure, choose_limit
 from joulery.jobs.policies.bayesian._planning import DEFAULT_EXPLORATION, plan
+from joulery.jobs.policies.bayesian._warm_start import WarmStart
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from joulery.jobs.policies._counter_rng import CounterRng, Floats
     from joulery.jobs.policies._job_batch import JobBatch
     from joulery.jobs.policies.bayesian._limits import LimitChoice
-    from joulery.jobs.policies.bayesian._warm_start import WarmStart
     from joulery.objectives import Objective
 
 _FIRST, _BEST, _TRY, _PROBE, _UNREACHED, _SCOUT, _WARM = range(7)
@@ -77,6 +77,7 @@ class BayesianPolicy:
     begin = staticmethod(BayesianBeliefs.begin)
     learn = staticmethod(BayesianBeliefs.learn)
     name = "joulery"
+    version = 1
     reasons = (
         "the default: nothing is known yet",
         "the least expected cost",
@@ -117,6 +118,11 @@ class BayesianPolicy:
         """
         view = forecast(beliefs, rows, self.objective)
         return self._limits(beliefs, rows, view, arm, view.expected_cost(view.best))[0]
+
+    def experience(self, beliefs: BayesianBeliefs) -> WarmStart:
+        """The epochs that the first job's trainings have shown, its own warm start included."""
+        start = WarmStart.of(beliefs)
+        return start if self.warm_start is None else start.extended(self.warm_start)
 
     def believed_costs(
         self, beliefs: BayesianBeliefs, rows: NDArray[np.int64]

@@ -1,8 +1,9 @@
-"""``joulery simulate``: recurring jobs and clusters of them, replayed from traces of training."""
+"""``joulery jobs simulate`` and ``joulery jobs replay``: policies on traces of trainings."""
 
 from __future__ import annotations
 
 from dataclasses import asdict, replace
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from joulery import simulate
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 _ORACLE, _DEFAULT = "oracle", "default"
 
 
-def _recurring(arguments: argparse.Namespace) -> Output:
+def _simulate(arguments: argparse.Namespace) -> Output:
     options = simulate.SimulationOptions(
         eta=arguments.eta,
         objective=parse_objective(arguments.objective) if arguments.objective else None,
@@ -31,17 +32,18 @@ def _recurring(arguments: argparse.Namespace) -> Output:
     )
     traces = simulate.read_traces(arguments.traces)
     traces = traces.select(arguments.gpu, arguments.dataset)
-    logs = _simulated(traces, arguments, options)
+    logs = _logs(traces, arguments, options)
     if arguments.log:
         simulate.write_actions(arguments.log, logs)
-    found = [summary for log in logs for summary in simulate.summaries(log)]
-    found.sort(key=lambda one: (one.gpu, one.dataset, one.network, one.optimizer))
-    document = {"results": [asdict(one) for one in found], "remarks": list(traces.remarks)}
+    results = [summary for log in logs for summary in simulate.summaries(log)]
+    results.sort(key=attrgetter("gpu", "dataset", "network", "optimizer"))
+    rows = [asdict(summary) for summary in results]
+    document = {"results": rows, "remarks": list(traces.remarks)}
     bounded = bool(arguments.objective)
-    return Output(document, lambda: _recurring_text(found, traces.remarks, bounded=bounded))
+    return Output(document, lambda: _simulate_text(results, traces.remarks, bounded=bounded))
 
 
-def _simulated(
+def _logs(
     traces: simulate.Traces, arguments: argparse.Namespace, options: simulate.SimulationOptions
 ) -> list[simulate.SimulationLog]:
     if not arguments.policy:
@@ -59,8 +61,8 @@ def _simulated(
     progress = Progress()
     logs = []
     for name, policy in policies.items():
-        shown = replace(options, on_progress=_shares(progress, name))
-        logs.append(simulate.simulate(workloads, policy, arguments.recurrences, seeds, shown))
+        observed = replace(options, on_progress=_shares(progress, name))
+        logs.append(simulate.simulate(workloads, policy, arguments.recurrences, seeds, observed))
     progress.done()
     return logs
 
@@ -70,21 +72,21 @@ def _shares(progress: Progress, name: str, of: str = "") -> Callable[[float], No
     return lambda share: progress.show(f"joulery: {name}: {100 * share:.0f} %{of}")
 
 
-_RECURRING_COLUMNS: dict[str, Callable[[simulate.PolicySummary], str]] = {
-    "GPU": lambda one: one.gpu,
-    "dataset": lambda one: one.dataset,
-    "policy": lambda one: one.policy,
-    ">recurrences": lambda one: str(one.recurrences),
-    ">regret": lambda one: f"{one.regret_mean:.2f}",
-    ">±": lambda one: f"{one.regret_sd:.2f}",
-    ">energy": lambda one: f"{one.eta_last5_vs_default:.3f}",
-    ">time": lambda one: f"{one.tta_last5_vs_default:.3f}",
-    ">cost, all": lambda one: f"{one.cost_total_vs_default:.3f}",
-    ">within": lambda one: f"{100 * one.within_last5:.0f} %",
-    ">tries": lambda one: f"{one.attempts_mean:.2f}",
-    ">failed": lambda one: f"{100 * one.failed:.1f} %",
+_SIMULATE_COLUMNS: dict[str, Callable[[simulate.PolicySummary], str]] = {
+    "GPU": lambda summary: summary.gpu,
+    "dataset": lambda summary: summary.dataset,
+    "policy": lambda summary: summary.policy,
+    ">recurrences": lambda summary: str(summary.recurrences),
+    ">regret": lambda summary: f"{summary.regret_mean:.2f}",
+    ">±": lambda summary: f"{summary.regret_sd:.2f}",
+    ">energy": lambda summary: f"{summary.eta_last5_vs_default:.3f}",
+    ">time": lambda summary: f"{summary.tta_last5_vs_default:.3f}",
+    ">cost, all": lambda summary: f"{summary.cost_total_vs_default:.3f}",
+    ">within": lambda summary: f"{100 * summary.within_last5:.0f} %",
+    ">tries": lambda summary: f"{summary.attempts_mean:.2f}",
+    ">failed": lambda summary: f"{100 * summary.failed:.1f} %",
 }
-_RECURRING_NOTES = """
+_SIMULATE_NOTES = """
 Means over {seeds} seeds. Regret: cost beyond the best fixed setting, in units of its cost; ± over \
 seeds.
 Energy and time: last five recurrences against the default setting; cost, all: every recurrence \
@@ -95,17 +97,17 @@ _WITHIN_NOTE = (
 )
 
 
-def _recurring_text(
-    found: list[simulate.PolicySummary], remarks: tuple[str, ...], *, bounded: bool
+def _simulate_text(
+    results: list[simulate.PolicySummary], remarks: tuple[str, ...], *, bounded: bool
 ) -> str:
     columns = {
-        title: cell for title, cell in _RECURRING_COLUMNS.items() if bounded or title != ">within"
+        title: cell for title, cell in _SIMULATE_COLUMNS.items() if bounded or title != ">within"
     }
-    notes = [_RECURRING_NOTES.format(seeds=found[0].seeds), *[_WITHIN_NOTE] * bounded]
-    return "\n".join([table_of(found, columns), *notes, *remarks])
+    notes = [_SIMULATE_NOTES.format(seeds=results[0].seeds), *[_WITHIN_NOTE] * bounded]
+    return "\n".join([table_of(results, columns), *notes, *remarks])
 
 
-def _cluster(arguments: argparse.Namespace) -> Output:
+def _replay(arguments: argparse.Namespace) -> Output:
     policies = {name: make_policy(name) for name in (_DEFAULT, *arguments.policy)}
     traces = simulate.read_traces(arguments.traces)
     traces = traces.select([arguments.gpu or traces.workloads[0].gpu])
@@ -113,20 +115,20 @@ def _cluster(arguments: argparse.Namespace) -> Output:
         groups = simulate.read_groups(arguments.groups)
     else:
         groups = simulate.generate_groups(arguments.groups, arguments.generate)
-    logs, seconds = _replayed(groups, traces, policies, arguments)
-    found = simulate.summarize_replays(logs, traces.workloads)
+    logs, seconds = _replay_all(groups, traces, policies, arguments)
+    results = simulate.summarize_replays(logs, traces.workloads)
     document = {
         "groups": len(groups),
         "jobs": groups.jobs,
         "source": groups.remark,
-        "results": [asdict(one) for one in found],
+        "results": [asdict(summary) for summary in results],
         "replay_seconds": seconds,
         "remarks": list(traces.remarks),
     }
-    return Output(document, lambda: _cluster_text(document, found))
+    return Output(document, lambda: _replay_text(document, results))
 
 
-def _replayed(
+def _replay_all(
     groups: simulate.JobGroups,
     traces: simulate.Traces,
     policies: dict[str, Any],
@@ -151,17 +153,17 @@ def _replayed(
     return logs, seconds
 
 
-_CLUSTER_COLUMNS: dict[str, Callable[[simulate.ReplaySummary], str]] = {
-    "GPU": lambda one: one.gpu,
-    "workload": lambda one: one.workload,
-    "policy": lambda one: one.policy,
-    ">jobs": lambda one: str(one.jobs),
-    ">energy": lambda one: f"{one.eta_vs_default:.3f}",
-    ">time": lambda one: f"{one.tta_vs_default:.3f}",
-    ">regret": lambda one: f"{one.regret_vs_optimum:.3f}",
-    ">overlapping": lambda one: f"{100 * one.jobs_while_others_run:.0f} %",
+_REPLAY_COLUMNS: dict[str, Callable[[simulate.ReplaySummary], str]] = {
+    "GPU": lambda summary: summary.gpu,
+    "workload": lambda summary: summary.workload,
+    "policy": lambda summary: summary.policy,
+    ">jobs": lambda summary: str(summary.jobs),
+    ">energy": lambda summary: f"{summary.eta_vs_default:.3f}",
+    ">time": lambda summary: f"{summary.tta_vs_default:.3f}",
+    ">regret": lambda summary: f"{summary.regret_vs_optimum:.3f}",
+    ">overlapping": lambda summary: f"{100 * summary.jobs_while_others_run:.0f} %",
 }
-_CLUSTER_NOTES = """
+_REPLAY_NOTES = """
 Energy and time over all jobs, relative to default.
 Regret: cost beyond the best fixed settings, as a share of theirs.
 Overlapping: jobs that decided while an earlier one of their group was under way.
@@ -169,10 +171,10 @@ Overlapping: jobs that decided while an earlier one of their group was under way
 Replayed in: {took}."""
 
 
-def _cluster_text(document: dict[str, Any], found: list[simulate.ReplaySummary]) -> str:
+def _replay_text(document: dict[str, Any], results: list[simulate.ReplaySummary]) -> str:
     took = ", ".join(f"{name} {s:.1f} s" for name, s in document["replay_seconds"].items())
-    notes = _CLUSTER_NOTES.format(**document, took=took)
-    return f"{table_of(found, _CLUSTER_COLUMNS)}\n{notes}"
+    notes = _REPLAY_NOTES.format(**document, took=took)
+    return f"{table_of(results, _REPLAY_COLUMNS)}\n{notes}"
 
 
 def _common(policies: str, text: str) -> tuple[Option, ...]:
@@ -183,7 +185,7 @@ def _common(policies: str, text: str) -> tuple[Option, ...]:
     )
 
 
-_RECURRING = (
+_SIMULATE = (
     *_common(
         "joulery,zeus,default", f"{', '.join((*policy_names(), _ORACLE))} (default: %(default)s)"
     ),
@@ -221,7 +223,7 @@ _RECURRING = (
     ),
     file("--log", "write every single action as CSV"),
 )
-_CLUSTER = (
+_REPLAY = (
     *_common("default,grid,zeus,joulery", "default is added where missing (%(default)s)"),
     file(
         "--groups",
@@ -240,14 +242,19 @@ _CLUSTER = (
     option("--gpu", "GPU type of the cluster (the first in the traces)", "NAME"),
     option("--seed", "seed of all chance (0)", "N", whole(0, 2**31 - 1), default=0),
 )
-COMMAND = Action(
-    epilog=(
-        "example: joulery simulate recurring --traces DIR --policy zeus,joulery --seeds 100\n\n"
-        "DIR has summary_train.csv and summary_power_GPU.csv, or the tables runs, power and jobs;\n"
-        "see `docs/explanation/policy.md`."
-    ),
-    actions={
-        "recurring": Action(_recurring, _RECURRING, "jobs that are trained again and again"),
-        "cluster": Action(_cluster, _CLUSTER, "groups of recurring jobs, overlaps included"),
-    },
+_EPILOG = """\
+DIR has summary_train.csv and summary_power_GPU.csv, or the tables runs, power and jobs; see
+`docs/explanation/policy.md`."""
+SIMULATE = Action(
+    _simulate,
+    _SIMULATE,
+    "what policies would have saved on traces of trainings",
+    epilog="example: joulery jobs simulate --traces DIR --policy zeus,joulery --seeds 100\n\n"
+    + _EPILOG,
+)
+REPLAY = Action(
+    _replay,
+    _REPLAY,
+    "what policies would have saved on groups of jobs of a cluster, overlaps included",
+    epilog=_EPILOG,
 )

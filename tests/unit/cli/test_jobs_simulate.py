@@ -1,11 +1,11 @@
-"""``joulery simulate``: what it prints, writes and refuses."""
+"""``joulery jobs simulate``: what it prints, writes and refuses."""
 
 import csv
 import json
 
 import pytest
 
-from joulery.cli import simulate as simulate_command
+from joulery.cli import jobs, main
 from joulery.cli.dispatch import Parser, run_command
 from joulery.jobs.policies import policy_names
 
@@ -48,7 +48,7 @@ def simulate(traces, capsys):
     """Run the command on the traces; exit code, stdout, stderr."""
 
     def run(*options):
-        code = run_command("simulate", "what if", ["recurring", "--traces", str(traces), *options])
+        code = run_command("jobs", "what if", ["simulate", "--traces", str(traces), *options])
         return code, *capsys.readouterr()
 
     return run
@@ -157,34 +157,40 @@ def test_unwritable_log(simulate, traces):
     assert "cannot write" in err
 
 
-@pytest.mark.parametrize("action", ["recurring", "cluster"])
+@pytest.mark.parametrize("action", ["simulate", "replay"])
 def test_unknown_policies_are_named(action, traces, capsys):
     """A typing error would surface after minutes of work."""
     options = [action, "--traces", str(traces), "--policy", "default,zeuss"]
-    options += ["--groups", "/nowhere"] if action == "cluster" else []
-    assert run_command("simulate", "what if", options) == 2
+    options += ["--groups", "/nowhere"] if action == "replay" else []
+    assert run_command("jobs", "what if", options) == 2
     assert "'zeuss'" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("text", ["x", "-0.1", "1.1", "nan"])
 def test_eta_is_a_share(text, capsys):
     """A weight outside of 0 to 1 would reward waste."""
-    options = ["cluster", "--traces", "t", "--groups", "g", f"--eta={text}"]
-    assert run_command("simulate", "what if", options) == 2
+    options = ["replay", "--traces", "t", "--groups", "g", f"--eta={text}"]
+    assert run_command("jobs", "what if", options) == 2
     assert "--eta" in capsys.readouterr().err
 
 
 def test_options_parse():
     """The command could not be called as documented."""
     parser = Parser()
-    simulate_command.COMMAND.define(parser)
-    arguments = parser.parse_args(["cluster", "--traces", "t", "--groups", "g", "--generate"])
+    jobs.COMMAND.define(parser)
+    arguments = parser.parse_args(["replay", "--traces", "t", "--groups", "g", "--generate"])
     assert arguments.generate == 50_000
     assert arguments.policy == ["default", "grid", "zeus", "joulery"]
 
 
 def test_help_lists_every_policy(capsys):
     """A policy that was added could not be found."""
-    assert run_command("simulate", "what if", ["recurring", "--help"]) == 0
+    assert run_command("jobs", "what if", ["simulate", "--help"]) == 0
     text = capsys.readouterr().out
     assert all(name in text for name in (*policy_names(), "oracle"))
+
+
+def test_the_old_command_names_the_new_ones(capsys):
+    """Whoever types `joulery simulate` would not learn where it went."""
+    assert main(["simulate", "recurring"]) == 2
+    assert "joulery jobs simulate" in capsys.readouterr().err

@@ -1,11 +1,10 @@
-"""Plans that follow forecasts, as the benchmark of clusters makes them."""
+"""Plans that follow forecasts and are corrected on the way."""
 
 import numpy as np
 import pytest
-from cluster_forecasts import follow_forecasts, read_forecasts
 from hypothesis import given, settings, strategies as st
 
-from joulery.cluster import PowerCurve, plan_work
+from joulery.cluster import PowerCurve, follow_forecasts, plan_work
 from joulery.grid import Signal
 
 seeds = st.integers(0, 2**32 - 1)
@@ -45,17 +44,6 @@ def test_wrong_forecasts_never_cost_the_deadline(seed):
     wrong = [
         Signal(day * 18000.0, 3600.0, tuple(rng.uniform(1, 500, 96).tolist())) for day in range(4)
     ]
-    found = follow_forecasts(curve, work, signal, wrong, start, deadline)
-    assert found.performance @ found.seconds == pytest.approx(work, abs=1e-3)
-    assert found.end <= deadline + 1e-6
-
-
-def test_forecasts_that_overlap_are_kept_apart(tmp_path):
-    """A newer forecast is mixed with the one before it."""
-    file = tmp_path / "a.csv"
-    hours = [(0, 1), (1, 2), (2, 3), (1, 20), (2, 30), (3, 40)]
-    rows = [f"1970-01-01 0{hour}:00:00,{value}" for hour, value in hours]
-    file.write_text("\n".join(["utc,forecasted", *rows, ""]))
-    older, newer = read_forecasts(file)
-    assert (older.start, older.values) == (0, (1, 2, 3))
-    assert (newer.start, newer.values) == (3600, (20, 30, 40))
+    plan = follow_forecasts(curve, work, signal, wrong, start, deadline)
+    assert plan.performance @ plan.seconds == pytest.approx(work, abs=1e-3)
+    assert plan.end <= deadline + 1e-6
