@@ -15,6 +15,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Self
 
 from joulery.errors import FileError, InfeasibleError, InvalidValueError
+from joulery.tables import Tabular
 from joulery.units import finite, per_cent
 
 if TYPE_CHECKING:
@@ -248,8 +249,8 @@ def sources(points: Iterable[OperatingPoint]) -> str:
     return "; ".join(filter(None, sources))
 
 
-@dataclass(frozen=True, slots=True)
-class Frontier:
+@dataclass(frozen=True, slots=True, repr=False)
+class Frontier(Tabular):
     """The Pareto-optimal operating points of one fixed amount of work, fastest first.
 
     Build it from any cloud with :meth:`from_points`; the constructor itself takes only points
@@ -292,6 +293,26 @@ class Frontier:
             if not points_kept or point.joules < points_kept[-1].joules:
                 points_kept.append(point)
         return cls(tuple(points_kept), work)
+
+    def __str__(self) -> str:
+        first, last, work = self.fastest, self.least_energy, f" of {self.work}" * bool(self.work)
+        return (
+            f"{len(self)} point{'s' * (len(self) > 1)}{work}, {first.seconds:.4g} s and "
+            f"{first.joules:.4g} J to {last.seconds:.4g} s and {last.joules:.4g} J"
+        )
+
+    def rows(self) -> list[dict[str, Any]]:
+        """A row per point: seconds, joules, setting and origin."""
+        return [
+            {
+                "seconds": point.seconds,
+                "joules": point.joules,
+                "setting": str(point.setting),
+                "origin": point.provenance.origin.value,
+                "relative_error": point.provenance.relative_error,
+            }
+            for point in self
+        ]
 
     def __iter__(self) -> Iterator[OperatingPoint]:
         return iter(self.points)

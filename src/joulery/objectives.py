@@ -327,14 +327,15 @@ def depends_on_reference(objective: Objective) -> bool:
 
 
 def choose(
-    objective: Objective,
+    objective: Objective | str,
     points: Iterable[OperatingPoint],
     reference: OperatingPoint | None = None,
 ) -> OperatingPoint:
     """The point that minimises ``objective``; of equals the faster, then the one of less energy.
 
     Args:
-        objective: Objective to minimise.
+        objective: Objective to minimise, or its text (``least-energy:slowdown=5%``); time in a cost
+            then weighs as much as the highest power among the points.
         points: Frontier, or any cloud of points.
         reference: Point that ratios refer to; the fastest unless given. Pass what the default
             setting costs to measure slowdown against it.
@@ -345,6 +346,8 @@ def choose(
     candidates = sorted(points, key=lambda point: (point.seconds, point.joules))
     if not candidates:
         raise InvalidValueError("no points to choose from", remedy="measure at least one setting")
+    if isinstance(objective, str):
+        objective = parse_objective(objective, max(point.watts for point in candidates))
     baseline = candidates[0] if reference is None else reference
     scores = [score(objective, point.seconds, point.joules, baseline) for point in candidates]
     best = min(scores)

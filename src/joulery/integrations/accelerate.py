@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
 from accelerate.tracking import GeneralTracker, on_main_process
@@ -18,8 +19,9 @@ if TYPE_CHECKING:
 class AccelerateTracker(GeneralTracker):  # type: ignore[misc]
     """Measures the energy of all ranks from ``Accelerator.init_trackers`` to ``end_training``.
 
-    Whenever something is logged in between, the energy of the job goes to the sinks. Call
-    ``end_training`` on every rank, as accelerate asks.
+    Whenever something is logged in between, the energy of the job goes to the sinks. Make the
+    tracker on every rank, as examples of accelerate do: it calls that of the first alone, and the
+    others measure their devices from where they are made.
 
     Args:
         meter: Meter of the devices; one over this job's devices unless given.
@@ -41,12 +43,15 @@ class AccelerateTracker(GeneralTracker):  # type: ignore[misc]
         super().__init__()
         self.measurement: Measurement | None = None
         self._loop = CallbackLoop(meter=meter, sinks=sinks)
+        if os.environ.get("RANK", "0") != "0":
+            self._loop.follow()
 
     @property
     def tracker(self) -> CallbackLoop:
         """The loop whose energy is measured."""
         return self._loop
 
+    @on_main_process  # type: ignore[untyped-decorator]
     def start(self) -> None:
         """Begin to measure."""
         self._loop.begin()
@@ -62,6 +67,7 @@ class AccelerateTracker(GeneralTracker):  # type: ignore[misc]
             self._loop.steps = step
         self._loop.log()
 
+    @on_main_process  # type: ignore[untyped-decorator]
     def finish(self) -> None:
         """End."""
         self.measurement = self._loop.end()

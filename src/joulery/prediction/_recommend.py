@@ -18,6 +18,7 @@ from joulery.prediction._model import transformer
 from joulery.prediction._plan import Plan
 from joulery.prediction._plan_time import plan_seconds
 from joulery.prediction._search import OBJECTIVES, tabulate
+from joulery.tables import Tabular
 from joulery.units import finite, human, human_duration
 
 if TYPE_CHECKING:
@@ -119,8 +120,8 @@ class Choice:
         return cls(device=device, plan=plan, source=source, **figures)
 
 
-@dataclass(frozen=True, slots=True)
-class Recommendation:
+@dataclass(frozen=True, slots=True, repr=False)
+class Recommendation(Tabular):
     """The best choice, the Pareto set, and what the choice hangs on.
 
     Attributes:
@@ -148,6 +149,18 @@ class Recommendation:
     left_out: tuple[str, ...] = ()
     work: str = ""
     deadline_seconds: float | None = None
+
+    def __str__(self) -> str:
+        best = self.best
+        seconds, joules = human_duration(best.seconds), human(best.joules, "J")
+        return f"{best}: {seconds}, {joules}, the best of {self.candidates} candidates"
+
+    def rows(self) -> list[dict[str, Any]]:
+        """A row for the best choice and for each of the Pareto set."""
+        names = ("device", "devices", "plan", "power_limit_watts", "seconds", "joules", "dollars")
+        choices = dict.fromkeys((self.best, *self.pareto))
+        documents = [choice.to_dict() for choice in choices]
+        return [{name: document[name] for name in names} for document in documents]
 
     def to_dict(self) -> dict[str, Any]:
         """Ready for JSON."""

@@ -12,7 +12,7 @@ import math
 import os
 import pickle
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -23,7 +23,7 @@ from joulery.errors import InvalidValueError, JouleryError
 from joulery.frontier import Origin
 from joulery.hardware import DeviceKind
 from joulery.metering import Measurement, Meter
-from joulery.units import grams_co2, human, human_duration, kilowatt_hours
+from joulery.units import grams_co2, kilowatt_hours
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -43,13 +43,14 @@ _SHARE_SECONDS = 1.0  # by hand: between two figures that a rank leaves for rank
 # Longest waits of rank 0 for the other ranks, by hand. In synchronous training ranks are
 # milliseconds apart at a log entry, and a second or two at the end.
 _LOG_SECONDS, _END_SECONDS = 1.0, 5.0
+_OLDEST_SECONDS = 2.0  # by hand: a rank that is silent for longer is taken to have ended
 _POLL_SECONDS = 0.005  # by hand: between two looks while waiting
 _LARGEST_SAVING_ERROR = 0.05  # by hand: savings are said to whole per cents
 SUMS = "joules", "standard_error_joules", "seconds"
 _STORE_ERRORS = (RuntimeError, ValueError, OSError, EOFError, pickle.UnpicklingError)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class JobMeasurement(Measurement):
     """Energy and power of all devices of a job, each counted once per node.
 
@@ -69,28 +70,16 @@ class JobMeasurement(Measurement):
         """Number of accelerators that are measured."""
         return sum(device.info.kind is DeviceKind.GPU for device in self.devices)
 
-    @property
-    def kwh(self) -> float:
-        """Energy in kilowatt-hours; NaN when unknown."""
-        return kilowatt_hours(self.joules)
-
     def to_dict(self) -> dict[str, Any]:
         """JSON document of the job; unknown is null."""
         return {**Measurement.to_dict(self), "boards": self.boards, "nodes": self.nodes}
 
     def __str__(self) -> str:
-        if math.isnan(self.joules):
-            return f"{human_duration(self.seconds)}, energy unknown (see `joulery doctor`)"
-        error = self.relative_error
-        bar = "" if error is None else f" ± {100 * error:.2g} %"
         parts = [f"{self.boards} GPU{'s' * (self.boards != 1)}"] if self.boards else []
         parts += ["CPU"] if len(self.devices) > self.boards else []
         nodes = f" on {self.nodes} nodes" if self.nodes > 1 else ""
-        return (
-            f"{human(self.joules, 'J')}{bar} ({self.kwh:.3g} kWh) in "
-            f"{human_duration(self.seconds)}, {human(self.mean_watts, 'W')} mean, "
-            f"{' and '.join(parts)}{nodes}, {self.provenance.origin.value}"
-        )
+        devices = f", {' and '.join(parts)}{nodes}" if parts else ""
+        return f"{Measurement.__str__(self)}{devices}"
 
 
 class RankFigures(NamedTuple):
@@ -100,11 +89,31 @@ class RankFigures(NamedTuple):
         node: Name of its node.
         measured: Measurement of its devices.
         entry: Number of its log entries; infinite once it has ended.
+        wall_seconds: Unix time of the measurement.
     """
 
     node: str
     measured: Measurement
     entry: float
+    wall_seconds: float
+
+    def at(self, wall_seconds: float) -> RankFigures:
+        """The figures at a time a moment later, at the mean power until then."""
+        late = min(wall_seconds - self.wall_seconds, _OLDEST_SECONDS)
+        seconds = self.measured.seconds
+        if late <= 0 or not seconds > 0 or self.entry == math.inf:
+            return self
+        factor = 1.0 + late / seconds
+        devices = tuple(
+            replace(
+                device,
+                joules=factor * device.joules,
+                standard_error_joules=factor * device.standard_error_joules,
+            )
+            for device in self.measured.devices
+        )
+        measured = replace(self.measured, seconds=factor * seconds, devices=devices)
+        return self._replace(measured=measured, wall_seconds=wall_seconds)
 
 
 def merged(ranks: Sequence[RankFigures]) -> JobMeasurement:
@@ -185,7 +194,7 @@ class RankStore:
                 self._read(rank)
             figures = self._latest.get(rank)
             (self._late.add if figures and figures.entry < own.entry else self._late.discard)(rank)
-        return [own, *(self._latest[rank] for rank in sorted(self._latest))]
+        return [own, *(self._latest[rank].at(own.wall_seconds) for rank in sorted(self._latest))]
 
     def _is_awaited(self, rank: int, entry: float) -> bool:
         """Whether a rank took part, kept up until now, and has yet to come to this entry."""
@@ -272,15 +281,18 @@ class JobEnergy:
         window = self._window
         if window is None:
             return self._total or JobMeasurement("run", 0.0, ())
-        own = RankFigures(self._node, window.measurement, self._entries)
-        return self._combine(own, wait_seconds)
+        return self._combine(self._figures(window, self._entries), wait_seconds)
+
+    def _figures(self, window: Window, entry: float) -> RankFigures:
+        wall_seconds = self._environment.clock.wall()
+        return RankFigures(self._node, window.measurement, entry, wall_seconds)
 
     def gather(self, group: ProcessGroup) -> None:
         """Take over the figures of all ranks, where no store has them; every rank has to call."""
-        measured = None if self._window is None else self._window.measurement
-        own = RankFigures(self._node, measured or JobMeasurement("run", 0.0, ()), self._entries)
+        own = None if self._window is None else self._figures(self._window, self._entries)
         figures = list(group.all_gather(own))
-        self._others = [*figures[: group.rank], *figures[group.rank + 1 :]]
+        others = [*figures[: group.rank], *figures[group.rank + 1 :]]
+        self._others = [rank for rank in others if rank is not None]
 
     def end(self) -> JobMeasurement:
         """End; the energy of the job."""
@@ -290,9 +302,8 @@ class JobEnergy:
             self._task.stop(timeout_seconds=0.0)
         window, self._window = self._window, None
         if window is not None and self._meter is not None:
-            measured = self._meter.end(window).measurement
-            own = RankFigures(self._node, measured, math.inf)
-            self._total = self._combine(own, _END_SECONDS)
+            self._meter.end(window)
+            self._total = self._combine(self._figures(window, math.inf), _END_SECONDS)
             if self._own_meter:
                 self._meter.close()
         return self.total()
@@ -324,7 +335,7 @@ class JobEnergy:
             return
         self._store = store
         try:
-            store.leave(RankFigures(self._node, window.measurement, self._entries))
+            store.leave(self._figures(window, self._entries))
         except _STORE_ERRORS as error:
             _log.debug("joulery: rank 0 is not told the energy of this rank: %r", error)
 

@@ -15,11 +15,13 @@ import logging
 import math
 import operator
 import os
+import sys
 import weakref
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from joulery.errors import JouleryError
 from joulery.fail_open import fail_open
+from joulery.tables import Tabular
 from joulery.training._config import RunConfig, RunEnvironment
 from joulery.training._early_stopping import TargetTracker
 from joulery.training._job_energy import JobEnergy, checked_sinks, close_sinks, write_figures
@@ -48,7 +50,7 @@ _MOST_ATTEMPTS = 20  # by hand: 12 probes and some early stops
 _MOST_TRAININGS = 5  # by hand: the last of them is never stopped early
 
 
-class Run:
+class Run(Tabular):
     """A training run whose power is tuned, and whose batch size is chosen if there is a choice.
 
     Args:
@@ -131,6 +133,7 @@ class Run:
         self._epoch, self._in_epoch, self._in_steps = 0, False, False
         self._closed = False
         self._process = os.getpid()
+        _replace_earlier(self)
 
     # The loop.
 
@@ -326,8 +329,9 @@ class Run:
         ]
         return "; ".join(parts)
 
-    def __repr__(self) -> str:
-        return f"<Run {self}>"
+    def rows(self) -> list[dict[str, Any]]:
+        """A row per device of the job: its joules, mean watts and their source."""
+        return self.measurement.rows()
 
     def to_dict(self) -> dict[str, Any]:
         """The run as a JSON document: its energy, steps and result of tuning."""
@@ -571,6 +575,26 @@ class Run:
             self._attempt.withdraw()
         if self._recurrence is not None:
             self._recurrence.close()
+
+
+_notebook_runs: dict[str, tuple[int, weakref.ref[Run]]] = {}  # with the execution of their cell
+
+
+def _replace_earlier(run: Run) -> None:
+    """In a notebook, close the run of the same name that another execution of a cell has made.
+
+    A cell that is run again would leave the board held by the run before, which a variable or the
+    history of outputs keeps alive.
+    """
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    if shell is None:
+        return
+    execution = int(shell.execution_count)
+    earlier_execution, reference = _notebook_runs.get(run.name, (execution, None))
+    earlier = None if reference is None else reference()
+    if earlier is not None and earlier_execution != execution:
+        earlier.close()
+    _notebook_runs[run.name] = execution, weakref.ref(run)
 
 
 def _length(batches: Iterable[Any]) -> int | None:

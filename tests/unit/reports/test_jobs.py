@@ -246,8 +246,8 @@ def test_a_limit_other_than_the_advised_one_is_explained():
     assert limit_difference(250.0, None) == limit_difference(None, 250.0) == ""
     assert "Advised 365 W, ran at 330 W" in limit_difference(365.0, 330.0)
     decisions = run(1, 256, 100.0, 2000.0), run(2, 64, 80.0, 1500.0)
-    outcome = dataclasses.replace(decisions[1].outcome, limit_watts=200.0)
-    capped = summary(decisions[0], dataclasses.replace(decisions[1], outcome=outcome))
+    outcome = structs.replace(decisions[1].outcome, limit_watts=200.0)
+    capped = summary(decisions[0], structs.replace(decisions[1], outcome=outcome))
     text = job_report(capped)[2].body()
     assert "250 W, ran 200 W" in text
     assert "the caps on them allow" in text

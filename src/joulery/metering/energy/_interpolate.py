@@ -91,8 +91,7 @@ def energy_between(
     began: float,
     last: Span,
     end_at: float,
-    max_watts: float | None,
-    min_watts: float = 0.0,
+    bounds: tuple[float, float | None],
     *,
     part_time: bool = False,
 ) -> EnergyEstimate:
@@ -101,12 +100,12 @@ def energy_between(
     The lowest and highest power of the device bound what is unknown. ``part_time`` says that the
     counter may add up what a sensor sees that looks at a part of the time.
     """
-    seconds = end_at - began
+    seconds, (min_watts, max_watts) = end_at - began, bounds
     if last is first and first.end is None:
         return energy_unseen(first, seconds, max_watts)
     before = _power_before(first)
     # A few spans inside the window tell its own power.
-    part_time = part_time and seconds > _INSIDE_SPANS * _longest(first, last)
+    part_time = part_time and seconds > _INSIDE_SPANS * _length(last)
     start, variance = _at_begin(first, began, end_at, before, part_time=part_time)
     if last is first:
         end, end_variance = _at_end_of_same(last, end_at, start, seconds)
@@ -126,9 +125,9 @@ def energy_between(
     return EnergyEstimate(joules, variance + (joules - end + start) ** 2, (start, end))
 
 
-def _longest(*spans: Span) -> float:
-    lengths = [span.end.at_seconds - span.start.at_seconds for span in spans if span.end]
-    return max(lengths, default=0.0)
+def _length(span: Span) -> float:
+    """Length of the span before, which the next ones resemble."""
+    return span.start.at_seconds - span.before.at_seconds if span.before is not None else 0.0
 
 
 def energy_unseen(span: Span, seconds: float, max_watts: float | None) -> EnergyEstimate:

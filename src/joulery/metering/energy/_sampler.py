@@ -12,6 +12,7 @@ import threading
 from typing import TYPE_CHECKING
 
 from joulery.background import PeriodicTask
+from joulery.metering._measurement import Flag
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -123,6 +124,12 @@ class Sampler:
             self._hanging.append(worker)
             self._worker = _Worker(self, remaining)
             self._worker.task.start()
+
+    def flag_hanging(self, now: float) -> None:
+        """Flag each board whose reading hangs."""
+        for worker in (self._worker, *self._hanging):
+            if worker.reading is not None and now - worker.reading_since >= _HANGING_SECONDS:
+                self._timelines[worker.reading].add_flag(Flag.HANGING)
 
     def finish_pass(self) -> None:
         """Note that all counters that were due have been read."""

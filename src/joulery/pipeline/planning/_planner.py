@@ -28,6 +28,7 @@ from joulery.pipeline.planning.native.library import (
     Rounder,
     walk,
 )
+from joulery.tables import Tabular
 from joulery.units import finite
 
 if TYPE_CHECKING:
@@ -161,7 +162,7 @@ class PlanSweep:
         )
 
 
-class PipelinePlan:
+class PipelinePlan(Tabular):
     """All clock plans of one pipeline, from its fastest to its slowest iteration.
 
     Args:
@@ -205,6 +206,22 @@ class PipelinePlan:
         best = float(relaxation.seconds[int(np.argmin(bounds))]) * (1.0 + _SAME)
         self.least_energy_seconds = min(max(best, self.fastest_seconds), self.slowest_seconds)
         self.planning_cpu_seconds = time.process_time() - begin
+
+    def __str__(self) -> str:
+        problem = self.problem
+        return (
+            f"{problem.stages} stages, {problem.microbatches} microbatches, iterations of "
+            f"{self.fastest_seconds:.4g} to {self.slowest_seconds:.4g} s"
+        )
+
+    def rows(self) -> list[dict[str, Any]]:
+        """A row per plan of the frontier: seconds and joules of an iteration."""
+        return [{"seconds": plan.seconds, "joules": plan.joules} for plan in self.frontier_plans]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The frontier as a JSON document, without its clocks."""
+        seconds = {"fastest": self.fastest_seconds, "slowest": self.slowest_seconds}
+        return {"schedule": self.problem.schedule, "seconds": seconds, "plans": self.rows()}
 
     def at(self, seconds: float) -> ClockPlan:
         """The plan of least energy if the next iteration starts at that time and not before.
