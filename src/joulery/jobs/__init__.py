@@ -47,9 +47,9 @@ if TYPE_CHECKING:
         OpenRun as OpenRun,
         PeriodSavings as PeriodSavings,
         PeriodUnit as PeriodUnit,
+        SavingsHistory as SavingsHistory,
         open_runs as open_runs,
-        savings_between as savings_between,
-        savings_by_period as savings_by_period,
+        savings_history as savings_history,
     )
     from joulery.jobs._service import JobService as JobService
     from joulery.jobs._summary import (

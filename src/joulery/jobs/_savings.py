@@ -48,13 +48,26 @@ class PeriodSavings:
     saved_error_joules: float = 0.0
 
 
-def savings_by_period(
+@dataclass(frozen=True, slots=True)
+class SavingsHistory:
+    """What jobs used and saved over time.
+
+    Attributes:
+        total: Sum over all periods.
+        periods: Days, weeks or months in order.
+    """
+
+    total: PeriodSavings
+    periods: tuple[PeriodSavings, ...]
+
+
+def savings_history(
     jobs: Sequence[JobTotals],
     start_wall_seconds: float,
     end_wall_seconds: float,
     unit: PeriodUnit,
     zone: tzinfo,
-) -> list[PeriodSavings]:
+) -> SavingsHistory:
     """What jobs used and saved in each day, week or month between two moments.
 
     Args:
@@ -65,37 +78,27 @@ def savings_by_period(
         zone: Time zone of the calendar.
     """
     edges = list(_edges(start_wall_seconds, end_wall_seconds, unit, zone))
-    return _sum_between(jobs, edges, start_wall_seconds, end_wall_seconds)
-
-
-def savings_between(
-    jobs: Sequence[JobTotals], start_wall_seconds: float, end_wall_seconds: float
-) -> PeriodSavings:
-    """What jobs used and saved between two moments in Unix time."""
-    edges = [start_wall_seconds, end_wall_seconds]
-    return _sum_between(jobs, edges, start_wall_seconds, end_wall_seconds)[0]
-
-
-def _sum_between(
-    jobs: Sequence[JobTotals], edges: list[float], start: float, end: float
-) -> list[PeriodSavings]:
-    sums = [_Sums() for _ in edges[1:]]
+    sums, squares = [_Sums() for _ in edges[1:]], 0.0
     for job in jobs:
+        first = bisect.bisect_left(job.ended, start_wall_seconds, key=_wall_seconds)
+        last = bisect.bisect_left(job.ended, end_wall_seconds, key=_wall_seconds)
         error = (job.saved_error_joules or 0.0) / (job.recurrences or 1)
-        first = bisect.bisect_left(job.ended, start, key=_wall_seconds)
-        last = bisect.bisect_left(job.ended, end, key=_wall_seconds)
-        errors: dict[int, float] = defaultdict(float)
+        by_period: dict[int, list[EndedRecurrence]] = defaultdict(list)
         for recurrence in job.ended[first:last]:
-            at = bisect.bisect_right(edges, recurrence.wall_seconds) - 1
-            if at < len(sums):
-                sums[at].add(recurrence)
-                errors[at] += recurrence.counts * error
-        for at, part in errors.items():  # runs of a job share their baseline, jobs do not
-            sums[at].squares += part**2
-    return [
-        period.savings(before, after)
-        for period, (before, after) in zip(sums, pairwise(edges), strict=True)
-    ]
+            by_period[bisect.bisect_right(edges, recurrence.wall_seconds) - 1].append(recurrence)
+        count = 0
+        for at, recurrences in by_period.items():
+            count += sums[min(at, len(sums) - 1)].add(recurrences, error)
+        squares += (count * error) ** 2
+    total = _Sums(
+        sum(part.recurrences for part in sums),
+        sum(part.joules for part in sums),
+        sum(part.saved_joules for part in sums),
+        sum(part.default_joules for part in sums),
+        squares,
+    )
+    periods = (part.savings(*ends) for part, ends in zip(sums, pairwise(edges), strict=True))
+    return SavingsHistory(total.savings(start_wall_seconds, end_wall_seconds), tuple(periods))
 
 
 def _wall_seconds(recurrence: EndedRecurrence) -> float:
@@ -112,11 +115,17 @@ class _Sums:
     default_joules: float = 0.0
     squares: float = 0.0
 
-    def add(self, recurrence: EndedRecurrence) -> None:
-        self.recurrences += recurrence.counts
-        self.joules += recurrence.joules
-        self.saved_joules += recurrence.saved_joules
-        self.default_joules += recurrence.default_joules
+    def add(self, recurrences: Sequence[EndedRecurrence], error_joules: float) -> int:
+        """Add recurrences of a job, which share the error of their baseline; give their number."""
+        count = 0
+        for recurrence in recurrences:
+            count += recurrence.counts
+            self.joules += recurrence.joules
+            self.saved_joules += recurrence.saved_joules
+            self.default_joules += recurrence.default_joules
+        self.recurrences += count
+        self.squares += (count * error_joules) ** 2
+        return count
 
     def savings(self, start: float, end: float) -> PeriodSavings:
         energy = self.joules, self.saved_joules, self.default_joules

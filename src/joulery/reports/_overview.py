@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from itertools import repeat
 from typing import TYPE_CHECKING, Literal
 
-from joulery.jobs import savings_between, savings_by_period
+from joulery.jobs import savings_history
 from joulery.reports._chart import Axis, Chart, Series, Unit, grams_unit, watt_hours_unit
 from joulery.reports._document import (
     Details,
@@ -101,11 +101,13 @@ def overview_report(
         empty = "No jobs yet. A joulery.Run with batch_sizes=[…] makes one when it is first run."
         return Report("Overview", "", (Paragraph(empty),)), Report("Jobs", "", ())
     span = span or all_time(jobs, now_wall_seconds)
-    blocks: list[Block] = [_total_figures(jobs, span, electricity)]
+    bounds = span.start_wall_seconds, span.end_wall_seconds
+    history = savings_history(jobs, *bounds, span.unit, span.zone)
+    blocks: list[Block] = [_total_figures(jobs, history.total, electricity)]
     if outstanding:
         text = f"{outstanding:,} more jobs are still being added up."
         blocks.append(Paragraph(text, soft=True))
-    charts = tuple(_period_charts(jobs, electricity, span))
+    charts = tuple(_period_charts(history.periods, electricity, span))
     if charts:
         blocks.append(Grid(charts))
     lists = _job_blocks(jobs, now_wall_seconds, link, span.zone)
@@ -147,11 +149,9 @@ def suitable_unit(seconds: float) -> PeriodUnit:
 
 
 def _period_charts(
-    jobs: Sequence[JobTotals], electricity: ElectricityPrice, span: OverviewRange
+    periods: Sequence[PeriodSavings], electricity: ElectricityPrice, span: OverviewRange
 ) -> Iterator[Chart]:
     """Bars of what was saved and used by period."""
-    bounds = span.start_wall_seconds, span.end_wall_seconds
-    periods = savings_by_period(jobs, *bounds, span.unit, span.zone)
     if not any(period.joules for period in periods):
         return
     name, scale, suit = _measure(electricity, span.measure)
@@ -201,10 +201,9 @@ def _period_text(period: PeriodSavings, span: OverviewRange) -> str:
 
 
 def _total_figures(
-    jobs: Sequence[JobTotals], span: OverviewRange, electricity: ElectricityPrice
+    jobs: Sequence[JobTotals], total: PeriodSavings, electricity: ElectricityPrice
 ) -> KeyFigures:
     """Sums over the range, with errors of jobs that add in squares."""
-    total = savings_between(jobs, span.start_wall_seconds, span.end_wall_seconds)
     compared = [job for job in jobs if job.saved is not None]
 
     def saved(show: Callable[[float], str]) -> str:

@@ -6,6 +6,7 @@ Pages work without scripts; one small script keeps them up to date.
 from __future__ import annotations
 
 import asyncio
+import math
 from pathlib import Path as FilePath
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
@@ -46,6 +47,7 @@ _STATIC = FilePath(__file__).parent / "static"
 _JOBS_PER_PAGE = 50  # by hand: two screens
 _MOST_EVENTS = 1000  # of a job that its page reads (by hand: some tens of milliseconds)
 _STREAM_SECONDS = 15.0  # less than the longest time of an answer; browsers come again
+_MINUTE = 60.0
 _LOOK_SECONDS = 1.0  # by hand: time between two looks for a change
 _SORTS: dict[str, tuple[str, Callable[[JobTotals], Any]]] = {
     "saved": ("energy saved", lambda job: (job.saved is None, -job.saved_joules)),
@@ -147,16 +149,26 @@ def overview(request: Request) -> Response:
         names.get("unit", ""),
         names.get("measure", ""),
     )
-    span = query.resolve(totals, now, zone)
-    savings, lists = overview_report(
-        totals, request.app.state.electricity, now, _job_link, outstanding=outstanding, span=span
+    # To the end of the minute, so that readers of the same minute share an overview.
+    minute = _MINUTE * math.ceil(now / _MINUTE)
+    span, mark = query.resolve(totals, minute, zone), _mark(totals, outstanding)
+    savings, lists = request.app.state.overviews.get(
+        (request.state.caller.team, mark, span),
+        lambda: overview_report(
+            totals,
+            request.app.state.electricity,
+            minute,
+            _job_link,
+            outstanding=outstanding,
+            span=span,
+        ),
     )
     return render(
         request,
         "overview.html",
         "Overview",
         events="/changes",
-        mark=_mark(totals, outstanding),
+        mark=mark,
         savings=savings,
         lists=lists,
         running=_running_report(request, totals, now),

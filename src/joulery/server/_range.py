@@ -20,7 +20,7 @@ UNITS = ("", *get_args(PeriodUnit))  # the empty one for what suits the range
 MEASURES = {"energy": "energy", "co2": "CO2", "money": "money"}
 _DEFAULT_DAYS = "30"
 _DAY = 86_400.0
-_LONGEST = 50 * 366 * _DAY  # by hand: before this software
+_LONGEST = 30 * 366 * _DAY  # by hand: months that a chart shows
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from joulery.jobs import job_totals, open_runs, savings_between, savings_by_period
+from joulery.jobs import job_totals, open_runs, savings_history
 from joulery.storage import Store, job_heads
 from support.dashboard_store import fill_for_dashboard
 
@@ -43,8 +43,8 @@ def test_recurrences_add_up_to_the_savings_of_their_job(jobs):
 def test_periods_add_up_to_the_whole(jobs, unit, zone):
     """If this fails, energy is lost or counted twice at the edge of a period."""
     span = NOW - 40 * DAY, NOW + 1.0
-    periods = savings_by_period(jobs, *span, unit, ZoneInfo(zone))
-    whole = savings_between(jobs, *span)
+    history = savings_history(jobs, *span, unit, ZoneInfo(zone))
+    periods, whole = history.periods, history.total
     for name in ("recurrences", "joules", "saved_joules", "default_joules"):
         assert sum(getattr(period, name) for period in periods) == pytest.approx(
             getattr(whole, name)
@@ -57,25 +57,28 @@ def test_periods_follow_the_calendar():
     """If this fails, days shift by an hour when clocks change, or weeks begin on any day."""
     berlin = ZoneInfo("Europe/Berlin")
     start = datetime(2026, 10, 24, 15, tzinfo=berlin).timestamp()
-    days = savings_by_period([], start, start + 2 * DAY, "day", berlin)
+    days = savings_history([], start, start + 2 * DAY, "day", berlin).periods
     lengths = [day.end_wall_seconds - day.start_wall_seconds for day in days]
     assert lengths == [24 * 3600.0, 25 * 3600.0, 24 * 3600.0]
-    (week, *_) = savings_by_period([], start, start + DAY, "week", berlin)
+    (week, *_) = savings_history([], start, start + DAY, "week", berlin).periods
     assert (
         datetime.fromtimestamp(week.start_wall_seconds, berlin).isoformat()[:13] == "2026-10-19T00"
     )
-    months = savings_by_period([], start, start + 70 * DAY, "month", berlin)
+    months = savings_history([], start, start + 70 * DAY, "month", berlin).periods
     names = [f"{datetime.fromtimestamp(m.start_wall_seconds, berlin):%b}" for m in months]
     assert names == ["Oct", "Nov", "Dec", "Jan"]
 
 
 def test_only_the_range_counts(jobs):
     """If this fails, the savings of a week contain those of a month."""
-    week = savings_between(jobs, NOW - 7 * DAY, NOW)
-    month = savings_between(jobs, NOW - 40 * DAY, NOW + 1.0)
+
+    def total(start, end):
+        return savings_history(jobs, start, end, "day", UTC).total
+
+    week, month = total(NOW - 7 * DAY, NOW), total(NOW - 40 * DAY, NOW + 1.0)
     assert 0 < week.recurrences < month.recurrences
     assert 0 < week.saved_error_joules < month.saved_error_joules
-    assert savings_between(jobs, NOW + DAY, NOW + 2 * DAY).joules == 0
+    assert total(NOW + DAY, NOW + 2 * DAY).joules == 0
 
 
 def test_runs_under_way_are_found(reading, jobs):

@@ -27,8 +27,8 @@ def resolve(zone="UTC", **names):
         ({"first": "2026-11-01", "last": "2026-11-03"}, 3.0, "day"),
         ({"first": "2026-11-10"}, 7.5, "day"),
         ({"first": "2026-11-03", "last": "2026-11-01"}, 0.0, "day"),
-        ({"first": "0001-01-01"}, 50 * 366.0, "month"),
-        ({"first": "0001-01-01", "unit": "day"}, 50 * 366.0, "month"),
+        ({"first": "0001-01-01"}, 30 * 366.0, "month"),
+        ({"first": "0001-01-01", "unit": "day"}, 30 * 366.0, "month"),
     ],
 )
 def test_ranges_begin_and_end_with_days(names, days, unit):
