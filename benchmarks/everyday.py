@@ -129,9 +129,8 @@ def asset_kilobytes() -> float:
     return sum(len(gzip.compress(file.read_bytes())) for file in files) / 1e3
 
 
-def everyday(*, quick: bool) -> tuple[dict[str, float], list[Any]]:
+def everyday(repeats: int, steps: int) -> tuple[dict[str, float], list[Any]]:
     """All figures, printed as tables."""
-    repeats = 5 if quick else 21
     with tempfile.TemporaryDirectory() as folder:
         programs = installed(Path(folder))
         python = programs / "python"
@@ -147,7 +146,7 @@ def everyday(*, quick: bool) -> tuple[dict[str, float], list[Any]]:
     figures["dashboard_assets_kb"] = asset_kilobytes()
     lines = example_lines()
     figures["longest_example_lines"] = max(lines.values())
-    found = callbacks(200 if quick else 1000)
+    found = callbacks(steps)
     figures |= {
         f"callback_us_{name}_{mode}": time
         for name, modes in found.items()
@@ -185,8 +184,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="fewer repetitions")
     parser.add_argument("--json", metavar="FILE", help="write the figures there")
+    parser.add_argument("--data", metavar="DIR", help="not needed: boards come from the catalog")
+    parser.add_argument("--smoke", action="store_true", help="seconds, to see that it runs")
     arguments = parser.parse_args()
-    figures, details = everyday(quick=arguments.quick)
+    repeats, steps = (5, 200) if arguments.quick else (21, 1000)
+    figures, details = everyday(*((1, 20) if arguments.smoke else (repeats, steps)))
     write_results(arguments.json, "everyday", figures, details)
 
 

@@ -86,6 +86,16 @@ def plan(*, quick: bool) -> list[tuple[list[BoardSpec], list[dict[str, Any]]]]:
     return nodes
 
 
+def smoke_plan() -> list[tuple[list[BoardSpec], list[dict[str, Any]]]]:
+    """A moment of every kind of task."""
+    tasks = {task["task"]: task for _, tasks in plan(quick=True) for task in tasks}
+    short = {"repeats": 20, "windows": 2, "seconds": 0.1}
+    few = [
+        {name: short.get(name, value) for name, value in task.items()} for task in tasks.values()
+    ]
+    return [(boards(1, 0.1, stamped=True), few)]
+
+
 def _accuracy(period: float, *, stamped: bool, waving: bool, quick: bool) -> list[dict[str, Any]]:
     lengths = [(0.1, 5), (1.0, 1)] if quick else [(0.1, 40), (0.3, 20), (1.0, 12), (10.0, 2)]
     return [
@@ -102,10 +112,10 @@ def _accuracy(period: float, *, stamped: bool, waving: bool, quick: bool) -> lis
     ]
 
 
-def measure(*, quick: bool) -> dict[str, list[dict[str, Any]]]:
+def measure(*, quick: bool, smoke: bool = False) -> dict[str, list[dict[str, Any]]]:
     """Every task's answer, by kind of task."""
     found: dict[str, list[dict[str, Any]]] = {}
-    for specs, tasks in plan(quick=quick):
+    for specs, tasks in smoke_plan() if smoke else plan(quick=quick):
         say(f"{len(specs)} boards: {', '.join(dict.fromkeys(task['task'] for task in tasks))}")
         with EmulatedNode(specs) as node:
             answers = work(WORKER, node.env, tasks)
@@ -115,7 +125,7 @@ def measure(*, quick: bool) -> dict[str, list[dict[str, Any]]]:
                 row |= _errors(row.pop("rows"))
             found.setdefault(task["task"], []).append(row)
     say("sensors")
-    found["sensors"] = sensors(200 if quick else 2_000)
+    found["sensors"] = sensors(10 if smoke else 200 if quick else 2_000)
     say("import")
     imports = {
         "ours_ms": _import_ms("import joulery; joulery.Meter"),
@@ -334,8 +344,9 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="fewer windows, under 50 s")
     parser.add_argument("--json", metavar="FILE", help="write the figures here")
     parser.add_argument("--data", metavar="DIR", help="not needed: boards come from the catalog")
+    parser.add_argument("--smoke", action="store_true", help="seconds, to see that it runs")
     arguments = parser.parse_args()
-    found = measure(quick=arguments.quick)
+    found = measure(quick=arguments.quick or arguments.smoke, smoke=arguments.smoke)
     show(found)
     details = [row for rows in found.values() for row in rows]
     write_results(arguments.json, "meter", figures(found), details)

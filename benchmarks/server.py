@@ -163,7 +163,7 @@ def joulery(location: str) -> Iterator[Server]:
     serve = [sys.executable, "-m", "joulery", "serve"]
     token = [*serve, "token", "create", "--team", "bench", "--rights", "manage", "--json"]
     made = subprocess.run([*token, "--store", location], capture_output=True, check=True)
-    command = [*serve, "--store", location, "--port", str(port)]
+    command = [*serve, "--store", location, "--listen", f"127.0.0.1:{port}"]
     with running(command, "joulery", port, json.loads(made.stdout)["token"]) as server:
         yield server
 
@@ -294,8 +294,14 @@ def main() -> None:
     parser.add_argument("--data", help="not used: nothing is read")
     parser.add_argument("--quick", action="store_true", help="shorter, within 50 seconds")
     parser.add_argument("--json", help="write the figures here")
+    parser.add_argument("--smoke", action="store_true", help="seconds, to see that it runs")
     arguments = parser.parse_args()
     seconds = 2.0 if arguments.quick else 10.0
+    if arguments.smoke:
+        with tempfile.TemporaryDirectory() as folder:
+            rows = ours(f"{folder}/store.sqlite", "SQLite", 0.3, quick=True)
+        write_results(arguments.json, "server", figures_of(rows, []), rows)
+        return
     rows = []
     with ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory())

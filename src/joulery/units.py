@@ -7,11 +7,12 @@ convert.
 from __future__ import annotations
 
 import math
+import re
 
 from joulery.errors import InvalidValueError
 
-JOULES_PER_KILOWATT_HOUR = 3.6e6
-HERTZ_PER_MEGAHERTZ = 1e6
+JOULES_PER_KILOWATT_HOUR = 3.6e6  # by definition
+HERTZ_PER_MEGAHERTZ = 1e6  # by definition
 
 _SCALES = (
     (1e12, "T"),
@@ -94,30 +95,42 @@ def finite(value: float, name: str, *, minimum: float | None = None) -> float:
     return number
 
 
-_COUNTS = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "B": 1e9, "T": 1e12}
-_DURATIONS = {"": 1.0, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
+# Units that people may write, by what they measure; each table's value 1.0 is the SI unit.
+_UNITS: tuple[dict[str, float], ...] = (
+    {"s": 1.0, "us": 1e-6, "ms": 1e-3, "min": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0},
+    {"W": 1.0, "mW": 1e-3, "kW": 1e3, "MW": 1e6, "GW": 1e9},
+    {"Hz": 1.0, "kHz": 1e3, "MHz": 1e6, "GHz": 1e9},
+    {"B": 1.0, "kB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12}
+    | {"KiB": 2.0**10, "MiB": 2.0**20, "GiB": 2.0**30, "TiB": 2.0**40},
+    {"1": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "B": 1e9, "T": 1e12, "%": 0.01},
+)
+_QUANTITY = re.compile(r"\s*([-+]?[\d._]*(?:[eE][+-]?\d+)?)\s*([a-zA-Z]*|%)\s*")
 
 
-def count_from_text(text: str, name: str) -> float:
-    """A count as people write it: ``count_from_text("2T", "tokens")`` is ``2e12``."""
-    return _with_suffix(text, name, _COUNTS)
+def quantity(text: str, name: str, unit: str) -> float:
+    """A quantity as people write it, in SI: ``quantity("3kW", "budget", "W")`` is ``3000.0``.
 
+    Args:
+        text: Number and unit; a number alone is in ``unit``.
+        name: Name of the quantity, for the message.
+        unit: Unit of a number alone, which also tells what is measured; ``1`` for counts and
+            shares, which may be written ``2T`` and ``5%``.
 
-def seconds_from_text(text: str, name: str) -> float:
-    """A duration as people write it: ``seconds_from_text("30d", "deadline")`` is ``2592000.0``."""
-    return _with_suffix(text, name, _DURATIONS)
-
-
-def _with_suffix(text: str, name: str, suffixes: dict[str, float]) -> float:
-    number = text.strip().rstrip("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
-    suffix = text.strip()[len(number) :]
+    Raises:
+        InvalidValueError: The text is not a quantity of that kind, or is negative.
+    """
+    units = next(table for table in _UNITS if unit in table)
+    parts = _QUANTITY.fullmatch(text)
     try:
-        return finite(float(number) * suffixes[suffix], name, minimum=0.0)
+        number, suffix = parts.groups() if parts else ("", "")
+        value = float(number) * units[suffix or unit]
     except (ValueError, KeyError):
-        known = ", ".join(word for word in suffixes if word)
+        words = ", ".join(word for word in units if word != "1")
         raise InvalidValueError(
-            f"{name} {text!r} is no number with a unit", remedy=f"write a number and one of {known}"
+            f"{name} {text!r} is not a number with a unit",
+            remedy=f"write a number, alone or with one of {words}",
         ) from None
+    return finite(value, name, minimum=0.0)
 
 
 def per_cent(fraction: float) -> str:
@@ -142,13 +155,13 @@ def human_duration(seconds: float) -> str:
     """A duration in hours, minutes and seconds: ``human_duration(3725)`` is ``"1 h 02 min"``."""
     if not math.isfinite(seconds) or abs(seconds) < 60:
         return human(seconds, "s")
-    minutes, rest = divmod(round(seconds), 60)
+    minutes, odd_seconds = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min {rest:02d} s"
+    return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min {odd_seconds:02d} s"
 
 
 def human_age(seconds: float) -> str:
     """An age in one unit, rounded down: ``human_age(7300)`` is ``"2 h"``."""
     units = ((86400.0, "d"), (3600.0, "h"), (60.0, "min"))
-    size, name = next((one for one in units if seconds >= one[0]), (1.0, "s"))
+    size, name = next((unit for unit in units if seconds >= unit[0]), (1.0, "s"))
     return f"{max(0.0, seconds) // size:.0f} {name}"

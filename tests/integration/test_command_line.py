@@ -11,6 +11,8 @@ import pytest
 
 from joulery.cli import COMMANDS
 
+pytestmark = pytest.mark.usefixtures("default_signals")
+
 JOULERY = Path(sys.executable).with_name("joulery")
 PYTHON = sys.executable
 ENVIRONMENT = {
@@ -108,7 +110,7 @@ def test_measure_leaves_the_commands_streams_alone():
 
 def test_measure_json_is_one_document():
     """Scripts parse standard output as it is: the command's own output moves to stderr."""
-    done = _joulery("measure", "--json", "--co2", "400", "--", "sh", "-c", "echo out; exit 3")
+    done = _joulery("measure", "--json", "--grid", "400", "--", "sh", "-c", "echo out; exit 3")
     document = json.loads(done.stdout)
     assert done.returncode == document["exit_code"] == 3
     assert done.stderr == b"out\n"
@@ -174,10 +176,7 @@ if pid == 0:
 seen = b""
 while b"ready" not in seen:
     seen += os.read(terminal, 1000)
-if os.environ.get("ELSEWHERE"):
-    os.kill(pid, 2)
-else:
-    os.write(terminal, b"\\x03")
+os.write(terminal, b"\\x03")
 try:
     while True:
         seen += os.read(terminal, 1000)
@@ -188,13 +187,12 @@ sys.exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
 """
 
 
-@pytest.mark.parametrize("elsewhere", ["", "1"], ids=["keyboard", "another-terminal"])
-def test_an_interrupt_reaches_the_command_once(elsewhere):
+def test_an_interrupt_reaches_the_command_once():
     """Two would cut short what a training does on the first one; none would not stop it."""
     script = f"trap 'echo got INT; sleep 0.3; exit 5' INT; {WAITING}"
     done = subprocess.run(
         [PYTHON, "-c", CTRL_C, JOULERY, "measure", "--", "sh", "-c", script],
-        env={**ENVIRONMENT, "ELSEWHERE": elsewhere},
+        env=ENVIRONMENT,
         capture_output=True,
         timeout=60,
         check=False,
@@ -224,7 +222,7 @@ WRONG_USE = {
     "empty-command": ["measure", "--"],
     "missing-program": ["measure", "--", "/no/such/program"],
     "not-a-program": ["measure", "--", "/etc/passwd"],
-    "negative-co2": ["measure", "--co2", "-1", "--", "true"],
+    "negative-grid": ["measure", "--grid", "-1", "--", "true"],
     "textual-price": ["measure", "--price", "cheap", "--", "true"],
     "log-in-no-folder": ["measure", "--log", "missing/energy.log", "--", "true"],
     "log-of-another-kind": ["measure", "--log", "good.json", "--", "true"],

@@ -69,7 +69,7 @@ def test_savings_at_equal_time_and_with_a_straggler(profile):
     """The command would not show what there is to save."""
     done = _joulery(
         "--profile", profile, "--stages", 3, "--microbatches", 6, "--schedule", "1f1b",
-        "--straggler", 1.1, "--blocking-watts", 80,
+        "--straggler", 1.1, "--blocking-power", 80,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert "profile.csv: 1f1b, 3 ranks, 6 microbatches, 36 instructions" in done.stdout
@@ -85,7 +85,7 @@ def test_savings_at_equal_time_and_with_a_straggler(profile):
 
 def test_the_document_holds_what_other_tools_build_on(profile):
     """Tools that read the document would break."""
-    found = _document("--profile", profile, "--microbatches", 6, "--blocking-watts", 80)
+    found = _document("--profile", profile, "--microbatches", 6, "--blocking-power", 80)
     assert {"planned_seconds", "frontier", "plans"} <= set(found)
     plan = found["plans"][0]
     assert found["planned_seconds"] == plan["seconds"]
@@ -122,7 +122,7 @@ def test_no_rank_does_two_things_at_once(profile):
 def test_energy_of_the_document_adds_up(profile):
     """Promised joules would not be those of instructions and waiting."""
     found = _document(
-        "--profile", profile, "--microbatches", 6, "--blocking-watts", 80, "--devices-per-rank", 4
+        "--profile", profile, "--microbatches", 6, "--blocking-power", 80, "--devices-per-rank", 4
     )
     plan = found["plans"][0]
     work = sum(item["joules"] for item in plan["instructions"])
@@ -134,7 +134,7 @@ def test_energy_of_the_document_adds_up(profile):
 def test_a_saved_plan_is_the_one_that_was_shown(profile, tmp_path):
     """Processes that load the saved plan would run other clocks than the ones shown."""
     path = tmp_path / "plan.json"
-    found = _document("--profile", profile, "--microbatches", 4, "--straggler", 1.1, "--save", path)
+    found = _document("--profile", profile, "--microbatches", 4, "--straggler", 1.1, "--out", path)
     plan = load_plan(path).at(1.1 * found["full_clocks"]["seconds"])
     shown = [item["clock_hertz"] for item in found["plans"][1]["instructions"]]
     assert plan.clocks_hertz.tolist() == shown
@@ -162,7 +162,7 @@ def test_an_order_of_ones_own(profile, tmp_path):
 def test_the_schedule_chosen_together_with_the_clocks(profile):
     """Auto would not show which schedule wins at what number of microbatches."""
     arguments = ("--profile", profile, "--microbatches", 6, "--schedule", "auto",
-                 "--blocking-watts", 80, "--communication", 0.002)  # fmt: skip
+                 "--blocking-power", 80, "--communication", 0.002)  # fmt: skip
     found = _document(*arguments)
     assert [one["microbatches"] for one in found["comparisons"]] == [3, 6]
     last = found["comparisons"][-1]
@@ -177,7 +177,7 @@ def test_the_schedule_chosen_together_with_the_clocks(profile):
 def test_layers_may_move(profile):
     """Partitions would not be compared, or a worse one taken."""
     arguments = ("--profile", profile, "--microbatches", 6, "--schedule", "auto",
-                 "--blocking-watts", 80, "--layers", "10,12,8")  # fmt: skip
+                 "--blocking-power", 80, "--layers", "10,12,8")  # fmt: skip
     found = _document(*arguments)
     assert found["other_partition"]["layers"] == [10, 10, 10]
     best = found["comparisons"][-1]
@@ -238,14 +238,14 @@ def test_long_iterations_are_drawn_in_part(profile, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--microbatches", "0"], "--microbatches: '0' is no whole number"),
-        (["--microbatches", "many"], "--microbatches: 'many' is no whole number"),
+        (["--microbatches", "0"], "--microbatches: '0' is not a whole number"),
+        (["--microbatches", "many"], "--microbatches: 'many' is not a whole number"),
         (["--microbatches", "4", "--schedule", "1f1c"], "unknown schedule '1f1c'"),
         (["--microbatches", "4", "--stages", "5"], "the profile has 3 stages, but the schedule 5"),
-        (["--microbatches", "4", "--straggler", "0.9"], "is no number of 1 or more"),
+        (["--microbatches", "4", "--straggler", "0.9"], "is not a number of 1 or more"),
         (["--microbatches", "4", "--straggler", "nan"], "straggler"),
         (["--microbatches", "4", "--deadline", "0.1"], "0.1 s"),
-        (["--microbatches", "4", "--blocking-watts", "-1"], "--blocking-watts"),
+        (["--microbatches", "4", "--blocking-power", "-1"], "--blocking-power"),
         (["--microbatches", "4", "--devices-per-rank", "0"], "--devices-per-rank: '0'"),
         (["--microbatches", "4", "--optimizer"], "no profile for optimizer of stage 0"),
         (["--microbatches", "4", "--repeat", "0"], "cannot scale work by 0"),
@@ -285,7 +285,7 @@ def test_savings_on_measured_profiles():
     """Pipelines that others measured would show no savings, or more than is possible."""
     saved = []
     for path in sorted(_PROFILES.glob("A100_*_pp4_*.csv")):
-        found = _document("--profile", path, "--microbatches", 16, "--blocking-watts", 83.64)
+        found = _document("--profile", path, "--microbatches", 16, "--blocking-power", 83.64)
         saved.append(found["plans"][0]["saved"])
         plan = found["plans"][0]
         assert plan["joules"] <= 1.01 * plan["lower_bound_joules"]
@@ -300,7 +300,7 @@ def test_savings_on_measured_profiles():
         (["--layers", "4,4,4"], "--layers means nothing for the schedule 1f1b"),
         (["--memory", "30GB"], "--memory means nothing"),
         (["--chunks", "3"], "--chunks means nothing"),
-        (["--blocking-watts", "1000"], "cannot draw 1000 W while it waits"),
+        (["--blocking-power", "1000"], "cannot draw 1000 W while it waits"),
         (["--communication", "1,2,3,4"], "4 communication times for 3 ranks"),
         (["--reduction", "1,2"], "2 reduction times for 3 ranks"),
         (["--schedule", "auto", "--memory", "30GB"], "how much memory activations take"),
@@ -321,7 +321,7 @@ def test_what_the_profiler_writes_is_used(profile, tmp_path):
     path = tmp_path / "profile.json"
     path.write_text(json.dumps([row | {"waiting_watts": 70.0} for row in rows]), encoding="utf-8")
     stated = _document("--profile", path, "--microbatches", 4)
-    given = _document("--profile", profile, "--microbatches", 4, "--blocking-watts", 70)
+    given = _document("--profile", profile, "--microbatches", 4, "--blocking-power", 70)
     assert stated["full_clocks"] == given["full_clocks"]
     rows[0]["instruction"] = "forwards"
     path.write_text(json.dumps(rows), encoding="utf-8")

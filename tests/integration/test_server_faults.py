@@ -19,7 +19,7 @@ _PATIENCE_SECONDS = 60.0
 
 def test_a_stop_finishes_what_is_under_way(location):
     """A deployment would cost its users errors or reports."""
-    with ServerProcess(location, ["--drain-seconds", "0.6"]) as server:
+    with ServerProcess(location, ["--drain", "600ms"]) as server:
         job = server.define()
         with Clients(server, job) as clients:
             until(lambda: len(clients.acknowledged) > 5)

@@ -216,12 +216,11 @@ def test_every_operation_needs_its_right(server):
         (b"", 400),
         (b"{", 400),
         (b'{"key":NaN}', 400),
-        (b'{"key":1e400}', 400),
-        (b'{"key":%d}' % 2**70, 400),
+        (b'{"key":1e400}', 422),
+        (b'{"key":%d}' % 2**70, 422),
         (b'{"key":"a\\u0000"}', 400),
         (b'{"key":"\\ud800"}', 400),
-        (b'{"key":"a","key":"b"}', 400),
-        (b"[" * 100_000, 400),
+        (b"[" * 100_000, 422),
         (b'{"key":"\xff"}', 400),
         (b'{"key":1}', 422),
         (b'{"key":""}', 422),
@@ -229,7 +228,7 @@ def test_every_operation_needs_its_right(server):
         (b'{"key":"a","after":"1.99999"}', 404),
         (b'{"key":"' + b"a" * 1_000_000 + b'"}', 413),
     ],
-    ids=range(15),
+    ids=range(14),
 )
 def test_nasty_bodies_are_refused(shared_server, body, status):
     """Wrong requests would be carried out, or end in internal errors."""
@@ -349,7 +348,7 @@ def certificate(tmp_path_factory):
 def test_tls(tmp_path, certificate):
     """Tokens could not be kept secret on a network."""
     cert, key = map(str, certificate)
-    options = ["--tls-cert", cert, "--tls-key", key, "--host", "0.0.0.0"]  # noqa: S104
+    options = ["--tls-cert", cert, "--tls-key", key, "--listen", "0.0.0.0:0"]
     with ServerProcess(tmp_path / "store.sqlite", options) as server:
         assert server.address.startswith("https://127.0.0.1:")
         connection = http.client.HTTPSConnection(
@@ -364,7 +363,7 @@ def test_tls_files_that_do_not_fit_are_told(tmp_path, certificate):
     """A server would start and then fail every connection."""
     cert, key = certificate
     for files in ((key, cert), (cert, tmp_path / "missing"), (cert, cert)):
-        options = ["--tls-cert", files[0], "--tls-key", files[1], "--port", "0"]
+        options = ["--tls-cert", files[0], "--tls-key", files[1], "--listen", "127.0.0.1:0"]
         errors = tmp_path / "errors"
         command = ForkedCommand(
             ["serve", "--store", f"{tmp_path}/s", *map(str, options)], os.environ, errors

@@ -125,7 +125,7 @@ def test_the_command_line_shows_the_cluster(cluster):
         return json.loads(done.stdout)
 
     assert joulery("status")["budget_watts"] == BUDGET
-    joulery("event", "--id", "cli", "--reduce", "0.2", "--minutes", "5")
+    joulery("event", "--id", "cli", "--reduce", "20%", "--duration", "5min")
     cluster.wait_for(lambda: cluster.power() < 0.81 * BUDGET, "the event to be met")
     joulery("event", "--id", "cli", "--cancel")
     cluster.wait_for(lambda: cluster.power() > 0.98 * BUDGET, "the event to end")

@@ -7,7 +7,7 @@ import pytest
 
 from joulery import units
 from joulery.errors import InvalidValueError
-from joulery.units import finite, human, human_age, human_duration, per_cent
+from joulery.units import finite, human, human_age, human_duration, per_cent, quantity
 
 
 @pytest.mark.parametrize(
@@ -128,15 +128,31 @@ def test_the_minimum_itself_is_allowed():
     assert finite(0, "x", minimum=0.0) == 0.0
 
 
-def test_counts_and_durations_as_people_write_them():
-    """`--tokens 2T --deadline 30d` would be refused or, worse, misread."""
-    from joulery.units import count_from_text, seconds_from_text
+@pytest.mark.parametrize(
+    ("text", "unit", "value"),
+    [
+        ("2T", "1", 2e12),
+        ("1.5B", "1", 1.5e9),
+        ("300", "1", 300.0),
+        ("5%", "1", 0.05),
+        ("30d", "s", 30 * 86400.0),
+        ("90 min", "s", 5400.0),
+        ("500ms", "s", 0.5),
+        ("2e3", "s", 2000.0),
+        ("3kW", "W", 3000.0),
+        ("100W", "W", 100.0),
+        ("1.2GHz", "MHz", 1.2e9),
+        ("900", "MHz", 9e8),
+        ("28GiB", "B", 28 * 2.0**30),
+    ],
+)
+def test_quantities_as_people_write_them(text, unit, value):
+    """`--tokens 2T --deadline 30d --budget 3kW` are refused or, worse, misread."""
+    assert quantity(text, "value", unit) == pytest.approx(value)
 
-    assert count_from_text("2T", "tokens") == 2e12
-    assert count_from_text("1.5B", "tokens") == 1.5e9
-    assert count_from_text("300", "tokens") == 300
-    assert seconds_from_text("30d", "deadline") == 30 * 86400
-    assert seconds_from_text("90 min".replace(" ", ""), "deadline") == 5400
-    for wrong in ("", "T", "2X", "nan", "-1d", "1e999"):
-        with pytest.raises(InvalidValueError):
-            count_from_text(wrong, "tokens")
+
+@pytest.mark.parametrize("text", ["", "T", "2X", "nan", "-1d", "1e999", "3kW", "5 5"])
+def test_a_text_that_is_not_a_quantity(text):
+    """A typing error or the unit of another quantity is taken for a number."""
+    with pytest.raises(InvalidValueError):
+        quantity(text, "deadline", "s")

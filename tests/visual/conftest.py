@@ -43,7 +43,7 @@ def jobs(tmp_path_factory):
 @pytest.fixture(scope="module")
 def server(jobs):
     """A server of that store."""
-    options = ["--price", "0.30", "--currency", "EUR", "--region", "DE"]
+    options = ["--price", "0.30", "--currency", "EUR", "--grid", "DE"]
     state = jobs[0].parent / "agent"
     (state / "events").mkdir(parents=True)
     (state / "status.json").write_text(json.dumps(AGENT_STATUS | {"at": time.time()}))
@@ -90,11 +90,12 @@ def visit(browser, server):
     """A visitor with a screen of a kind; the browser must have nothing to complain about."""
 
     @contextmanager
-    def visiting(width=1280, theme="light", token=None, *, scripts=True):
+    def visiting(width=1280, theme="light", token=None, *, scripts=True, zone="UTC"):
         context = browser.new_context(
             viewport={"width": width, "height": 844},
             color_scheme=theme,
             java_script_enabled=scripts,
+            timezone_id=zone,
         )
         visitor = Visitor(context.new_page(), server)
         visitor.log_in(token)

@@ -19,16 +19,24 @@ COMMANDS = {
     "recommend": "device type, count, parallel plan and power limit before the run",
     "serving": "meter, tune, sweep and simulate a served language model",
     "jobs": "recurring jobs: what was decided for them, why, and what that saved",
-    "serve": "recurring jobs for teams and machines, over HTTP; backup, export and tokens",
+    "serve": "recurring jobs for teams and machines, over HTTP, and their tokens",
+    "store": "backup, restore, export, import and check of a store of recurring jobs",
     "governor": "the daemon that lends power limits and clocks, and always gets them back",
     "demo": "train, sweep, choose and train again on a simulated GPU, in seconds",
+    "emulate": "emulated NVIDIA boards under any command, to try things without a GPU",
     "cluster": "many jobs under one power budget: shares, replays, events, an agent for Slurm",
-    "simulate": "recurring jobs and whole clusters, replayed from traces under any policy",
     "export": "energy and power of this machine for Prometheus, with a Grafana dashboard",
     "report": "energy, carbon, cost and savings of a run, a job or a team; frontiers",
+    "disclose": "the footprint of a training as model cards, regulators and others ask for it",
+    "completion": "a script that completes commands and options in bash, zsh or fish",
 }
 
 _REMEDY = "run `joulery --help` for the commands, `joulery COMMAND --help` for one"
+
+# Commands that became actions of others.
+_MOVED = {
+    "simulate": "run `joulery jobs simulate`, `joulery jobs replay` or `joulery cluster simulate`"
+}
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -120,12 +128,13 @@ def _run(arguments: list[str]) -> int:
 
         sys.stdout.write(f"joulery {__version__}\n")
         return 0
-    from joulery.cli.dispatch import report_error, run_command
+    from joulery.cli.dispatch import did_you_mean, report_error, run_command
     from joulery.errors import UsageError
 
     error = None
     if command not in COMMANDS:
-        error = UsageError(f"unknown command {command!r}", remedy=_REMEDY)
+        remedy = _MOVED.get(command) or did_you_mean(command, COMMANDS) or _REMEDY
+        error = UsageError(f"unknown command {command!r}", remedy=remedy)
     for word in arguments:
         if "\0" in word:  # no file and no program takes one
             error = UsageError(f"{word[:80]!r} contains a NUL character", remedy="leave it out")

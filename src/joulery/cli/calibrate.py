@@ -12,7 +12,16 @@ from typing import TYPE_CHECKING
 from joulery import metering
 from joulery.cli.dispatch import Output
 from joulery.cli.measure import DEVICE_OPTION
-from joulery.cli.options import COMMAND_OPTION, Action, flag, given_command, number, option
+from joulery.cli.options import (
+    COMMAND_OPTION,
+    Action,
+    flag,
+    given_command,
+    option,
+    quantity,
+    share,
+    watts,
+)
 from joulery.cli.progress import Progress
 from joulery.clock import REAL_CLOCK
 from joulery.errors import JouleryError, MissingHardwareError, UsageError
@@ -29,16 +38,16 @@ if TYPE_CHECKING:
 
 _EPILOG = """\
 A node meter is named by JOULERY_NODE_METER (visa:…, ipmi:, redfish:https://…), or is a plug-in.
-COMMAND is a load that uses the boards, such as a training; it is ended after --seconds. Without
+COMMAND is a load that uses the boards, such as a training; it is ended after --duration. Without
 one, PyTorch multiplies matrices. Where this user may set power limits, they are lowered and
 restored meanwhile, which tells boards apart. The other users of the node should be idle.
 
 Power supplies lose some of what the meter sees. Unless --efficiency is given, 90 to 100 % arrive
 at the boards, and that doubt stays in the gain's error. Offsets are learned only where
---host-watts states what the node draws without its boards.
+--host-power states what the node draws without its boards.
 
 examples:
-  JOULERY_NODE_METER=ipmi: joulery calibrate --efficiency 0.94 -- python train.py
+  JOULERY_NODE_METER=ipmi: joulery calibrate --efficiency 94% -- python train.py
   joulery calibrate --show
 """
 _STATED_EFFICIENCY_ERROR = 0.005
@@ -48,19 +57,19 @@ _LEAST_SECONDS, _SECONDS_PER_BOARD = 240.0, 60.0
 def _run(arguments: argparse.Namespace) -> Output:
     if arguments.show:
         return _kept(metering.load_calibrations())
-    known = metering.NodePower(rest_watts=arguments.host_watts)
+    known = metering.NodePower(rest_watts=arguments.host_power)
     if arguments.efficiency is not None:
         known = metering.NodePower(
-            arguments.efficiency, _STATED_EFFICIENCY_ERROR, arguments.host_watts
+            arguments.efficiency, _STATED_EFFICIENCY_ERROR, arguments.host_power
         )
     command = given_command(arguments)
     node, boards, others = _devices(arguments.meter, arguments.device)
-    seconds = arguments.seconds
+    seconds = arguments.duration
     if seconds is None:
         seconds = max(_LEAST_SECONDS, _SECONDS_PER_BOARD * len(boards))
     metering.load_calibrations()  # refused now rather than after minutes of load
     load = _Load(command, seconds)
-    learned = metering.calibrate(node, boards, load, others=others, known=known)
+    learned = metering.calibrate(node, boards, load, hosts=others, supply=known)
     path = metering.save_calibrations(learned.calibrations)
     document = {**asdict(learned), "known": asdict(known), "file": str(path)}
     return Output(document, lambda: _text(learned, boards, known, str(path)))
@@ -77,8 +86,8 @@ def _devices(
     nodes = [device for device in found.devices if device.info.kind is DeviceKind.NODE]
     if not nodes:
         for obstacle in found.obstacles:
-            if obstacle.what.startswith("node meter "):
-                message = f"{obstacle.what} cannot be used: {obstacle.why}"
+            if obstacle.subject.startswith("node meter "):
+                message = f"{obstacle.subject} cannot be used: {obstacle.reason}"
                 raise MissingHardwareError(message, remedy=obstacle.remedy)
         raise MissingHardwareError(
             "no meter of the whole node",
@@ -150,9 +159,10 @@ def _text(
     )
     lines = [_table(learned.calibrations, names), "", *textwrap.wrap(about, 80)]
     if known.rest_watts is None:
-        lines.append("Offsets are assumed: state --host-watts to have them learned.")
+        lines.append("Offsets are assumed: state --host-power to have them learned.")
     if learned.unchanged:
         lines.append(f"Power hardly changed, so not calibrated: {', '.join(learned.unchanged)}")
+    lines += [f"Warning: {warning}." for warning in learned.warnings]
     return "\n".join([*lines, f"Kept in {path}; measurements use it from now on."])
 
 
@@ -184,9 +194,9 @@ COMMAND = Action(
         COMMAND_OPTION,
         option("--meter", "node meter, by default the first", "NAME", default="node"),
         DEVICE_OPTION,
-        option("--seconds", "duration; default: 60 per board, 240 at least", "S", number(30.0)),
-        option("--efficiency", "of the power supplies, such as 0.94", "X", float),
-        option("--host-watts", "node meter's watts without the boards", "W", float),
+        option("--duration", "default: 60s per board, 4min at least", "TIME", quantity("s", 30.0)),
+        option("--efficiency", "of the power supplies, such as 94%%", "SHARE", share),
+        option("--host-power", "node meter's power without the boards", "W", watts),
         flag("--show", "print the calibrations that are kept, and end"),
     ),
     measures=True,

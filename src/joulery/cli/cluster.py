@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
-import json
 import math
 import sys
-from argparse import ArgumentTypeError
 from contextlib import ExitStack, closing
 from datetime import UTC, datetime
 from itertools import count
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo
 
+import msgspec
+
 from joulery import cluster, grid
 from joulery.cli.dispatch import Output
-from joulery.cli.options import Action, file, flag, number, option, whole, write_file
+from joulery.cli.options import (
+    GRID_OPTION,
+    Action,
+    duration,
+    file,
+    flag,
+    number,
+    option,
+    share,
+    watts,
+    whole,
+    write_file,
+)
 from joulery.clock import REAL_CLOCK
 from joulery.errors import FileError, InvalidValueError, NotPossibleHereError, UnknownRecordError
 from joulery.reports import agent_report, cluster_report, table_of
@@ -25,16 +36,17 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable, Mapping
     from datetime import tzinfo
+    from pathlib import Path
 
 _RECOVERY_SECONDS = 900.0
 # Samples in the chart of `status --watch`, one a second.
 _WATCHED = 600
 _EPILOG = """\
 examples:
-  joulery cluster allocate --jobs jobs.json --budget 20000
-  joulery cluster simulate --trace trace.csv --curves jobs.json --gpus 64 --budget 20000
+  joulery cluster allocate --jobs jobs.json --budget 20kW
+  joulery cluster simulate --trace trace.csv --jobs jobs.json --gpus 64 --budget 20kW
   joulery cluster agent --settings agent.toml
-  joulery cluster event --state state --id peak --reduce 0.25 --minutes 60
+  joulery cluster event --state state --id peak --reduce 25% --duration 1h
   joulery cluster status --state state --watch
 """
 _PROLOG = """\
@@ -51,7 +63,7 @@ def _zone(text: str) -> tzinfo:
     try:
         return ZoneInfo(text)
     except (KeyError, ValueError, OSError):
-        raise ArgumentTypeError(f"no zone {text!r}: give UTC or Europe/Berlin") from None
+        raise InvalidValueError(f"no zone {text!r}", remedy="give UTC or Europe/Berlin") from None
 
 
 def _gpus(text: str) -> int | dict[str, int]:
@@ -63,22 +75,23 @@ def _gpus(text: str) -> int | dict[str, int]:
 
 
 def _budget_steps(text: str) -> list[tuple[float, float]]:
-    """Watts, or seconds and watts in steps."""
-    read = number(0.0)
+    """A power, or times and powers in steps."""
     pairs = [part.rpartition(":") for part in text.split(",")]
-    return [(read(time or "0"), read(watts)) for time, _, watts in pairs]
+    return [(duration(time or "0"), watts(power)) for time, _, power in pairs]
 
 
 def _moment(text: str) -> float:
     """A time as seconds since 1970 UTC."""
     try:
         if text.startswith("+"):
-            return REAL_CLOCK.wall() + number()(text)
+            return REAL_CLOCK.wall() + duration(text[1:])
         time = datetime.fromisoformat(text)
     except ValueError:
-        raise ArgumentTypeError(f"{text!r} is no time: give +30 or an ISO time") from None
+        raise InvalidValueError(
+            f"{text!r} is not a time", remedy="give +30min or an ISO time"
+        ) from None
     if time.tzinfo is None:
-        raise ArgumentTypeError(f"{text!r} has no time zone: add Z or +02:00")
+        raise InvalidValueError(f"{text!r} has no time zone", remedy="add Z or +02:00")
     return time.timestamp()
 
 
@@ -123,12 +136,12 @@ def _allocation_text(document: Mapping[str, Any]) -> str:
 def _simulate(arguments: argparse.Namespace) -> Output:
     from joulery.simulate.cluster import Site, budget_steps, read_trace, simulate, summarize
 
-    curves = {job.id: job.curve for job in cluster.read_jobs(arguments.curves)}
+    curves = {job.id: job.curve for job in cluster.read_jobs(arguments.jobs)}
     trace = read_trace(arguments.trace, curves)
     budget = arguments.budget or []
     if arguments.events:
         if len(budget) != 1:
-            raise InvalidValueError("--events needs one --budget", remedy="give --budget 20000")
+            raise InvalidValueError("--events needs one --budget", remedy="give --budget 20kW")
         budget = budget_steps(budget[0][1], grid.read_events(arguments.events), trace.origin)
     site = Site(
         gpus=arguments.gpus,
@@ -137,24 +150,18 @@ def _simulate(arguments: argparse.Namespace) -> Output:
         queue=arguments.queue,
         overhead_watts=arguments.overhead,
         idle_watts=arguments.idle,
-        rotation_seconds=60 * arguments.rotate,
+        rotation_seconds=arguments.rotate,
         recovery_seconds=_RECOVERY_SECONDS if arguments.recover else math.inf,
         alpha=arguments.alpha,
     )
-    carbon = _signal(arguments.carbon, arguments.zone) if arguments.carbon else None
+    carbon = None
+    if arguments.grid:
+        carbon = grid.carbon_intensity(arguments.grid, zone=arguments.zone)
     price = grid.read_signal(arguments.price, zone=arguments.zone) if arguments.price else None
-    found = summarize(simulate(trace, site), carbon, price)
-    report = cluster_report(found, f"{arguments.trace.name}: {site.policy}, {site.queue}")
-    document = {"policy": site.policy, "queue": site.queue, **found}
+    summary = summarize(simulate(trace, site), carbon, price)
+    report = cluster_report(summary, f"{arguments.trace.name}: {site.policy}, {site.queue}")
+    document = {"policy": site.policy, "queue": site.queue, **summary}
     return Output(document, report, page=arguments.html)
-
-
-def _signal(source: str, zone: tzinfo | None) -> grid.Signal:
-    """A series from a file, or the yearly mean of a region."""
-    path = Path(source)
-    if path.suffix in (".csv", ".parquet"):
-        return grid.read_signal(path, zone=zone)
-    return grid.static_intensity(source)
 
 
 def _replay(arguments: argparse.Namespace) -> Output:
@@ -168,10 +175,10 @@ def _replay(arguments: argparse.Namespace) -> Output:
 
 def _shape(arguments: argparse.Namespace) -> Output:
     site, _ = cluster.aggregate(cluster.read_jobs(arguments.jobs))
-    signal = _signal(arguments.signal, arguments.zone)
-    start, work = arguments.start, 3600 * arguments.work
+    signal = grid.carbon_intensity(arguments.signal, zone=arguments.zone)
+    start, work = arguments.start, arguments.work
     plan = cluster.plan_work(
-        site.curve, work, signal, start, start + 3600 * arguments.hours, may_pause=arguments.pause
+        site.curve, work, signal, start, start + arguments.deadline, may_pause=arguments.pause
     )
     _, seconds, values = signal.window(start, start + work)
     at_once = float(seconds @ values) * site.curve.most_watts / JOULES_PER_KILOWATT_HOUR
@@ -194,8 +201,8 @@ def _shape_text(document: Mapping[str, Any]) -> str:
             ">performance": lambda step: f"{100 * step['performance']:.1f} %",
         },
     )
-    done = _clock_time(document["end"])
-    return f"{100 * saved:.1f} % less than at once and at full speed; done {done}\n\n{steps}"
+    end = _clock_time(document["end"])
+    return f"{100 * saved:.1f} % less than at once and at full speed; done {end}\n\n{steps}"
 
 
 def _secret(path: Path) -> str:
@@ -221,24 +228,24 @@ def _agent(arguments: argparse.Namespace) -> int:
         remedy = "name the authority that signed the nodes' certificates"
         raise FileError(f"cannot read {settings.ca_file}: {error}", remedy=remedy) from None
     nodes = {
-        name: cluster.NodeClient.at(parse_address(place), secret, tls)
-        for name, place in settings.nodes.items()
+        name: cluster.NodeClient.at(parse_address(address), secret, tls)
+        for name, address in settings.nodes.items()
     }
     engine: cluster.Slurm | cluster.SlurmRest = cluster.Slurm()
     if settings.slurmrestd:
         engine = cluster.SlurmRest(
             settings.slurmrestd, settings.slurmrestd_user, settings.slurmrestd_token_file
         )
-    known: set[str] = set()
+    printed: set[str] = set()
 
     def show(report: dict[str, Any]) -> None:
         """Print a report as JSON, and each message when it is new."""
         if arguments.json:
             Output(report, "").announce(as_json=True)
         messages = report["messages"]
-        sys.stderr.writelines(f"joulery: {text}\n" for text in messages if text not in known)
-        known.clear()
-        known.update(messages)
+        sys.stderr.writelines(f"joulery: {text}\n" for text in messages if text not in printed)
+        printed.clear()
+        printed.update(messages)
 
     with ExitStack() as stack:
         find = _profiles(settings.store, stack) if settings.store else lambda _: None
@@ -259,8 +266,9 @@ def _profiles(location: str, stack: ExitStack) -> Callable[[str], cluster.PowerC
             return None
         if not profiles:
             return None
-        newest = max(profiles, key=lambda one: one.wall_seconds or 0.0)
-        return cluster.PowerCurve.from_frontier(newest.frontier)
+        newest = max(profiles, key=lambda profile: profile.wall_seconds or 0.0)
+        gpus = newest.frontier.fastest.setting.devices or 1
+        return cluster.PowerCurve.from_frontier(newest.frontier, gpus)
 
     return find
 
@@ -268,42 +276,35 @@ def _profiles(location: str, stack: ExitStack) -> Callable[[str], cluster.PowerC
 def _status(arguments: argparse.Namespace) -> Output:
     history: list[tuple[float, float, float]] = []
     while True:
-        shown = _status_output(arguments.state, history)
+        output = _status_output(arguments.state, history)
         if not arguments.watch:
-            return shown
+            return output
         if not arguments.json:
             sys.stdout.write("\x1b[2J\x1b[H")
-        shown.announce(as_json=arguments.json)
+        output.announce(as_json=arguments.json)
         REAL_CLOCK.sleep(1.0)
 
 
 def _status_output(state: Path, history: list[tuple[float, float, float]]) -> Output:
     """The status with its age, and a report with the power seen so far."""
     now = REAL_CLOCK.wall()
-    try:
-        found = json.loads((state / "status.json").read_text(encoding="utf-8"))
-        history.append((found["at"], found["power_watts"], found["budget_watts"]))
-        del history[:-_WATCHED]
-        report = agent_report(found, history, now)
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        why = getattr(error, "strerror", None) or error
-        raise FileError(
-            f"no status of an agent in {state}: {why}",
-            remedy="start `joulery cluster agent` with this state folder",
-        ) from None
-    return Output({**found, "age_seconds": now - found["at"]}, report)
+    status = cluster.read_status(state)
+    history.append((status.at, status.power_watts, status.budget_watts))
+    del history[:-_WATCHED]
+    document = msgspec.to_builtins(status) | {"age_seconds": now - status.at}
+    return Output(document, agent_report(status, history, now))
 
 
 def _event(arguments: argparse.Namespace) -> Output:
     if arguments.cancel:
         cluster.withdraw(arguments.state, arguments.id)
         return Output({"cancelled": arguments.id}, f"event {arguments.id} is cancelled")
-    if arguments.minutes is None:
-        raise InvalidValueError("an event without an end", remedy="give --minutes 60")
+    if arguments.duration is None:
+        raise InvalidValueError("an event without an end", remedy="give --duration 1h")
     now = REAL_CLOCK.wall()
     start = now if arguments.start is None else arguments.start
-    end = start + 60 * arguments.minutes
-    event = grid.GridEvent(arguments.id, start, end, arguments.watts, arguments.reduce, now)
+    end = start + arguments.duration
+    event = grid.GridEvent(arguments.id, start, end, arguments.budget, arguments.reduce, now)
     cluster.announce(arguments.state, event)
     return Output(event.to_dict(), f"event {event.id} is announced")
 
@@ -333,9 +334,8 @@ def _prolog(arguments: argparse.Namespace) -> Output:
     return Output({"prolog": script}, script)
 
 
-_POLICIES = ("fair", "max-min", "throughput", "equal-watts", "equal-fraction", "alpha-fair")
 _POLICY = (
-    option("--policy", "default: fair", choices=_POLICIES, default="fair"),
+    option("--policy", "default: fair", choices=cluster.POLICIES, default="fair"),
     option("--alpha", "for alpha-fair", read=number(0.0), default=2.0),
 )
 _JOBS = file("--jobs", "jobs as JSON", required=True)
@@ -343,23 +343,23 @@ _ZONE = option("--zone", "of times without one, such as UTC", "NAME", _zone)
 _STATE = file("--state", "of the agent", "DIR", required=True)
 _ALLOCATE = (
     _JOBS,
-    option("--budget", "IT power of the cluster", "W", float),
+    option("--budget", "IT power of the cluster, such as 20kW", "W", watts),
     file("--tree", "nested caps as JSON"),
     flag("--pause", "jobs may be paused if floors demand"),
     *_POLICY,
 )
 _SIMULATE = (
     file("--trace", "CSV or Parquet", required=True),
-    file("--curves", "frontiers, as a file of jobs", required=True),
+    _JOBS,
     option("--gpus", "number, or a100=64,h100=32", "N", _gpus, required=True),
-    option("--budget", "watts, or steps such as 0:20000,3600:15000", "W", _budget_steps),
+    option("--budget", "power, or steps such as 0:20kW,1h:15kW", "W", _budget_steps),
     file("--events", "grid events as JSON"),
     option("--queue", "order of jobs", choices=("fifo", "backfill", "sjf"), default="fifo"),
-    option("--overhead", "hosts, network", "W", number(0.0), default=0.0),
-    option("--idle", "of a GPU without job", "W", number(0.0), default=0.0),
-    option("--rotate", "paused jobs take turns after so long", "MINUTES", float, default=math.inf),
+    option("--overhead", "hosts, network", "W", watts, default=0.0),
+    option("--idle", "of a GPU without job", "W", watts, default=0.0),
+    option("--rotate", "paused jobs take turns after so long", "TIME", duration, default=math.inf),
     flag("--recover", "give jobs back what they ran below the mean"),
-    option("--carbon", "region, or a series as CSV or Parquet", "SOURCE"),
+    GRID_OPTION,
     file("--price", "series of a price per kWh"),
     _ZONE,
     file("--html", "write a page with the figures and the chart"),
@@ -376,8 +376,8 @@ _SHAPE = (
     _JOBS,
     option("--signal", "carbon or price per kWh", "FILE", required=True),
     option("--start", "ISO with zone", "TIME", _moment, required=True),
-    option("--hours", "until the deadline", read=number(0.0), required=True),
-    option("--work", "at full speed", "HOURS", number(0.0), required=True),
+    option("--deadline", "from the start, such as 12h", "TIME", duration, required=True),
+    option("--work", "at full speed, such as 4h", "TIME", duration, required=True),
     flag("--pause", "all jobs may be paused together"),
     _ZONE,
     file("--out", "budget as CSV, for the agent"),
@@ -389,10 +389,10 @@ _AGENT = (
 _EVENT = (
     _STATE,
     option("--id", "name of the event", required=True),
-    option("--reduce", "such as 0.25", "SHARE", float),
-    option("--watts", "most IT power, instead of a share", "W", float),
-    option("--start", "+seconds, or ISO with zone; now unless given", "TIME", _moment),
-    option("--minutes", "how long", read=number(0.0)),
+    option("--reduce", "such as 25%%", "SHARE", share),
+    option("--budget", "highest IT power, instead of a share", "W", watts),
+    option("--start", "+30min, or ISO with zone; now unless given", "TIME", _moment),
+    option("--duration", "such as 1h", "TIME", duration),
     flag("--cancel", "cancel the event of that name"),
 )
 _LISTEN = (
@@ -401,7 +401,7 @@ _LISTEN = (
     option("--client", "name of the account", "ID", required=True),
     file("--secret", "its secret", required=True),
     option("--program", "only events of one program", "ID"),
-    option("--every", "time between calls", "S", number(0.0), default=30.0),
+    option("--every", "time between calls (30s)", "TIME", duration, default=30.0),
     option("--times", "stop after N calls", "N", whole(1, 10**12)),
 )
 _WATCH = (_STATE, flag("--watch", "show it anew every second"))

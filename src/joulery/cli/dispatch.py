@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import difflib
 import errno
 import importlib
 import json
@@ -17,13 +18,39 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from joulery.errors import FileError, JouleryError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     from pathlib import Path
 
     from joulery.reports import Report
 
 _INTERRUPTED = 130
 _TRACEBACK_VARIABLE = "JOULERY_TRACEBACK"
+# New names of options by their former ones, for whoever types those from habit.
+_RENAMED = {
+    "--address": "--listen",
+    "--blocking-watts": "--blocking-power",
+    "--board": "--device",
+    "--carbon": "--grid",
+    "--certificate": "--tls-cert",
+    "--co2": "--grid",
+    "--curves": "--jobs",
+    "--days": "--expires",
+    "--drain-seconds": "--drain",
+    "--gpu": "--device",
+    "--host": "--listen",
+    "--host-watts": "--host-power",
+    "--hours": "--deadline",
+    "--key": "--tls-key",
+    "--max-watts": "--max-power",
+    "--minutes": "--duration",
+    "--port": "--listen",
+    "--profile": "--out",
+    "--region": "--grid",
+    "--save": "--out",
+    "--seconds": "--duration",
+    "--traces": "--trace",
+    "--watts": "--budget",
+}
 _OUTPUT_FAILED = (errno.EPIPE, errno.ENOSPC, errno.EIO, errno.EDQUOT, errno.EFBIG)
 
 
@@ -58,16 +85,16 @@ class Output:
                 write_file(self.page, text.html(), "--html")
             text = text.text(Terminal.of())
         if as_json:
-            # JSON has no word for what is not known but null.
+            # What is not known is null in JSON, which has neither NaN nor infinity.
             lines = json.dumps(self.document, default=os.fspath)
-            known = json.loads(lines, parse_constant=lambda _: None)
-            sys.stdout.write(json.dumps(known) + "\n")
+            document = json.loads(lines, parse_constant=lambda _: None)
+            sys.stdout.write(json.dumps(document) + "\n")
         else:
             (sys.stderr if self.aside else sys.stdout).write(text.rstrip("\n") + "\n")
         return self.code
 
     def announce(self, *, as_json: bool) -> None:
-        """Print it at once, before work that goes on."""
+        """Print it at once, before work that continues."""
         self.show(as_json=as_json)
         sys.stdout.flush()
 
@@ -82,11 +109,11 @@ def signals_interrupt() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield  # Python delivers signals to the main thread only
         return
-    found = {n: signal.signal(n, interrupt) for n in (signal.SIGTERM, signal.SIGHUP)}
+    handlers = {n: signal.signal(n, interrupt) for n in (signal.SIGTERM, signal.SIGHUP)}
     try:
         yield
     finally:
-        for number, handler in found.items():
+        for number, handler in handlers.items():
             signal.signal(number, handler)
 
 
@@ -105,24 +132,56 @@ class Parser(argparse.ArgumentParser):
         """Raise instead of printing the whole usage text."""
         raise UsageError(message, remedy=f"see `{self.prog} --help`")
 
+    def parse(self, arguments: list[str]) -> argparse.Namespace:
+        """Parse all arguments.
+
+        Raises:
+            UsageError: One is unknown, misspelled or misses its value.
+        """
+        parsed, unknown = self.parse_known_args(arguments)
+        if unknown:
+            leaf: Parser = parsed.parser
+            remedy = leaf._remedy(unknown[0].partition("=")[0])
+            raise UsageError(f"unknown argument {unknown[0]!r}", remedy=remedy)
+        return parsed
+
+    def _remedy(self, word: str) -> str:
+        flags = self._option_string_actions
+        if _RENAMED.get(word) in flags:
+            return f"it is {_RENAMED[word]} now: see `{self.prog} --help`"
+        return did_you_mean(word, flags) or f"see `{self.prog} --help`"
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        """Refuse a value that is not among the choices, with the nearest of them."""
+        if action.choices is not None and value not in action.choices:
+            choices = ", ".join(map(str, action.choices))
+            remedy = did_you_mean(str(value), action.choices) or f"give one of {choices}"
+            raise UsageError(f"{action.metavar or action.dest} {value!r} is unknown", remedy=remedy)
+
+
+def did_you_mean(word: str, words: Iterable[str]) -> str:
+    """A question that names the nearest of ``words``; empty where none is near."""
+    nearest = difflib.get_close_matches(word, list(words), n=1)
+    return f"did you mean {nearest[0]}?" if nearest else ""
+
 
 def run_command(name: str, summary: str, arguments: list[str]) -> int:
     """Parse ``arguments`` for the command ``name`` and run it."""
-    own = arguments[: arguments.index("--")] if "--" in arguments else arguments
-    as_json = "--json" in own
+    options = arguments[: arguments.index("--")] if "--" in arguments else arguments
+    as_json = "--json" in options
     try:
         module = importlib.import_module(f"joulery.cli.{name}")
         about = f"{summary[0].upper()}{summary[1:]}."
         parser = Parser(prog=f"joulery {name}", description=about)
         parser.set_defaults(json=False)
         module.COMMAND.define(parser)
-        parsed = parser.parse_args(arguments)
+        parsed = parser.parse(arguments)
         if module.COMMAND.measures:  # figures would silently lack a node meter that is misspelled
             from joulery.hardware import check_node_meters
 
             check_node_meters(os.environ)
-        found: Output | int = parsed.run(parsed)
-        return found.show(as_json=parsed.json) if isinstance(found, Output) else found
+        output: Output | int = parsed.run(parsed)
+        return output.show(as_json=parsed.json) if isinstance(output, Output) else output
     except KeyboardInterrupt:
         return _INTERRUPTED
     except SystemExit:  # the parser has shown its help
@@ -130,15 +189,15 @@ def run_command(name: str, summary: str, arguments: list[str]) -> int:
     except Exception as error:
         if isinstance(error, OSError) and error.filename is None and error.errno in _OUTPUT_FAILED:
             raise  # our output cannot be written, which the caller explains
-        return report_error(_explained(error), as_json=as_json)
+        return report_error(_explain(error), as_json=as_json)
 
 
-def _explained(error: Exception) -> JouleryError:
+def _explain(error: Exception) -> JouleryError:
     """The error with its remedy; raised as it is where the user asks for a traceback."""
     if isinstance(error, JouleryError):
         return error
-    if isinstance(error, UnicodeEncodeError):  # an argument of bytes that are no UTF-8
-        return UsageError(f"{error.object[:80]!r} is no valid text", remedy="write it in UTF-8")
+    if isinstance(error, UnicodeEncodeError):  # an argument that is not UTF-8
+        return UsageError(f"{error.object[:80]!r} is not valid text", remedy="write it in UTF-8")
     if isinstance(error, OSError) and error.filename is not None:
         message = f"cannot use {error.filename!s:.200}: {error.strerror}"
         return FileError(message, remedy="check the path and its rights")

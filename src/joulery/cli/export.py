@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from joulery.cli.dispatch import Output
 from joulery.cli.measure import DEVICE_OPTION
-from joulery.cli.options import Action, flag, option, whole
+from joulery.cli.options import Action, flag, listen_option
 from joulery.errors import MissingExtraError, NotPossibleHereError
 from joulery.metering import Meter
 
@@ -27,6 +27,7 @@ def _run(arguments: argparse.Namespace) -> Output | int:
         folder = Path(integrations.__file__).parent
         dashboard = (folder / "grafana.json").read_text(encoding="utf-8")
         return Output(json.loads(dashboard), dashboard)
+    host, port = arguments.listen
     with Meter(arguments.device) as meter:
         if arguments.json:
             with meter.window("export") as window:
@@ -39,15 +40,15 @@ def _run(arguments: argparse.Namespace) -> Output | int:
                 "exporting needs prometheus-client", remedy="pip install 'joulery[server]'"
             ) from None
         try:
-            stop = prometheus.serve(meter, arguments.port, arguments.address)
+            stop = prometheus.serve(meter, port, host)
         except OSError as error:
             raise NotPossibleHereError(
-                f"cannot listen on {arguments.address}:{arguments.port}: {error.strerror}",
-                remedy="choose another --port or --address",
+                f"cannot listen on {host}:{port}: {error.strerror}",
+                remedy="choose another address with --listen",
             ) from error
         sys.stderr.write(
             f"joulery: {len(meter.devices)} device{'s' * (len(meter.devices) != 1)} at "
-            f"http://{arguments.address}:{arguments.port}/metrics, until interrupted\n"
+            f"http://{host}:{port}/metrics, until interrupted\n"
         )
         try:
             threading.Event().wait()
@@ -59,8 +60,7 @@ def _run(arguments: argparse.Namespace) -> Output | int:
 COMMAND = Action(
     _run,
     (
-        option("--port", "TCP port (default 9400)", read=whole(0, 65535), default=9400),
-        option("--address", "address to listen on (default 127.0.0.1)", default="127.0.0.1"),
+        listen_option("address to listen on", ("127.0.0.1", 9400)),
         DEVICE_OPTION,
         flag("--grafana", "print a dashboard for Grafana to import, and end"),
     ),
@@ -69,5 +69,5 @@ Metrics: joulery_device_joules_total, joulery_device_watts, joulery_device_limit
 joulery_device_relative_error; one time series per device. With --json: one document of half a
 second, and the end.
 
-example: joulery export --address 0.0.0.0 --port 9400""",
+example: joulery export --listen 0.0.0.0:9400""",
 )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from joulery import governor
 from joulery.cli.dispatch import Output
-from joulery.cli.options import Action, file, option
+from joulery.cli.options import TLS_OPTIONS, Action, file, listen_option
 from joulery.errors import MissingHardwareError, UsageError
 from joulery.reports import table_of
 
@@ -39,8 +39,8 @@ def _serve(arguments: argparse.Namespace) -> int:
         policy=arguments.policy,
         audit=arguments.audit,
         listen=_listening(arguments),
-        certificate=arguments.certificate,
-        key=arguments.key,
+        certificate=arguments.tls_cert,
+        key=arguments.tls_key,
     )
 
     text = f"joulery: the governor serves {config.socket}"
@@ -51,11 +51,10 @@ def _serve(arguments: argparse.Namespace) -> int:
 
 def _listening(arguments: argparse.Namespace) -> tuple[str, int] | None:
     """Address for other machines, if the options name one."""
-    if arguments.listen:
-        return governor.parse_address(arguments.listen)
-    if arguments.certificate or arguments.key:
+    if arguments.listen is None and (arguments.tls_cert or arguments.tls_key):
         raise UsageError("a certificate without --listen", remedy="add --listen HOST:PORT")
-    return None
+    address: tuple[str, int] | None = arguments.listen
+    return address
 
 
 def _status(arguments: argparse.Namespace) -> Output:
@@ -77,11 +76,11 @@ def _devices_text(devices: list[dict[str, Any]]) -> str:
     return table_of(
         devices,
         {
-            "device": lambda one: str(one["name"]),
-            "id": lambda one: str(one["id"]),
+            "device": lambda device: str(device["name"]),
+            "id": lambda device: str(device["id"]),
             ">limit": _limit,
-            ">found": lambda one: _watts(one["baseline_watts"]),
-            "changed by others": lambda one: "yes" if one["foreign_change"] else "no",
+            ">found": lambda device: _watts(device["baseline_watts"]),
+            "changed by others": lambda device: "yes" if device["foreign_change"] else "no",
             "held by": _held_by,
         },
     )
@@ -151,24 +150,24 @@ def _what(rule: Any) -> str:
         low, high = (hertz / 1e6 for hertz in rule.clocks_hertz)
         ranges.append(f"pin {low:g}–{high:g} MHz")
     owned = " where it owns the device" if rule.must_own else ""
-    kept = "" if rule.fallback_watts is None else f", else {rule.fallback_watts:g} W,"
-    return (" and ".join(ranges) or "hold, but change nothing") + owned + kept
+    fallback = "" if rule.fallback_watts is None else f", else {rule.fallback_watts:g} W,"
+    return (" and ".join(ranges) or "hold, but change nothing") + owned + fallback
 
 
 def _unit(arguments: argparse.Namespace) -> Output:
-    _listening(arguments)
+    address = _listening(arguments)
     path = Path(governor.__file__).with_name("joulery-governor.service")
-    options = {"--listen": arguments.listen} | {
-        f"--{name}": vars(arguments)[name] and vars(arguments)[name].resolve()
-        for name in ("certificate", "key")
-    }
-    given = [f" {name} {_quoted(value)}" for name, value in options.items() if value]
+    files = {"--tls-cert": arguments.tls_cert, "--tls-key": arguments.tls_key}
+    options = {name: path.resolve() for name, path in files.items() if path}
+    if address is not None:
+        options = {"--listen": f"{address[0]}:{address[1]}"} | options
+    words = [f" {name} {_quoted(value)}" for name, value in options.items()]
     values = {
         # That of the virtual environment, if there is one: its links must not be followed.
         "@PYTHON@": _quoted(sys.executable),
-        "@OPTIONS@": "".join(given),
-        "@PRIVATE_NETWORK@": "no" if arguments.listen else "yes",
-        "@FAMILIES@": "AF_UNIX AF_INET AF_INET6" if arguments.listen else "AF_UNIX",
+        "@OPTIONS@": "".join(words),
+        "@PRIVATE_NETWORK@": "no" if address else "yes",
+        "@FAMILIES@": "AF_UNIX AF_INET AF_INET6" if address else "AF_UNIX",
     }
     text = path.read_text(encoding="utf-8")
     for name, value in values.items():
@@ -184,9 +183,8 @@ def _quoted(word: object) -> str:
 
 _SOCKET = file("--socket", "path of the socket", "PATH")
 _NETWORK = (
-    option("--listen", "serve other machines too, by the policy's tokens", "HOST:PORT"),
-    file("--certificate", "for TLS"),
-    file("--key", "for TLS"),
+    listen_option("serve other machines too, by the policy's tokens"),
+    *TLS_OPTIONS,
 )
 _SERVE = (
     file("--policy", "access policy; without one, all is refused"),

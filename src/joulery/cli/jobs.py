@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 from joulery import client
 from joulery.cli.dispatch import Output
-from joulery.cli.options import Action, flag, option, whole, write_file
+from joulery.cli.jobs_simulate import REPLAY, SIMULATE
+from joulery.cli.options import Action, flag, location, option, whole, write_file
 from joulery.clock import REAL_CLOCK
 from joulery.errors import FileError, InvalidValueError, UnknownRecordError, UsageError
 
@@ -31,15 +32,15 @@ def with_store(
     """The action on the store, or the server, that the options name."""
 
     def run(arguments: argparse.Namespace) -> Output:
-        team, location = arguments.team, arguments.store or os.environ.get("JOULERY_STORE")
+        team, place = arguments.team, arguments.store or os.environ.get("JOULERY_STORE")
         if team is not None and not team.strip():  # as a shell variable that is not set gives
             raise InvalidValueError(
                 "--team has no name",
                 remedy="give one, or leave --team out for $JOULERY_TEAM or default",
             )
-        if location and "://" not in location and not Path(location).is_file():
+        if place and "://" not in place and not Path(place).is_file():
             remedy = "give the path of one, or http(s)://…"  # a typo is not to make one
-            raise FileError(f"no store at {location}", remedy=remedy)
+            raise FileError(f"no store at {place}", remedy=remedy)
         backend = client.open_backend(arguments.store, team, arguments.token, seconds=_SECONDS)
         with closing(backend):
             return act(backend, arguments)
@@ -62,7 +63,7 @@ def _show(backend: DecisionBackend, arguments: argparse.Namespace) -> Output:
 
     job = backend.job(arguments.name, arguments.device)
     versions = tuple(entry for entry in client.all_jobs(backend) if entry.name == job.name)
-    summary = client.summary_of(job, backend, versions)
+    summary = client.job_summary(backend, job, versions)
     return Output(summary_document(summary), lambda: job_view(summary, REAL_CLOCK.wall()))
 
 
@@ -155,6 +156,7 @@ STORE_OPTIONS = (
         "--store",
         "path, postgresql://… or http(s)://…; $JOULERY_STORE, else your own",
         "LOCATION",
+        location,
     ),
     option("--team", "$JOULERY_TEAM, else default", "NAME"),
     option("--token", "for a server; better: $JOULERY_TOKEN", "TEXT"),
@@ -177,6 +179,7 @@ examples:
   joulery jobs frontier resnet-nightly --batch-size 128 --out frontier.json
   joulery jobs pause resnet-nightly --store https://joulery.example.org --team vision
   joulery jobs delete resnet-nightly --device "NVIDIA A40"
+  joulery jobs simulate --traces DIR --policy zeus,joulery --seeds 100
 """,
     actions={
         "list": Action(
@@ -199,5 +202,7 @@ examples:
             (flag("--yes", "without asking"), *_JOB),
             "delete a job with all that was learned",
         ),
+        "simulate": SIMULATE,
+        "replay": REPLAY,
     },
 )

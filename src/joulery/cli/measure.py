@@ -7,10 +7,19 @@ import sys
 from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
-from joulery import metering
+from joulery import grid, metering
 from joulery.cli.dispatch import Output
-from joulery.cli.options import COMMAND_OPTION, Action, file, given_command, number, option
+from joulery.cli.options import (
+    COMMAND_OPTION,
+    GRID_OPTION,
+    Action,
+    file,
+    given_command,
+    number,
+    option,
+)
 from joulery.cli.progress import Progress
+from joulery.clock import REAL_CLOCK
 from joulery.reports import table_of
 from joulery.units import grams_co2, human, human_duration, money, per_cent
 
@@ -21,15 +30,16 @@ if TYPE_CHECKING:
 def _run(arguments: argparse.Namespace) -> Output:
     command = given_command(arguments)
     metering.check_command(command)
-    measured, code = _measured(command, arguments)
-    costs = _costs(measured, arguments)
+    intensity = None
+    if arguments.grid is not None:  # refused before the command runs
+        intensity = grid.carbon_intensity(arguments.grid).at(REAL_CLOCK.wall())
+    measured, code = _measure(command, arguments)
+    costs = _costs(measured, intensity, arguments.price)
     document = {**measured.to_dict(), **costs, "command": command, "exit_code": code}
     return Output(document, lambda: _text(measured, costs, code), code, aside=True)
 
 
-def _measured(
-    command: list[str], arguments: argparse.Namespace
-) -> tuple[metering.Measurement, int]:
+def _measure(command: list[str], arguments: argparse.Namespace) -> tuple[metering.Measurement, int]:
     progress = Progress(silent_seconds=2.0)
     stdout = sys.stderr.fileno() if arguments.json else None
     with metering.Meter(arguments.device) as meter:
@@ -42,10 +52,10 @@ def _measured(
         )
 
         def show() -> None:
-            so_far = window.measurement
+            current = window.measurement
             progress.show(
-                f"joulery: {human_duration(so_far.seconds)}  {human(so_far.joules, 'J')}  "
-                f"{human(so_far.mean_watts, 'W')} mean  ({so_far.provenance.origin})"
+                f"joulery: {human_duration(current.seconds)}  {human(current.joules, 'J')}  "
+                f"{human(current.mean_watts, 'W')} mean  ({current.provenance.origin})"
             )
 
         with log:
@@ -58,14 +68,16 @@ def _measured(
         return window.measurement, code
 
 
-def _costs(measured: metering.Measurement, arguments: argparse.Namespace) -> dict[str, float]:
+def _costs(
+    measured: metering.Measurement, intensity: float | None, price: float | None
+) -> dict[str, float]:
     costs: dict[str, float] = {}
     if math.isnan(measured.joules):
         return costs
-    if arguments.co2 is not None:
-        costs["grams_co2"] = grams_co2(measured.joules, arguments.co2)
-    if arguments.price is not None:
-        costs["money"] = money(measured.joules, arguments.price)
+    if intensity is not None:
+        costs["grams_co2"] = grams_co2(measured.joules, intensity)
+    if price is not None:
+        costs["money"] = money(measured.joules, price)
     return costs
 
 
@@ -91,14 +103,14 @@ def _text(measured: metering.Measurement, costs: dict[str, float], code: int) ->
     devices = table_of(
         measured.devices,
         {
-            "device": lambda one: one.info.name,
-            ">energy": lambda one: human(one.joules, "J"),
-            ">±": lambda one: error_bar(one.relative_error),
-            ">mean": lambda one: human(one.joules / measured.seconds, "W"),
-            ">peak": lambda one: human(one.peak_watts, "W"),
-            ">while idle": lambda one: human(one.idle_joules, "J"),
-            "provenance": lambda one: one.provenance.origin.value,
-            "source": lambda one: one.provenance.source,
+            "device": lambda device: device.info.name,
+            ">energy": lambda device: human(device.joules, "J"),
+            ">±": lambda device: error_bar(device.relative_error),
+            ">mean": lambda device: human(device.joules / measured.seconds, "W"),
+            ">peak": lambda device: human(device.peak_watts, "W"),
+            ">while idle": lambda device: human(device.idle_joules, "J"),
+            "provenance": lambda device: device.provenance.origin.value,
+            "source": lambda device: device.provenance.source,
         },
     )
     return "\n".join([*lines, "", devices])
@@ -121,7 +133,7 @@ COMMAND = Action(
         COMMAND_OPTION,
         DEVICE_OPTION,
         file("--log", "append running totals to an energy log"),
-        option("--co2", "grid intensity in gCO2/kWh, to print the carbon", "G", number(0.0)),
+        GRID_OPTION,
         option("--price", "price of a kWh, to print the money", "P", number(0.0)),
     ),
     measures=True,
@@ -131,5 +143,5 @@ The figures go to standard error, so that the command's own output stays clean. 
 --json they go to standard output as one document, and the command's output to standard
 error. The exit code is the command's own.
 
-example: joulery measure --co2 380 -- python train.py""",
+example: joulery measure --grid 380 -- python train.py""",
 )

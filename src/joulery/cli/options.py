@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 import os
-from argparse import ArgumentTypeError
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from joulery import units
 from joulery.errors import FileError, InvalidValueError, MissingExtraError, UsageError
 from joulery.files import write_atomic
-from joulery.units import count_from_text, seconds_from_text
 
 if TYPE_CHECKING:
     import argparse
@@ -36,7 +35,9 @@ def whole(least: int, most: int) -> Callable[[str], int]:
         except ValueError:
             value = least - 1
         if not least <= value <= most:
-            raise ArgumentTypeError(f"{text!r} is no whole number from {least} to {most}")
+            raise InvalidValueError(
+                f"{text!r} is not a whole number from {least} to {most}", remedy="give one"
+            )
         return value
 
     return read
@@ -53,7 +54,7 @@ def number(least: float = -math.inf, most: float = math.inf) -> Callable[[str], 
         if not (math.isfinite(value) and least <= value <= most):
             bounds = "" if least == -math.inf else f" of {least:g} or more"
             bounds = bounds if most == math.inf else f" from {least:g} to {most:g}"
-            raise ArgumentTypeError(f"{text!r} is no number{bounds}")
+            raise InvalidValueError(f"{text!r} is not a number{bounds}", remedy="give one")
         return value
 
     return read
@@ -69,26 +70,64 @@ def names(text: str) -> list[str]:
     return [word for word in listed(str)(text) if word]
 
 
-def duration(text: str) -> float:
-    """Seconds from a text such as ``8h``."""
-    return _refused(seconds_from_text, text)
+def quantity(unit: str, least: float = 0.0, most: float = math.inf) -> Callable[[str], float]:
+    """Reader of a quantity with a unit, such as ``3kW`` or ``14d``; a number alone is in ``unit``.
+
+    Args:
+        unit: Unit of a number alone, as ``joulery.units.quantity`` knows it.
+        least: Smallest allowed value, in SI.
+        most: Largest allowed value, in SI.
+    """
+
+    def read(text: str) -> float:
+        value = units.quantity(text, "value", unit)
+        if not least <= value <= most:
+            bounds = f"{least:g} or more" if most == math.inf else f"from {least:g} to {most:g}"
+            raise InvalidValueError(f"{text!r} is out of range", remedy=f"give a value {bounds}")
+        return value
+
+    return read
+
+
+count, duration, size, watts = quantity("1"), quantity("s"), quantity("B"), quantity("W")
+share = quantity("1", 0.0, 1.0)
+
+
+def address(text: str) -> tuple[str, int]:
+    """Host and port from ``HOST:PORT``; an IPv6 host stands in brackets."""
+    from joulery.governor import parse_address
+
+    return parse_address(text)
+
+
+def location(text: str) -> str:
+    """A store or server; a password is refused, since all users of a machine see arguments."""
+    from urllib.parse import urlsplit
+
+    words(text)
+    try:
+        secret = urlsplit(text).password
+    except ValueError:  # brackets that are not an address; whoever opens it explains
+        secret = None
+    if secret:
+        raise InvalidValueError(
+            "every user of this machine can read a password on the command line",
+            remedy="put the location into JOULERY_STORE, or the password into a file that "
+            "PGPASSFILE names",
+        )
+    return text
 
 
 def words(text: str) -> str:
     """Any text but the empty one, which a shell variable that is not set gives."""
     if not text.strip():
-        raise ArgumentTypeError("the value is empty: give one, or leave the option out")
+        raise InvalidValueError("the value is empty", remedy="give one, or leave the option out")
     return text
 
 
 def path(text: str) -> Path:
     """A path, not empty."""
     return Path(words(text))
-
-
-def count(text: str) -> float:
-    """A number from a text such as ``2T``."""
-    return _refused(count_from_text, text)
 
 
 def limits(text: str) -> tuple[float, ...]:
@@ -98,33 +137,30 @@ def limits(text: str) -> tuple[float, ...]:
         >>> limits("100:200:50")
         (200.0, 150.0, 100.0)
     """
-    read, words = number(_LEAST_WATTS), text.split(":")
-    if len(words) == 1:
+    read, ends = quantity("W", _LEAST_WATTS), text.split(":")
+    if len(ends) == 1:
         return tuple(sorted(set(listed(read)(text)), reverse=True))
-    if len(words) != 3:
-        raise ArgumentTypeError(f"{text!r} is no range of power limits: write low:high:step")
-    low, high, step = map(read, words)
+    if len(ends) != 3:
+        raise InvalidValueError(
+            f"{text!r} is not a range of power limits", remedy="write low:high:step"
+        )
+    low, high, step = map(read, ends)
     if high < low:
-        turned = f"{high:g}:{low:g}:{step:g}"
-        raise ArgumentTypeError(f"the range {text!r} is empty: put the lower limit first, {turned}")
+        ordered = f"{high:g}:{low:g}:{step:g}"
+        raise InvalidValueError(f"the range {text!r} is empty", remedy=f"write {ordered}")
     # The slack keeps an end that rounding left just short.
     steps = math.floor((high - low) / step + 1e-9) + 1
     if steps > _MOST_LIMITS:
-        raise ArgumentTypeError(f"{text!r} asks for {steps} limits: {_MOST_LIMITS} at most")
+        raise InvalidValueError(
+            f"{text!r} asks for {steps} limits", remedy=f"ask for {_MOST_LIMITS} at most"
+        )
     return tuple(low + index * step for index in reversed(range(steps)))
-
-
-def _refused(read: Callable[[str, str], float], text: str) -> float:
-    try:
-        return read(text, "value")
-    except InvalidValueError as error:
-        raise ArgumentTypeError(f"{error.message}: {error.remedy}") from None
 
 
 def given_command(arguments: argparse.Namespace) -> list[str]:
     """Program and arguments after ``--``."""
-    words: list[str] = arguments.command
-    return words[1:] if words[:1] == ["--"] else words
+    command: list[str] = arguments.command
+    return command[1:] if command[:1] == ["--"] else command
 
 
 def writable_folder(folder: Path) -> Path:
@@ -135,8 +171,8 @@ def writable_folder(folder: Path) -> Path:
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
-    except OSError as refused:
-        raise FileError(f"cannot make {folder}: {refused.strerror}", remedy=OUT_REMEDY) from None
+    except OSError as error:
+        raise FileError(f"cannot make {folder}: {error.strerror}", remedy=OUT_REMEDY) from None
     if not os.access(folder, os.W_OK | os.X_OK):
         raise FileError(f"cannot write to {folder}", remedy=OUT_REMEDY)
     return folder
@@ -212,8 +248,26 @@ def option(
         read: Reader of the value; text that is not empty unless given.
         **settings: More settings of ``ArgumentParser.add_argument``.
     """
-    more = {"help": text, "metavar": metavar, "type": read} | settings
-    return Option(tuple(flags.split()), {name: it for name, it in more.items() if it is not None})
+    more = {
+        "help": text,
+        "metavar": metavar,
+        "type": _named(flags.split(maxsplit=1)[0], read),
+    } | settings
+    return Option(
+        tuple(flags.split()), {name: value for name, value in more.items() if value is not None}
+    )
+
+
+def _named(flag: str, read: Callable[[str], _T]) -> Callable[[str], _T]:
+    """The reader, whose errors name the option."""
+
+    def read_option(text: str) -> _T:
+        try:
+            return read(text)
+        except InvalidValueError as error:
+            raise UsageError(f"{flag}: {error.message}", remedy=error.remedy) from None
+
+    return read_option
 
 
 def flag(name: str, text: str, **settings: Any) -> Option:
@@ -224,6 +278,20 @@ def flag(name: str, text: str, **settings: Any) -> Option:
 def file(flags: str, text: str, metavar: str = "FILE", **settings: Any) -> Option:
     """An option that names a file."""
     return option(flags, text, metavar, path, **settings)
+
+
+GRID_OPTION = option(
+    "--grid",
+    "carbon intensity of the grid: gCO2/kWh, a region such as DE, or a series as CSV or Parquet",
+    "SOURCE",
+)
+TLS_OPTIONS = (file("--tls-cert", "certificate, PEM"), file("--tls-key", "its key, PEM"))
+
+
+def listen_option(text: str, default: tuple[str, int] | None = None) -> Option:
+    """The option for the address of a server, with its default in the help."""
+    suffix = "" if default is None else f" ({default[0]}:{default[1]})"
+    return option("--listen", text + suffix, "HOST:PORT", address, default=default)
 
 
 COMMAND_OPTION = Option(("command",), {"nargs": "...", "help": "command to run, after `--`"})
@@ -252,19 +320,19 @@ class Action:
     measures: bool = False
 
     def define(self, parser: argparse.ArgumentParser) -> None:
-        """Define options and actions; the parsed namespace holds the function as ``run``."""
+        """Define options and actions; the parsed namespace holds function and parser."""
         parser.epilog = self.epilog
         parser.usage = self.usage or None
-        parser.set_defaults(run=self.run or self._refuse)
-        for one in self.options:
-            parser.add_argument(*one.flags, **one.settings)
+        parser.set_defaults(run=self.run or self._refuse, parser=parser)
+        for item in self.options:
+            parser.add_argument(*item.flags, **item.settings)
         if not self.actions:
             return
         parsers = parser.add_subparsers(dest="action", metavar="ACTION", title="actions")
         for name, action in self.actions.items():
-            words = action.summary
-            about = f"{words[0].upper()}{words[1:]}."
-            action.define(parsers.add_parser(name, help=words, description=about))
+            text = action.summary
+            about = f"{text[0].upper()}{text[1:]}."
+            action.define(parsers.add_parser(name, help=text, description=about))
 
     def _refuse(self, _: argparse.Namespace) -> Output:
         raise UsageError("no action given", remedy=f"give one of {', '.join(self.actions)}")

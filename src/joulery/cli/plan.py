@@ -8,10 +8,20 @@ from typing import TYPE_CHECKING, Any
 from joulery import pipeline
 from joulery.cli import plan_coordinate
 from joulery.cli.dispatch import Output
-from joulery.cli.options import Action, duration, file, flag, listed, number, option, whole
+from joulery.cli.options import (
+    Action,
+    duration,
+    file,
+    flag,
+    listed,
+    number,
+    option,
+    size,
+    watts,
+    whole,
+)
 from joulery.errors import InvalidValueError
 from joulery.reports import PipelineView, pipeline_report
-from joulery.units import count_from_text
 
 if TYPE_CHECKING:
     import argparse
@@ -37,7 +47,7 @@ and take the best), or a file with a custom order: a list per rank, such as
 examples:
   joulery plan pipeline --profile gpt3.csv --stages 8 --microbatches 16 --schedule 1f1b
   joulery plan pipeline --profile gpt3.csv --microbatches 16 --straggler 1.1 --html plan.html
-  joulery plan pipeline --profile gpt3.csv --microbatches 32 --schedule auto --communication 0.002
+  joulery plan pipeline --profile gpt3.csv --microbatches 32 --schedule auto --communication 2ms
   joulery plan pipeline --profile gpt3.csv --microbatches 16 --replicas 4 \\
     --coordinate 127.0.0.1:29600 --token-file ~/.joulery-token
 """
@@ -47,12 +57,12 @@ def _run(arguments: argparse.Namespace) -> Output | int:
     _refuse_unused(arguments)
     endpoint = _endpoint(arguments)
     view = _planned(arguments)
-    if arguments.save is not None:
-        view.plan.save(arguments.save)
-    shown = Output(_document(view), lambda: pipeline_report(view), page=arguments.html)
+    if arguments.out is not None:
+        view.plan.save(arguments.out)
+    output = Output(_document(view), lambda: pipeline_report(view), page=arguments.html)
     if endpoint is None:
-        return shown
-    shown.announce(as_json=arguments.json)
+        return output
+    output.announce(as_json=arguments.json)
     plan_coordinate.coordinate(view.plan, *endpoint)
     return 0
 
@@ -61,7 +71,7 @@ def _planned(arguments: argparse.Namespace) -> PipelineView:
     config = pipeline.PipelineConfig(
         communication_seconds=_one_or_each(arguments.communication),
         reduction_seconds=_one_or_each(arguments.reduction),
-        blocking_watts=arguments.blocking_watts,
+        blocking_watts=arguments.blocking_power,
         devices_per_rank=arguments.devices_per_rank,
         replicas=arguments.replicas,
         optimizer=arguments.optimizer,
@@ -77,7 +87,7 @@ def _planned(arguments: argparse.Namespace) -> PipelineView:
             ranks=arguments.stages,
             config=config,
             deadline_seconds=arguments.deadline,
-            memory_bytes=None if arguments.memory is None else _bytes(arguments.memory),
+            memory_bytes=arguments.memory,
             layers=tuple(arguments.layers or ()),
         )
         plan = search.best.plan
@@ -144,14 +154,6 @@ def _endpoint(arguments: argparse.Namespace) -> tuple[tuple[str, int], str] | No
             remedy="add --token-file FILE, which is created if missing",
         )
     return address, plan_coordinate.token_from(arguments.token_file)
-
-
-def _bytes(text: str) -> float:
-    """A size such as ``30GB`` or ``28GiB``."""
-    binary = text.endswith("iB")
-    number = count_from_text(text.removesuffix("iB").removesuffix("B"), "--memory")
-    exponent = {"k": 1, "M": 2, "G": 3, "T": 4}.get(text[-3:-2], 0) if binary else 0
-    return number * 1.024**exponent
 
 
 def _document(view: PipelineView) -> dict[str, Any]:
@@ -252,24 +254,24 @@ _PIPELINE = (
     option("--schedule", "1f1b by default", "SCHEDULE", default="1f1b"),
     option("--chunks", "stages per rank of interleaved, by default 2", "V", _MANY),
     option("--straggler", "another pipeline takes X times as long, 1 or more", "X", number(1.0)),
-    option("--deadline", "an iteration may take that many seconds", "S", number(0.0)),
+    option("--deadline", "longest iteration, such as 2.5s", "TIME", duration),
     option(
-        "--blocking-watts",
+        "--blocking-power",
         "power of a waiting device; by default what the profile states",
         "W",
-        number(0.0),
+        watts,
     ),
     option(
         "--communication",
-        "seconds per hop of data, or of each link between ranks",
-        "S[,S,…]",
+        "time per hop of data, or of each link between ranks, such as 2ms",
+        "TIME[,TIME,…]",
         _SECONDS,
         default="0",
     ),
     option(
         "--reduction",
-        "seconds to reduce gradients at the end of an iteration, or of each rank",
-        "S[,S,…]",
+        "time to reduce gradients at the end of an iteration, or of each rank",
+        "TIME[,TIME,…]",
         _SECONDS,
         default="0",
     ),
@@ -277,10 +279,10 @@ _PIPELINE = (
     option("--replicas", "data-parallel copies of the pipeline", "N", _MANY, default=1),
     option("--repeat", "profiled pieces per microbatch", "X", float, default=1.0),
     flag("--optimizer", "plan the optimizer step, which is in the profile"),
-    option("--memory", "such as 30GB, for activations on a device, for auto", "SIZE"),
+    option("--memory", "such as 30GB, for activations on a device, for auto", "SIZE", size),
     option("--layers", "layers of each profiled stage: auto moves some", "N,N,…", listed(_MANY)),
     file("--html", "write a page with charts, before and after"),
-    file("--save", "write the plan for joulery.pipeline.load_plan()"),
+    file("--out", "write the plan for joulery.pipeline.load_plan()"),
     option("--coordinate", "then serve running ranks until interrupted", "HOST:PORT"),
     file("--token-file", "secret of the ranks; created if missing"),
     flag("--anywhere", "let --coordinate listen beyond this machine"),

@@ -12,14 +12,14 @@ from joulery.cli.options import (
     flag,
     limits,
     listed,
-    number,
     option,
+    quantity,
     whole,
     write_file,
 )
 from joulery.files import csv_text
 from joulery.reports import table_of
-from joulery.units import hertz_from_megahertz, human, human_duration, per_cent
+from joulery.units import human, human_duration, per_cent
 
 if TYPE_CHECKING:
     import argparse
@@ -42,7 +42,7 @@ They are kept with their day, and later predictions use them too; --fresh leaves
 examples:
   joulery predict --model llama.json --device h100 --plan dp8-mb1-zero3 --batch-size 128
   joulery predict --model llama.json --device b200 --plan dp8-mb2 --batch-size 128 --precision fp8
-  joulery predict --model llama.json --device h100 --plan pp4-mb1 --batch-size 32 --profile p.csv
+  joulery predict --model llama.json --device h100 --plan pp4-mb1 --batch-size 32 --out stages.csv
 """
 _MOST = 100_000_000
 
@@ -52,72 +52,74 @@ def calibration(
 ) -> prediction.Calibration:
     """Measured steps of today and, unless an option says otherwise, those kept."""
     steps = [] if arguments.calibrate is None else prediction.read_steps(arguments.calibrate, model)
-    return prediction.Calibration(tuple(steps)) if arguments.fresh else prediction.kept_steps(steps)
+    if arguments.fresh:
+        return prediction.Calibration(tuple(steps))
+    return prediction.remember_steps(steps)
 
 
 def _run(arguments: argparse.Namespace) -> Output:
     model = prediction.transformer(arguments.model)
     plan = prediction.Plan.parse(arguments.plan, arguments.batch_size, arguments.precision)
-    hertz = None
-    if arguments.clocks is not None:
-        hertz = [hertz_from_megahertz(clock) for clock in arguments.clocks]
-    known = calibration(arguments, model)
-    found = prediction.prediction(
+    hertz = arguments.clocks
+    evidence = calibration(arguments, model)
+    result = prediction.prediction(
         model,
         arguments.device,
         plan,
         limits=arguments.limits and sorted(arguments.limits),
         clocks=hertz,
-        calibration=known,
+        calibration=evidence,
     )
-    if arguments.profile is not None:
-        rows = prediction.stage_rows(model, arguments.device, plan, clocks=hertz, calibration=known)
+    if arguments.out is not None:
+        rows = prediction.stage_rows(
+            model, arguments.device, plan, clocks=hertz, calibration=evidence
+        )
         # Six digits are more than predictions know.
         plain = [{n: f"{v:.6g}" if isinstance(v, float) else v for n, v in r.items()} for r in rows]
-        write_file(arguments.profile, csv_text(plain), "--profile")
-    return Output(found.to_dict(), lambda: _text(found, arguments.steps))
+        write_file(arguments.out, csv_text(plain), "--out")
+    return Output(result.to_dict(), lambda: _text(result, arguments.steps))
 
 
-def _text(found: prediction.Prediction, steps: int) -> str:
-    points = table_of(reversed(found.points), _columns(found))
-    lines = [_summary(found), "", points, "", found.advice]
+def _text(result: prediction.Prediction, steps: int) -> str:
+    points = table_of(reversed(result.points), _columns(result))
+    lines = [_summary(result), "", points, "", result.advice]
     if steps > 1:
-        lines += _total(found, steps)
-    error = per_cent(found.deviation)
-    lines.append(f"evidence: {found.points[0].provenance.source}; time ± {error} (one sigma)")
+        lines += _total(result, steps)
+    error = per_cent(result.deviation)
+    lines.append(f"evidence: {result.points[0].provenance.source}; time ± {error} (one sigma)")
     return "\n".join(lines)
 
 
-def _columns(found: prediction.Prediction) -> dict[str, Callable[[OperatingPoint], str]]:
+def _columns(result: prediction.Prediction) -> dict[str, Callable[[OperatingPoint], str]]:
     def setting(point: OperatingPoint) -> str:
         clock = point.setting.clock_hertz
         limit = point.setting.power_limit_watts
         return f"{limit:.0f} W" if clock is None else f"{clock / 1e6:.0f} MHz"
 
     def seconds(point: OperatingPoint) -> str:
-        within = found.seconds(point)
+        within = result.seconds(point)
         return f"{human_duration(within.low)} – {human_duration(within.high)}"
 
     def joules(point: OperatingPoint) -> str:
-        within = found.joules(point)
+        within = result.joules(point)
         return f"{human(within.low, 'J')} – {human(within.high, 'J')}"
 
     return {
         ">setting": setting,
         ">step": lambda point: human_duration(point.seconds),
         ">90 % within": seconds,
-        ">power per device": lambda point: f"{point.watts / found.plan.devices:.0f} W",
+        ">power per device": lambda point: f"{point.watts / result.plan.devices:.0f} W",
         ">energy": lambda point: human(point.joules, "J"),
         "> 90 % within": joules,  # a blank tells the titles apart
     }
 
 
-def _total(found: prediction.Prediction, steps: int) -> list[str]:
+def _total(result: prediction.Prediction, steps: int) -> list[str]:
     """The training at the fastest and the least-energy setting."""
-    frontier = found.frontier()
+    frontier = result.frontier()
     return [
         f"{steps} steps at {point.setting.power_limit_watts or 0:.0f} W: "
-        f"{_days(found.seconds(point, steps))}, {_energy(found.joules(point, steps))} "
+        f"{_days(result.seconds(point, steps))}, {_energy(result.joules(point, steps))} "
         "(90 % within; the error of a step does not average out)"
         for point in dict.fromkeys((frontier.fastest, frontier.least_energy))
     ]
@@ -136,22 +138,22 @@ def _energy(interval: prediction.Interval) -> str:
     return f"{human(interval.low / 3600, 'Wh')} – {human(interval.high / 3600, 'Wh')}"
 
 
-def _summary(found: prediction.Prediction) -> str:
-    plan = found.plan
-    fullest = max(found.memory, key=lambda one: one.reserved)
+def _summary(result: prediction.Prediction) -> str:
+    plan = result.plan
+    fullest = max(result.memory, key=lambda memory: memory.reserved)
     lines = [
         (
-            f"{plan.devices} × {found.device}, {plan}, {plan.precision}, "
-            f"{plan.global_batch} sequences per step, time ± {per_cent(found.deviation)}"
+            f"{plan.devices} × {result.device}, {plan}, {plan.precision}, "
+            f"{plan.global_batch} sequences per step, time ± {per_cent(result.deviation)}"
         ),
         (
             f"memory: {fullest.allocated / 1e9:.1f} GB allocated, {fullest.reserved / 1e9:.1f} GB "
-            f"reserved at the peak, of {found.memory_bytes / 1e9:.0f} GB"
+            f"reserved at the peak, of {result.memory_bytes / 1e9:.0f} GB"
         ),
     ]
-    if len(found.memory) > 1:
-        each = ", ".join(f"{one.reserved / 1e9:.0f}" for one in found.memory)
-        lines.append(f"memory reserved by stage: {each} GB")
+    if len(result.memory) > 1:
+        stages = ", ".join(f"{memory.reserved / 1e9:.0f}" for memory in result.memory)
+        lines.append(f"memory reserved by stage: {stages} GB")
     return "\n".join(lines)
 
 
@@ -170,12 +172,12 @@ COMMAND = Action(
         option("--limits", "power limits in watts, by default the device's", "W,W,…", limits),
         option(
             "--clocks",
-            "locked clocks, by default only where no limit binds",
+            "locked clocks in MHz, by default only where no limit binds",
             "MHZ,…",
-            listed(number(1.0)),
+            listed(quantity("MHz", 1e6)),
         ),
         option("--steps", "steps of the training, for its total", "N", whole(1, 10**12), default=1),
-        file("--profile", "write the stages for `joulery plan`"),
+        file("--out", "write the stages, as a profile for `joulery plan`"),
         *CALIBRATION_OPTIONS,
     ),
     epilog=_EPILOG,

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from argparse import ArgumentTypeError
 from typing import TYPE_CHECKING
 
-from joulery import prediction
+from joulery import grid, prediction
 from joulery.cli.dispatch import Output
-from joulery.cli.options import Action, count, duration, file, names, option, whole
+from joulery.cli.options import GRID_OPTION, Action, count, duration, file, names, option, whole
 from joulery.cli.predict import CALIBRATION_OPTIONS, calibration
+from joulery.clock import REAL_CLOCK
+from joulery.errors import InvalidValueError
 from joulery.reports import recommendation_report
 
 if TYPE_CHECKING:
@@ -30,7 +31,9 @@ _MOST = 1_000_000
 
 def _run(arguments: argparse.Namespace) -> Output:
     model = prediction.transformer(arguments.model)
-    critical = arguments.critical_batch
+    critical, intensity = arguments.critical_batch, None
+    if arguments.grid is not None:
+        intensity = grid.carbon_intensity(arguments.grid).at(REAL_CLOCK.wall())
     work = prediction.Work(
         arguments.tokens,
         arguments.batch_size,
@@ -38,16 +41,20 @@ def _run(arguments: argparse.Namespace) -> Output:
         arguments.deadline,
         None if critical is None else prediction.Convergence(critical),
     )
-    found = prediction.recommend(
+    recommendation = prediction.recommend(
         model,
         work,
         arguments.devices,
         max_devices=arguments.max_gpus,
         objective=arguments.objective,
-        assumptions=prediction.Assumptions(arguments.pue, arguments.grid, arguments.rent),
+        assumptions=prediction.Assumptions(arguments.pue, intensity, arguments.rent),
         calibration=calibration(arguments, model),
     )
-    return Output(found.to_dict(), lambda: recommendation_report(found), page=arguments.html)
+    return Output(
+        recommendation.to_dict(),
+        lambda: recommendation_report(recommendation),
+        page=arguments.html,
+    )
 
 
 def _rent(text: str) -> float | dict[str, float]:
@@ -58,7 +65,9 @@ def _rent(text: str) -> float | dict[str, float]:
         pairs = (word.split("=") for word in text.split(","))
         return {name.strip(): float(value) for name, value in pairs}
     except ValueError:
-        raise ArgumentTypeError(f"{text!r} is no price: write 2.5, or h100=2.5,b200=4") from None
+        raise InvalidValueError(
+            f"{text!r} is not a price", remedy="write 2.5, or h100=2.5,b200=4"
+        ) from None
 
 
 COMMAND = Action(
@@ -73,7 +82,7 @@ COMMAND = Action(
         option("--deadline", "such as 30d or 12h, kept with 90 %% confidence", "TIME", duration),
         option("--objective", "energy, time, money or carbon", "WORD", default="energy"),
         option("--pue", "energy of the building per energy of the machines", "X", float),
-        option("--grid", "grams of CO2 per kilowatt-hour", "G", float),
+        GRID_OPTION,
         option("--rent", "dollars per device and hour, all or by type", "USD|NAME=USD,…", _rent),
         option("--critical-batch", "sequences beyond which larger batches buy little", "N", count),
         *CALIBRATION_OPTIONS,

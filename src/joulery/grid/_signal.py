@@ -8,16 +8,18 @@ import math
 from collections import Counter
 from dataclasses import dataclass
 from datetime import UTC, datetime, tzinfo
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from joulery.errors import FileError, InvalidValueError, MissingExtraError
+from joulery.units import finite
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from pathlib import Path
 
+_CENTURY_SECONDS = 100 * 365.25 * 86400.0  # long enough for a value that does not change
 _TIME_COLUMNS = ("utc", "timestamp", "datetime", "time", "date", "t_s", "seconds")
 # gCO2/kWh over a year. CISO, ERCO, PJM, DE, ES and SE: lifecycle means of 2021, computed from
 # CarbonCast's published series. All others: lifecycle, about 2023, rounded to tens, as remembered
@@ -99,7 +101,11 @@ class Signal:
             raise FileError(f"no rows in {source or 'the series'}", remedy="give at least one row")
         steps = Counter(b[0] - a[0] for a, b in itertools.pairwise(ordered))
         # The most common one, and of equally common ones the shortest.
-        step = min(steps, key=lambda one: (-steps[one], one)) if steps else 3600.0
+        step = (
+            min(steps, key=lambda step_seconds: (-steps[step_seconds], step_seconds))
+            if steps
+            else 3600.0
+        )
         values = [ordered[0][1]]
         for (before, old), (time, new) in itertools.pairwise(ordered):
             if time == before:
@@ -132,8 +138,28 @@ def static_intensity(region: str) -> Signal:
             f"no built-in carbon intensity for {region!r}",
             remedy=f"use one of {', '.join(sorted(REGIONS))}, or give a series",
         )
-    century = 100 * 365.25 * 86400.0
-    return Signal(0.0, century, (REGIONS[name],), f"built-in yearly mean of {name}")
+    return Signal(0.0, _CENTURY_SECONDS, (REGIONS[name],), f"built-in yearly mean of {name}")
+
+
+def carbon_intensity(source: str, *, zone: tzinfo | None = None) -> Signal:
+    """Carbon intensity in gCO2/kWh from a number, a region or a file.
+
+    Args:
+        source: Number such as ``380``, region of the built-in table such as ``DE``, or path of a
+            series that ends in ``.csv`` or ``.parquet``.
+        zone: Time zone of a file's times that state none.
+
+    Examples:
+        >>> carbon_intensity("380").at(0.0)
+        380.0
+    """
+    if source.lower().endswith((".csv", ".parquet")):
+        return read_signal(Path(source), zone=zone)
+    try:
+        grams = float(source)
+    except ValueError:
+        return static_intensity(source)
+    return Signal(0.0, _CENTURY_SECONDS, (finite(grams, "gCO2/kWh", minimum=0.0),), "as given")
 
 
 def read_signal(path: Path, column: str | None = None, *, zone: tzinfo | None = None) -> Signal:
@@ -155,12 +181,12 @@ def read_signal(path: Path, column: str | None = None, *, zone: tzinfo | None = 
             f"{path} has the columns {', '.join(names)}",
             remedy=f"name one of them like {', '.join(_TIME_COLUMNS)}, and choose another",
         )
-    chosen = column or values[0]
+    value_column = column or values[0]
     assumed = UTC if time_column.lower() == "utc" else zone
     rows = []
     for number, row in enumerate(table, 2):
         try:
-            time, value = _seconds(row[time_column], assumed), float(row[chosen])
+            time, value = _seconds(row[time_column], assumed), float(row[value_column])
         except (TypeError, ValueError) as error:
             raise FileError(
                 f"{path}, line {number}: {error}", remedy="give a time and a number in every row"
@@ -201,7 +227,7 @@ def _seconds(value: Any, zone: tzinfo | None) -> float:
     try:
         return float(value)
     except (TypeError, ValueError):
-        time = value if isinstance(value, datetime) else _parsed(str(value).strip())
+        time = value if isinstance(value, datetime) else _parse_time(str(value).strip())
     if time.tzinfo is None:
         if zone is None:
             raise ValueError(f"time {value!r} does not state its zone; name the zone of the file")
@@ -209,7 +235,7 @@ def _seconds(value: Any, zone: tzinfo | None) -> float:
     return float(time.timestamp())
 
 
-def _parsed(text: str) -> datetime:
+def _parse_time(text: str) -> datetime:
     try:
         return datetime.fromisoformat(text)
     except ValueError:

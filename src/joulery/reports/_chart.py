@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import dataclass
+from statistics import fmean
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
-# Space between the outermost points and the frame, as a share of the range.
-_MARGIN = 0.08
-# A range narrower than this share of its values is shown as if all were the same.
-_NARROWEST = 0.005
+_MARGIN = 0.08  # by hand: space between the outermost points and the frame, as a share of the range
+_NARROWEST = 0.005  # by hand: a range below this share of its values is shown as a single value
+_MOST_POINTS = 150  # by hand: a line of more points would only blacken
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,8 +139,8 @@ class Scale:
 
 def scale_of(values: Iterable[float], axis: Axis, most_ticks: int) -> Scale:
     """A scale around SI values, with some room at both ends."""
-    found = [value / axis.unit.size for value in values]
-    low, high = min(found), max(found)
+    scaled = [value / axis.unit.size for value in values]
+    low, high = min(scaled), max(scaled)
     margin = _MARGIN * (high - low)
     # A single point needs room on both sides, and rounding is not to be magnified.
     if high - low < _NARROWEST * max(abs(high), abs(low)):
@@ -147,17 +148,17 @@ def scale_of(values: Iterable[float], axis: Axis, most_ticks: int) -> Scale:
     if low == high == 0.0:  # such as no epoch so far: an axis upwards from 0
         margin, high = _MARGIN, 1.0
     low, high = low - margin, high + margin
-    given = tuple(tick for tick in axis.ticks if low <= tick <= high)
-    return Scale(low, high, given or round_ticks(low, high, most_ticks), axis.unit.size)
+    stated_ticks = tuple(tick for tick in axis.ticks if low <= tick <= high)
+    return Scale(low, high, stated_ticks or round_ticks(low, high, most_ticks), axis.unit.size)
 
 
-def round_ticks(low: float, high: float, most: int) -> tuple[float, ...]:
+def round_ticks(low: float, high: float, most_ticks: int) -> tuple[float, ...]:
     """At most ``most`` multiples of 1, 2 or 5 times a power of ten between two values."""
-    magnitude = 10.0 ** math.floor(math.log10((high - low) / most))
+    magnitude = 10.0 ** math.floor(math.log10((high - low) / most_ticks))
     for factor in (1, 2, 5, 10, 20):
         step = factor * magnitude
         first, last = math.ceil(low / step), math.floor(high / step)
-        if last - first < most:
+        if last - first < most_ticks:
             break
     # Rounded, so that 3 × 0.1 reads 0.3; adding 0.0 turns -0.0 into 0.0.
     digits = max(0, 1 - math.floor(math.log10(step)))
@@ -294,3 +295,12 @@ class Gantt:
     bars: tuple[Bar, ...]
     seconds: float
     end_seconds: float
+
+
+def thin(points: Sequence[tuple[float, float]]) -> tuple[tuple[float, float], ...]:
+    """At most so many points as a line can show: means of as many stretches."""
+    if len(points) <= _MOST_POINTS:
+        return tuple(points)
+    edges = [round(at * len(points) / _MOST_POINTS) for at in range(_MOST_POINTS + 1)]
+    stretches = [points[a:b] for a, b in itertools.pairwise(edges)]
+    return tuple((fmean(x for x, _ in part), fmean(y for _, y in part)) for part in stretches)

@@ -214,7 +214,9 @@ def _markdown_blocks(blocks: Sequence[Block]) -> Iterator[str]:
             lines = [f"| {' | '.join(cells)} |" for cells in rows]
             yield "\n".join([lines[0], f"| {' | '.join(marks)} |", *lines[1:]])
         elif isinstance(block, KeyFigures):
-            yield "\n".join(f"- {one.name}: {one.value} ({one.note})" for one in block.figures)
+            yield "\n".join(
+                f"- {figure.name}: {figure.value} ({figure.note})" for figure in block.figures
+            )
         elif isinstance(block, Chart):
             yield f"{block.title}: {block.description}"
         elif isinstance(block, Grid | Details):
@@ -331,20 +333,20 @@ class _HtmlWriter:
             inner = "\n".join(f"<div>{self.block(part)}</div>" for part in block.blocks)
             self._size = _SCREEN
             return f'<div class="grid">\n{inner}\n</div>'
-        shown = " open" if block.open else ""
+        attribute = " open" if block.open else ""
         summary = f"<summary>{escape(block.summary)}</summary>"
-        return f"<details{shown}>{summary}\n{self.blocks(block.blocks)}</details>"
+        return f"<details{attribute}>{summary}\n{self.blocks(block.blocks)}</details>"
 
     def _figure(self, chart: Chart | Gantt) -> str:
         self._charts += 1
         kind = "gantt wide" if isinstance(chart, Gantt) else "chart"
-        drawn = svg(draw(chart, *self._size), f"{self._name}-{self._charts}")
+        content = svg(draw(chart, *self._size), f"{self._name}-{self._charts}")
         if isinstance(chart, Chart):  # drawn anew for narrow screens, where letters would shrink
             narrow = svg(draw(chart, *_PHONE), f"{self._name}-{self._charts}-narrow")
-            drawn = f'<div class="screen">{drawn}</div><div class="phone">{narrow}</div>'
-        shown = chart.title != self._title
-        caption = f"<figcaption>{escape(chart.title)}</figcaption>" if shown else ""
-        return f'<figure class="{kind}">{caption}{drawn}</figure>'
+            content = f'<div class="screen">{content}</div><div class="phone">{narrow}</div>'
+        has_caption = chart.title != self._title
+        caption = f"<figcaption>{escape(chart.title)}</figcaption>" if has_caption else ""
+        return f'<figure class="{kind}">{caption}{content}</figure>'
 
 
 def _html_table(table: Table) -> str:
@@ -360,15 +362,15 @@ def _html_table(table: Table) -> str:
     for row, cells in enumerate(table.rows):
         kind = table.kinds[row] if table.kinds else ""
         marked = f' class="{kind}"' if kind else ""
-        shown = "".join(
+        columns = "".join(
             f'<td class="best">★ {escape(cell)}</td>'
             if (row, column) in table.best
             else f"<td{aligned[column]}>{_html_cell(table, row, column, cell)}</td>"
             for column, cell in enumerate(cells)
         )
         if table.bars:
-            shown += f'<td class="left">{bar_svg(*table.bars[row])}</td>'
-        lines.append(f"<tr{marked}>{shown}</tr>")
+            columns += f'<td class="left">{bar_svg(*table.bars[row])}</td>'
+        lines.append(f"<tr{marked}>{columns}</tr>")
     body = "\n".join(lines)
     head = f"<thead><tr>{head}{'<td></td>' if table.bars else ''}</tr></thead>"
     return f'<div class="wide" tabindex="0"><table>{head}\n<tbody>{body}</tbody></table></div>'
@@ -381,12 +383,12 @@ def _html_cell(table: Table, row: int, column: int, cell: str) -> str:
 
 
 def _html_figures(block: KeyFigures) -> str:
-    shown = "\n".join(
-        f'<div><dt>{escape(one.name)}</dt><dd class="value">{escape(one.value)}</dd>'
-        f'<dd class="soft">{escape(one.note)}</dd></div>'
-        for one in block.figures
+    items = "\n".join(
+        f'<div><dt>{escape(figure.name)}</dt><dd class="value">{escape(figure.value)}</dd>'
+        f'<dd class="soft">{escape(figure.note)}</dd></div>'
+        for figure in block.figures
     )
-    return f'<dl class="figures">\n{shown}\n</dl>'
+    return f'<dl class="figures">\n{items}\n</dl>'
 
 
 def _text_blocks(blocks: Sequence[Block], terminal: Terminal) -> Iterator[str]:
@@ -396,7 +398,7 @@ def _text_blocks(blocks: Sequence[Block], terminal: Terminal) -> Iterator[str]:
             text = textwrap.fill(block.text, width, break_on_hyphens=False)
             yield terminal.bold(text) if isinstance(block, Heading) else text
         elif isinstance(block, KeyFigures):
-            rows = [[one.name, one.value, one.note] for one in block.figures]
+            rows = [[figure.name, figure.value, figure.note] for figure in block.figures]
             yield table_text(["figure", "value", "note"], rows, "lll", terminal.columns)
         elif isinstance(block, Table):
             yield block.text(terminal.columns)

@@ -39,8 +39,8 @@ PALETTE = {
     "warm": ("#ee8a3d", "#c14f5f"),
     "hot": ("#a3171b", "#ffc24a"),
 }
-SERIES_COLOURS = 6
-HEATS = 12
+SERIES_COLOURS = 6  # s0 to s5 of the palette
+HEATS = 12  # by hand: steps of a colour scale that still look even
 _LETTER = 7.2  # width of an average character, in pixels
 _DASHES = {"solid": (), "dashed": (5, 4), "dotted": (2, 4)}
 _SYMBOLS = ("dot", "square", "triangle")
@@ -151,12 +151,12 @@ def _grid(chart: Chart, frame: _Frame) -> Iterable[Stroke | Words]:
 
 def _legend(chart: Chart, left: float, width: float) -> list[Stroke | Words | Shape]:
     """The named series in lines above the chart; nothing where there is only one."""
-    named = [series for series in chart.series if series.name]
-    if len(named) < 2:
+    entries = [series for series in chart.series if series.name]
+    if len(entries) < 2:
         return []
     shapes: list[Stroke | Words | Shape] = []
     x, y = left, 16.0
-    for series in named:
+    for series in entries:
         length = 48 + _LETTER * len(series.name)
         if x > left and x + length > width:
             x, y = left, y + 20
@@ -171,11 +171,11 @@ def _legend(chart: Chart, left: float, width: float) -> list[Stroke | Words | Sh
 
 
 def _series(series: Series, frame: _Frame) -> Iterable[Stroke | Words | Shape]:
-    places = [frame.place(point) for point in series.points]
+    positions = [frame.place(point) for point in series.points]
     colour = _colour(series)
-    if series.line and len(places) > 1:
-        yield Stroke(tuple(places), colour, 1.8, _DASHES[series.line])
-    for number, ((x, y), (_, value)) in enumerate(zip(places, series.points, strict=True)):
+    if series.line and len(positions) > 1:
+        yield Stroke(tuple(positions), colour, 1.8, _DASHES[series.line])
+    for number, ((x, y), (_, value)) in enumerate(zip(positions, series.points, strict=True)):
         error = series.errors[number] if series.errors else 0.0
         low, high = frame.place((0.0, value - error))[1], frame.place((0.0, value + error))[1]
         if low - high >= 9:  # a bar within its own symbol would only smudge it
@@ -189,9 +189,9 @@ def _colour(series: Series) -> str:
     return f"s{series.colour % SERIES_COLOURS}"
 
 
-def _symbol(series: Series, place: tuple[float, float], tip: str = "") -> Shape:
+def _symbol(series: Series, centre: tuple[float, float], tip: str = "") -> Shape:
     filled = series.symbol != "cross"
-    return Shape(_OUTLINES[series.symbol](*place), _colour(series), tip, filled)
+    return Shape(_OUTLINES[series.symbol](*centre), _colour(series), tip, filled)
 
 
 def _polygon(x: float, y: float, radii: Sequence[float]) -> tuple[tuple[float, float], ...]:
@@ -217,41 +217,42 @@ _SYMBOL_ROOM = {"diamond": 8, "star": 10}
 def _labels(chart: Chart, frame: _Frame) -> list[Words]:
     """Labels beside their symbols, none on top of another; plain ones give way to emphasised."""
     series = chart.series
-    wanted = [
-        (frame.place(point), one.labels[number], one)
-        for one in sorted(series, key=lambda s: not s.emphasis)
-        for number, point in enumerate(one.points)
-        if one.labels and one.labels[number]
+    labels = [
+        (frame.place(point), line.labels[number], line)
+        for line in sorted(series, key=lambda s: not s.emphasis)
+        for number, point in enumerate(line.points)
+        if line.labels and line.labels[number]
     ]
-    taken = [
-        _box_around(frame.place(point), _SYMBOL_ROOM.get(one.symbol, 5))
-        for one in series
-        if one.symbol
-        for point in one.points
+    boxes = [
+        _box_around(frame.place(point), _SYMBOL_ROOM.get(line.symbol, 5))
+        for line in series
+        if line.symbol
+        for point in line.points
     ]
-    lines = [box for one in series if one.line for box in _boxes_along(one, frame)]
+    lines = [box for line in series if line.line for box in _boxes_along(line, frame)]
     if chart.reference is not None:
         height = frame.place((0.0, chart.reference))[1]
         lines.append((frame.left, height - 3, frame.right, height + 3))
     placed = []
-    for (x, y), text, one in wanted:
-        width = _LETTER * len(text) * (1.06 if one.emphasis else 1.0)
+    for (x, y), text, line in labels:
+        width = _LETTER * len(text) * (1.06 if line.emphasis else 1.0)
         options = [
             (anchor, x + dx, y + dy, _text_box(x + dx, y + dy, width, anchor))
             for anchor, dx, dy in _LABEL_OFFSETS
         ]
-        hidden = [_overlap(box, taken) + _outside(box, frame) for *_, box in options]
+        hidden = [_overlap(box, boxes) + _outside(box, frame) for *_, box in options]
         crossed = [_overlap(box, lines) for *_, box in options]
         best = min(range(len(options)), key=lambda at: hidden[at] + crossed[at])
-        if hidden[best] > 0 and not one.emphasis:
+        if hidden[best] > 0 and not line.emphasis:
             continue
         anchor, at_x, at_y, box = options[best]
-        taken.append(box)
-        colour = _colour(one) if one.emphasis else "ink"
-        placed.append(Words(at_x, at_y, text, colour, anchor, one.emphasis))
+        boxes.append(box)
+        colour = _colour(line) if line.emphasis else "ink"
+        placed.append(Words(at_x, at_y, text, colour, anchor, line.emphasis))
     return placed
 
 
+# by hand, in pixels: places for a label around its symbol, the preferred first
 _LABEL_OFFSETS = (
     ("start", 11.0, -8.0),
     ("end", -11.0, -8.0),
@@ -267,8 +268,8 @@ _LABEL_OFFSETS = (
 _Box = tuple[float, float, float, float]
 
 
-def _box_around(place: tuple[float, float], room: float) -> _Box:
-    return place[0] - room, place[1] - room, place[0] + room, place[1] + room
+def _box_around(centre: tuple[float, float], room: float) -> _Box:
+    return centre[0] - room, centre[1] - room, centre[0] + room, centre[1] + room
 
 
 def _boxes_along(series: Series, frame: _Frame) -> Iterable[_Box]:
@@ -284,11 +285,11 @@ def _text_box(x: float, y: float, width: float, anchor: str) -> _Box:
     return left, y - 11, left + width, y + 3
 
 
-def _overlap(box: _Box, taken: Iterable[_Box]) -> float:
+def _overlap(box: _Box, boxes: Iterable[_Box]) -> float:
     total = 0.0
-    for other in taken:
-        across = min(box[2], other[2]) - max(box[0], other[0])
-        upwards = min(box[3], other[3]) - max(box[1], other[1])
+    for obstacle in boxes:
+        across = min(box[2], obstacle[2]) - max(box[0], obstacle[0])
+        upwards = min(box[3], obstacle[3]) - max(box[1], obstacle[1])
         total += max(0.0, across) * max(0.0, upwards)
     return total
 
@@ -298,6 +299,7 @@ def _outside(box: _Box, frame: _Frame) -> float:
     return 100 * sum(max(0.0, excess) for excess in beyond)
 
 
+# by hand, in pixels: a wide screen, room for names of ranks, and rows that hold a line of text
 _GANTT_WIDTH, _GANTT_LEFT, _GANTT_RIGHT, _GANTT_TOP, _LANE = 1160.0, 58.0, 12.0, 6.0, 26.0
 
 
@@ -379,8 +381,10 @@ def palette_css() -> str:
 
 
 def _css_heat(heat: int) -> str:
-    place = 2 * heat / (HEATS - 1)
-    low, high, share = ("cold", "warm", place) if place <= 1 else ("warm", "hot", place - 1)
+    position = 2 * heat / (HEATS - 1)
+    low, high, share = (
+        ("cold", "warm", position) if position <= 1 else ("warm", "hot", position - 1)
+    )
     return f"color-mix(in srgb, var(--{high}) {100 * share:.0f}%, var(--{low}))"
 
 
@@ -416,10 +420,10 @@ def _svg_shape(shape: Stroke | Words | Shape) -> str:
     focus = ' tabindex="0"' if shape.tip else ""
     points, colour = _pairs(shape.outline), f"var(--{shape.colour})"
     if shape.filled:
-        drawn = f'<polygon points="{points}" fill="{colour}"/>'
+        outline = f'<polygon points="{points}" fill="{colour}"/>'
     else:
-        drawn = f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="2"/>'
-    return f"<g{focus}>{tip}{drawn}</g>"
+        outline = f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="2"/>'
+    return f"<g{focus}>{tip}{outline}</g>"
 
 
 def _pairs(points: Iterable[tuple[float, float]]) -> str:
@@ -457,9 +461,9 @@ def write_png(drawings: Sequence[Drawing], path: Path, columns: int = 1) -> None
                 _png_shape(axes, shape, *corner)
     try:
         figure.savefig(path)
-    except OSError as refused:
+    except OSError as error:
         raise FileError(
-            f"cannot write {path}: {refused.strerror}", remedy="choose another folder with --out"
+            f"cannot write {path}: {error.strerror}", remedy="choose another folder with --out"
         ) from None
 
 

@@ -50,8 +50,8 @@ def test_what_was_learned_is_kept_with_its_date_and_shown(machine, capsys):
     out = capsys.readouterr().out
     assert "0.9460" in out
     assert "94 % ± 0.5 % arrive at the boards" in " ".join(out.split())
-    assert "--host-watts" in out
-    assert machine["known"].efficiency == 0.94
+    assert "--host-power" in out
+    assert machine["supply"].efficiency == 0.94
     assert load_calibrations() == {FOUND.device_id: FOUND}
     assert main(["calibrate", "--show", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["calibrations"][0]["gain"] == 0.946
@@ -72,10 +72,10 @@ def test_json_is_one_document_beside_a_talking_load(machine, capfd):
     [
         (["--", "false"], "exit code 1"),
         (["--", "/no/such/program"], "cannot run"),
-        (["--efficiency", "94", "--", "true"], "at most"),
-        (["--efficiency", "nan", "--", "true"], "finite"),
-        (["--seconds", "1", "--", "true"], "--seconds"),
-        (["--host-watts", "-5", "--", "true"], "at least 0"),
+        (["--efficiency", "94", "--", "true"], "from 0 to 1"),
+        (["--efficiency", "nan", "--", "true"], "not a number"),
+        (["--duration", "1", "--", "true"], "--duration"),
+        (["--host-power", "-5", "--", "true"], "at least 0"),
         (["--device", "tpu", "--", "true"], "no device 'tpu'"),
     ],
 )

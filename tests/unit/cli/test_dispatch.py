@@ -69,7 +69,9 @@ def test_unknown_command(capsys):
     out, err = capsys.readouterr()
     assert (out, err.count("\n")) == ("", 2)
     assert "unknown command 'messure'" in err
-    assert "→ run `joulery --help`" in err
+    assert "→ did you mean measure?" in err
+    assert main(["xyzzy"]) == 2
+    assert "→ run `joulery --help`" in capsys.readouterr().err
     assert main(["messure", "--json"]) == 2
     assert json.loads(capsys.readouterr().out)["exit_code"] == 2
 
@@ -119,7 +121,7 @@ def test_interruption_has_the_code_that_shells_expect(command, capsys):
 
 @pytest.mark.parametrize(
     "arguments",
-    [["doctor", "--colour"], ["doctor", "--js"], ["doctor", "extra"], ["predict"]],
+    [["doctor", "--colour"], ["doctor", "extra"], ["predict"]],
     ids=" ".join,
 )
 def test_wrong_options_point_to_the_help(arguments, capsys):
@@ -128,6 +130,22 @@ def test_wrong_options_point_to_the_help(arguments, capsys):
     err = capsys.readouterr().err
     assert f"→ see `joulery {arguments[0]} --help`" in err
     assert err.count("\n") == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "remedy"),
+    [
+        (["doctor", "--js"], "did you mean --json?"),
+        (["sweep", "--limts=100:200:50"], "did you mean --limits?"),
+        (["jobs", "shw"], "did you mean show?"),
+        (["cluster", "status", "--state", "x", "--wach"], "did you mean --watch?"),
+        (["measure", "--co2", "380", "--", "true"], "it is --grid now"),
+    ],
+)
+def test_a_misspelled_word_is_answered_with_the_nearest(arguments, remedy, capsys):
+    """A typing error costs a look into the help."""
+    assert main(arguments) == 2
+    assert remedy in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -155,7 +173,7 @@ def test_an_argument_that_is_no_utf8_is_wrong_use(command, capsys):
     """If this fails, bytes that a shell passes on are called an internal error."""
     command(lambda arguments: "\udcff".encode() and 0)
     assert main(["doctor"]) == 2
-    assert r"'\udcff' is no valid text" in capsys.readouterr().err
+    assert r"'\udcff' is not valid text" in capsys.readouterr().err
 
 
 def test_json_after_the_separator_belongs_to_the_command(capsys):

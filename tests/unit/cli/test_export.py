@@ -19,5 +19,5 @@ def test_a_port_in_use_is_named(capsys):
     """If this fails, a second exporter ends in a traceback."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        assert main(["export", "--port", str(port)]) == 3
+        assert main(["export", "--listen", f"127.0.0.1:{port}"]) == 3
     assert f"127.0.0.1:{port}" in capsys.readouterr().err

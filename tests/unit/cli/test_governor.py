@@ -16,7 +16,6 @@ from joulery.cli import governor
 from joulery.cli.dispatch import Output, Parser
 from joulery.errors import (
     FileError,
-    InvalidValueError,
     MissingHardwareError,
     MissingRightsError,
     UsageError,
@@ -47,10 +46,10 @@ def _run(*arguments):
 @pytest.mark.parametrize("action", ["serve", "unit"])
 def test_addresses_are_checked_before_anything_is_served_or_printed(action):
     """If this fails, a unit file has an address that its daemon refuses, or a useless key."""
-    with pytest.raises(InvalidValueError, match="not an address"):
+    with pytest.raises(UsageError, match="--listen: not an address"):
         _run(action, "--listen", "nonsense")
     with pytest.raises(UsageError, match="without --listen"):
-        _run(action, "--certificate", "c.pem", "--key", "k.pem")
+        _run(action, "--tls-cert", "c.pem", "--tls-key", "k.pem")
 
 
 @pytest.fixture
@@ -97,11 +96,11 @@ def _command(unit):
 
 def test_unit_starts_what_is_installed_here(capsys):
     """A service would not find a Joulery that was installed into a virtual environment."""
-    _run("unit", "--listen", "0.0.0.0:7001", "--certificate", "a b.pem", "--key", "k.pem")
+    _run("unit", "--listen", "0.0.0.0:7001", "--tls-cert", "a b.pem", "--tls-key", "k.pem")
     text = capsys.readouterr().out
     command = _command(text)
     assert command[0] == sys.executable
-    assert command[-6:-1:2] == ["--listen", "--certificate", "--key"]
+    assert command[-6:-1:2] == ["--listen", "--tls-cert", "--tls-key"]
     assert command[-3] == str(Path("a b.pem").resolve())
     assert "PrivateNetwork=no" in text
     root = str(Path(joulery.__file__).parents[1])  # systemd sets no such variable

@@ -43,7 +43,7 @@ def measured(monkeypatch):
             commands.append(command)
             return result, code
 
-        monkeypatch.setattr(measure, "_measured", run)
+        monkeypatch.setattr(measure, "_measure", run)
         return commands
 
     return install
@@ -60,7 +60,7 @@ def test_runs_what_follows(measured, separator, capsys):
 def test_figures_go_to_stderr(measured, capsys):
     """The command's own output must stay usable in a pipe."""
     measured(GPU, code=3)
-    assert main(["measure", "--co2", "500", "--price", "0.25", "--", "true"]) == 3
+    assert main(["measure", "--grid", "500", "--price", "0.25", "--", "true"]) == 3
     out, err = capsys.readouterr()
     assert out == ""
     assert "10 h 00 min, 7.20 MJ ± 1 %, 200 W mean, 301 W peak: measured; exit code 3" in err
@@ -73,7 +73,7 @@ def test_figures_go_to_stderr(measured, capsys):
 def test_the_document(measured, capsys):
     """Scripts rely on these keys."""
     measured(GPU, UNREAD, code=3)
-    assert main(["measure", "--json", "--co2", "500", "--price", "0.25", "--", "true", "x"]) == 3
+    assert main(["measure", "--json", "--grid", "500", "--price", "0.25", "--", "true", "x"]) == 3
     out, err = capsys.readouterr()
     document = json.loads(out)
     assert err == ""
@@ -95,7 +95,7 @@ def test_the_document(measured, capsys):
 def test_the_unknown_is_not_zero(measured, capsys):
     """No reading means no figure: neither joules nor carbon nor money."""
     measured(UNREAD)
-    options = ["--co2", "500", "--price", "0.25", "--", "true"]
+    options = ["--grid", "500", "--price", "0.25", "--", "true"]
     assert main(["measure", *options]) == 0
     err = capsys.readouterr().err
     assert "unknown" in err
@@ -122,11 +122,11 @@ def test_no_devices_points_to_the_doctor(measured, capsys):
         (["--"], "no command given"),
         (["--", ""], "no command given"),
         (["--", "/no/such/program"], "cannot run /no/such/program"),
-        (["--co2", "-1", "--", "true"], "--co2: '-1' is no number of 0 or more"),
-        (["--co2", "nan", "--", "true"], "--co2: 'nan' is no number"),
-        (["--price", "inf", "--", "true"], "--price: 'inf' is no number"),
-        (["--price", "x", "--", "true"], "--price: 'x' is no number"),
-        (["--wat", "--", "true"], "unrecognized arguments: --wat"),
+        (["--grid", "-1", "--", "true"], "gCO2/kWh must be at least 0"),
+        (["--grid", "nan", "--", "true"], "gCO2/kWh must be finite"),
+        (["--price", "inf", "--", "true"], "--price: 'inf' is not a number"),
+        (["--price", "x", "--", "true"], "--price: 'x' is not a number"),
+        (["--wat", "--", "true"], "unknown argument"),
     ],
 )
 def test_nothing_is_run_on_wrong_use(measured, capsys, arguments, says):

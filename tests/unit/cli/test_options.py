@@ -1,11 +1,10 @@
 import errno
 import os
-from argparse import ArgumentTypeError
 
 import pytest
 
 from joulery.cli.options import count, duration, limits, listed, number, path, whole, write_file
-from joulery.errors import FileError
+from joulery.errors import FileError, InvalidValueError
 
 
 @pytest.mark.parametrize(
@@ -33,14 +32,14 @@ def test_limits_as_people_write_them(text, watts):
 )
 def test_nonsense_is_refused_with_a_remedy(text):
     """A bad range must end in one line, not in a traceback or an endless sweep."""
-    with pytest.raises(ArgumentTypeError) as raised:
+    with pytest.raises(InvalidValueError) as raised:
         limits(text)
     assert "\n" not in str(raised.value)
 
 
 def test_swapped_ends_are_put_right_in_the_remedy():
     """The most likely slip has an exact remedy."""
-    with pytest.raises(ArgumentTypeError) as raised:
+    with pytest.raises(InvalidValueError) as raised:
         limits("300:100:25")
     assert "100:300:25" in str(raised.value)
 
@@ -58,7 +57,7 @@ def test_swapped_ends_are_put_right_in_the_remedy():
 )
 def test_values_out_of_range_are_refused(read, text):
     """A bad value must end in one line, not in a traceback or in nonsense hours later."""
-    with pytest.raises(ArgumentTypeError):
+    with pytest.raises(InvalidValueError):
         read(text)
 
 

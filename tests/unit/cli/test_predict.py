@@ -80,7 +80,7 @@ def test_stages_feed_the_planner(capsys, model, tmp_path):
     """Clocks of a pipeline can be planned before it runs."""
     file = tmp_path / "stages.csv"
     plan = ("--plan", "pp4-mb1-full-recompute", "--batch-size", 16)
-    asked_for = ("predict", "--model", model, "--device", "h100", *plan, "--profile", file)
+    asked_for = ("predict", "--model", model, "--device", "h100", *plan, "--out", file)
     code, said = asked(capsys, *asked_for)
     assert code == 0
     assert "by stage" in said.out
@@ -149,8 +149,8 @@ def test_a_recommendation_as_a_page(capsys, model, tmp_path):
         ("predict", "--device", "h100", "--limits", "50"),
         ("predict", "--device", "t4"),
         ("predict", "--device", "h100", "--clocks", "9000", *PLAN),
-        ("predict", "--device", "h100", "--profile", "x.csv", *PLAN),
-        ("predict", "--device", "h100", "--plan", "pp4-mb1", "--profile", "/no/such/stages.csv"),
+        ("predict", "--device", "h100", "--out", "x.csv", *PLAN),
+        ("predict", "--device", "h100", "--plan", "pp4-mb1", "--out", "/no/such/stages.csv"),
         ("predict", "--device", "h100", "--precision", "bf17", *PLAN),
         ("predict", "--device", "h100", "--plan", "dp0-mb1"),
         ("predict", "--device", "h100", "--plan", "dp8-mb1-dp4", "--batch-size", "8"),

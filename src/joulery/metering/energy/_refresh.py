@@ -139,14 +139,14 @@ class RefreshTimer:
         self._seen = [*self._seen, (low, high)][-2 * _REFRESHES_TO_CALIBRATE :]
         if len(self._seen) < _REFRESHES_TO_CALIBRATE and not self._repeats:
             return
-        found = shortest = _shortest_gap(self._seen)
+        gap = shortest = _shortest_gap(self._seen)
         if not self._repeats:
-            found = _mean_gap(self._seen)
-            if shortest is not None and shortest[0] < _MISSED * found[0]:
-                found = shortest  # on a busy machine some refreshes pass between two readings
-        if found is None:
+            gap = _mean_gap(self._seen)
+            if shortest is not None and shortest[0] < _MISSED * gap[0]:
+                gap = shortest  # on a busy machine some refreshes pass between two readings
+        if gap is None:
             return
-        period, error = found
+        period, error = gap
         self._seen = []
         limits = self._limits(period)
         period = min(max(period, limits[0]), limits[1])
@@ -189,17 +189,17 @@ class RefreshTimer:
             self.stamps_trusted = True
 
 
-def _mean_gap(seen: list[tuple[float, float]]) -> tuple[float, float]:
+def _mean_gap(brackets: list[tuple[float, float]]) -> tuple[float, float]:
     """Period of refreshes of which none was missed, and its largest error."""
-    (low, high), (last_low, last_high) = seen[0], seen[-1]
-    count = len(seen) - 1
+    (low, high), (last_low, last_high) = brackets[0], brackets[-1]
+    count = len(brackets) - 1
     period = (last_low + last_high - low - high) / 2 / count
     return period, (last_high - last_low + high - low) / 2 / count
 
 
-def _shortest_gap(seen: list[tuple[float, float]]) -> tuple[float, float] | None:
+def _shortest_gap(brackets: list[tuple[float, float]]) -> tuple[float, float] | None:
     """Period of refreshes that may have been missed, from two in a row that were seen sharply."""
-    gaps = [_mean_gap([early, late]) for early, late in pairwise(seen)]
+    gaps = [_mean_gap([early, late]) for early, late in pairwise(brackets)]
     sharp = [
         gap
         for gap in gaps

@@ -61,19 +61,19 @@ class CounterRepair:
         it may lag behind its readings.
         """
         elapsed = reading.read_at_seconds - self._changed_at
-        most = self._most_watts * (elapsed + slack)
+        highest = self._most_watts * (elapsed + slack)
         delta = reading.joules - self._last.joules
         filled = self._filled
         self._last, self._changed_at = reading, reading.read_at_seconds
         self._filled_until, self._filled = None, 0.0
-        if delta < 0 and self._modulus is not None and 0 <= delta + self._modulus <= most:
+        if delta < 0 and self._modulus is not None and 0 <= delta + self._modulus <= highest:
             return Advance(_unless_filled(delta + self._modulus, filled), flag=Flag.WRAPPED)
         if delta < 0:
             # What the counter shows was certainly used since its reset.
-            shown = reading.joules if reading.joules <= most else 0.0
+            certain = reading.joules if reading.joules <= highest else 0.0
             missing = max(0.0, typical_watts * elapsed - filled)
-            return self._guess(max(missing, shown), Flag.RESET)
-        if delta > most:
+            return self._guess(max(missing, certain), Flag.RESET)
+        if delta > highest:
             return self._guess(max(0.0, typical_watts * elapsed - filled), Flag.JUMPED)
         return Advance(_unless_filled(delta, filled))
 

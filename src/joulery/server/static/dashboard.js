@@ -26,6 +26,13 @@ async function refresh(address) {
   }
 }
 
+// Dates are shown in the browser's time zone, which the server learns from a cookie.
+const zone = Intl.DateTimeFormat().resolvedOptions().timeZone;
+if (zone && zone !== document.body.dataset.zone) {
+  document.cookie = `joulery_zone=${zone}; path=/; max-age=31536000; samesite=strict`;
+  if (document.querySelector("[data-live]")) refresh(location.href);
+}
+
 // The server says when something has changed.
 if (main?.dataset.events) {
   const source = new EventSource(main.dataset.events);

@@ -1,0 +1,112 @@
+"""``joulery store``: copies of a store, and a check of it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from joulery import storage
+from joulery.cli.dispatch import Output
+from joulery.cli.options import Action, file, flag, location, option
+from joulery.errors import FileError, InvalidValueError, MissingExtraError
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Sequence
+
+
+def store_location(arguments: argparse.Namespace, needed: Sequence[str] = ()) -> str | None:
+    """Location of the store that the options or the environment name; None for the user's own.
+
+    Args:
+        arguments: Parsed options, ``store`` among them.
+        needed: Modules that the command needs besides the database's.
+
+    Raises:
+        FileError: It is a folder.
+        InvalidValueError: It is the address of a server.
+        MissingExtraError: A module is not installed.
+    """
+    from importlib.util import find_spec
+
+    from joulery.client import is_server
+
+    place: str | None = arguments.store or os.environ.get("JOULERY_STORE") or None
+    if place is not None and Path(place).is_dir():
+        raise FileError(f"{place} is a folder", remedy="give the path of an SQLite file")
+    if place is not None and is_server(place):
+        raise InvalidValueError(
+            f"{place[:80]} is a server, not a store",
+            remedy="give --store PATH or postgresql://…, or unset JOULERY_STORE here",
+        )
+    missing = [name for name in ("sqlalchemy", *needed) if find_spec(name) is None]
+    if missing:
+        raise MissingExtraError(
+            f"this needs {', '.join(missing)}", remedy='pip install "joulery[server]"'
+        )
+    return place
+
+
+def _backup(arguments: argparse.Namespace) -> Output:
+    kind = storage.backup(store_location(arguments), arguments.file)
+    document = {"backup": str(arguments.file), "kind": kind}
+    return Output(document, f"copied the store to {arguments.file}")
+
+
+def _export(arguments: argparse.Namespace) -> Output:
+    rows = storage.export(store_location(arguments), arguments.file)
+    document = {"export": str(arguments.file), "rows": rows}
+    return Output(document, f"exported {rows} rows to {arguments.file}")
+
+
+def _restore(arguments: argparse.Namespace) -> Output:
+    place = store_location(arguments)
+    counts = storage.restore(place, arguments.file, replace=arguments.replace)
+    document = {"restore": str(arguments.file), "rows": counts}
+    return Output(document, f"restored {counts['jobs']} jobs with {counts['events']} events")
+
+
+def _check(arguments: argparse.Namespace) -> Output:
+    place = store_location(arguments)
+    path = storage.default_path() if place is None else place
+    if "://" not in str(path) and not Path(path).is_file():  # opening would make one
+        raise FileError(f"no store at {path}", remedy="give its path with --store")
+    with storage.Store.open(place) as store:
+        store.check()
+        counts = store.counts()
+    rows = ", ".join(f"{number} {table}" for table, number in counts.items())
+    return Output({"store": str(path), "rows": counts}, f"{path} is sound: {rows}")
+
+
+STORE_TEXT = "path or postgresql://…; $JOULERY_STORE, else your own"
+_STORE = option("--store", STORE_TEXT, "LOCATION", location)
+_REPLACE = flag("--replace", "delete the jobs that are there")
+COMMAND = Action(
+    epilog="""\
+examples:
+  joulery store backup /backups/joulery.sqlite
+  joulery store restore /backups/joulery.sqlite --replace
+  joulery store export all.jsonl && joulery store import all.jsonl --store postgresql://joulery@db/joulery
+  joulery store check
+""",
+    actions={
+        "backup": Action(
+            _backup, (file("file", "copy to write"), _STORE), "copy the store, even while in use"
+        ),
+        "restore": Action(
+            _restore,
+            (file("file", "backup to read"), _REPLACE, _STORE),
+            "put a backup in the place of the store; stop the server before",
+        ),
+        "export": Action(
+            _export, (file("file", "file to write"), _STORE), "write the store as lines of JSON"
+        ),
+        "import": Action(
+            _restore,
+            (file("file", "export to read"), _REPLACE, _STORE),
+            "fill the store from an export, of any database; stop the server before",
+        ),
+        "check": Action(_check, (_STORE,), "read the whole store, and count its rows"),
+    },
+)

@@ -1,0 +1,73 @@
+"""`joulery store`: copies of a store, and a check of it."""
+
+import json
+
+import pytest
+
+from joulery.cli import main
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path, monkeypatch):
+    """A store of its own."""
+    monkeypatch.setenv("JOULERY_STORE", str(tmp_path / "store.sqlite"))
+
+
+def printed(capsys, *arguments):
+    """Exit code and document of a call."""
+    code = main([*arguments, "--json"])
+    return code, json.loads(capsys.readouterr().out)
+
+
+def test_a_store_moves(capsys, tmp_path):
+    """Teams cannot move to another database."""
+    printed(capsys, "serve", "token", "create", "--team", "vision")
+    file, other = str(tmp_path / "all.jsonl"), str(tmp_path / "other.sqlite")
+    code, exported = printed(capsys, "store", "export", file)
+    assert (code, exported["rows"]) == (0, 1)
+    code, imported = printed(capsys, "store", "import", file, "--store", other)
+    assert (code, imported["rows"]["tokens"]) == (0, 1)
+    code, checked = printed(capsys, "store", "check", "--store", other)
+    assert (code, checked["rows"]["tokens"]) == (0, 1)
+
+
+def test_a_store_comes_back_from_its_backup(capsys, tmp_path):
+    """What was learned is lost with the disk."""
+    printed(capsys, "serve", "token", "create", "--team", "vision")
+    copy = str(tmp_path / "copy.sqlite")
+    code, copied = printed(capsys, "store", "backup", copy)
+    assert (code, copied["kind"]) == (0, "sqlite")
+    printed(capsys, "serve", "token", "create", "--team", "speech")
+    code, restored = printed(capsys, "store", "restore", copy, "--replace")
+    assert (code, restored["rows"]["tokens"]) == (0, 1)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "word"),
+    [
+        ([], "backup, restore, export, import, check"),
+        (["bakup", "copy"], "did you mean backup?"),
+        (["backup", "copy"], "no store"),
+        (["import", "missing"], "missing"),
+        (["check"], "no store"),
+        (["check", "--store", "."], "folder"),
+        (["check", "--store", "http://127.0.0.1:8420"], "server"),
+    ],
+)
+def test_wrong_use_is_told_in_a_line(capsys, tmp_path, monkeypatch, arguments, word):
+    """Users see a traceback, or an empty store appears where none was."""
+    monkeypatch.chdir(tmp_path)
+    assert main(["store", *arguments]) == 2
+    message = capsys.readouterr().err
+    assert word in message
+    assert "→" in message
+    assert not (tmp_path / "store.sqlite").exists()
+
+
+@pytest.mark.parametrize("command", [["serve"], ["store", "check"], ["jobs", "list"]])
+def test_a_password_on_the_command_line_is_refused(capsys, command):
+    """Every user of the machine reads it in the process list."""
+    assert main([*command, "--store", "postgresql://user:s3cret@host/database"]) == 2
+    message = capsys.readouterr().err
+    assert "PGPASSFILE" in message
+    assert "s3cret" not in message
