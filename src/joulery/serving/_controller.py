@@ -39,7 +39,7 @@ _FIRST_MARGIN, _LEAST_MARGIN, _MOST_MARGIN = 0.35, 0.15, 0.9
 # Growth of the margin at a miss, and its decline per request that is well.
 _MARGIN_UP, _MARGIN_DOWN = 0.08, 0.0002
 # Latencies are remembered for so long, at least so many of them before the power goes down.
-_MEMORY_SECONDS, _MOST_SAMPLES, _LEAST_SAMPLES = 600.0, 2000, 8
+_MEMORY_SECONDS, _MOST_SAMPLES, _LEAST_SAMPLES = 600.0, 1000, 8
 _RECENT_SECONDS = 60.0
 # The standing choice is made anew so often, and goes down by at most so many positions at once.
 _CHOICE_SECONDS, _STEPS_DOWN = 1.0, 2
