@@ -21,11 +21,12 @@ import tempfile
 import time
 from collections import defaultdict
 from dataclasses import replace
+from datetime import UTC, datetime
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from cluster_forecasts import follow_forecasts, read_forecasts
 from peers import say, write_results
 
 from joulery.clock import REAL_CLOCK
@@ -45,11 +46,12 @@ from joulery.cluster import (
     allocate,
     announce,
     flexibility_floor,
+    follow_forecasts,
     plan_work,
     withdraw,
 )
 from joulery.errors import InfeasibleError
-from joulery.grid import GridEvent, read_signal
+from joulery.grid import GridEvent, Signal, read_signal, read_table
 from joulery.simulate.cluster import Site, read_trace, simulate, summarize
 
 sys.path.append(str(Path(__file__).parents[1] / "tests"))
@@ -58,7 +60,6 @@ from support.slurm import PoweredCluster, slurm_obstacle
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from joulery.grid import Signal
     from joulery.simulate.cluster import Trace
 
 HOUR = 3600.0
@@ -349,7 +350,7 @@ def bench_carbon(results: Results, data: Path, curves: list[PowerCurve], starts:
         if not is_goal and starts < 12:
             continue
         actual = read_signal(next(data.glob(f"carbon/*_{region}_direct_*.csv")))
-        forecasts = read_forecasts(file)
+        forecasts = _read_forecasts(file)
         days = np.linspace(0, len(forecasts) - 12, starts if is_goal else 3).astype(int).tolist()
         runs = [_shaped(trace, actual, forecasts, day, 1 if is_goal else 5) for day in days]
         saved, kept, spent = zip(*runs, strict=True)
@@ -360,6 +361,16 @@ def bench_carbon(results: Results, data: Path, curves: list[PowerCurve], starts:
         results.add(f"{name}_kept_with_forecasts", statistics.mean(kept), goals[1], least=min(kept))
         if is_goal:
             results.add("carbon_planning_seconds", statistics.median(spent), "<= 2")
+
+
+def _read_forecasts(path: Path) -> list[Signal]:
+    """CarbonCast's hourly forecasts in one file, each known from its own start on."""
+    names, rows = read_table(path)
+    column = next(name for name in names if "forecast" in name)
+    times = [datetime.fromisoformat(row["utc"]).replace(tzinfo=UTC).timestamp() for row in rows]
+    values = [float(row[column]) for row in rows]
+    starts = [0, *(at for at in range(1, len(rows)) if times[at] <= times[at - 1]), len(rows)]
+    return [Signal(times[a], 3600.0, tuple(values[a:b])) for a, b in pairwise(starts)]
 
 
 def _shaped(

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from joulery.prediction.models import NINETY, STREAM, Belief, Kernels, conditioned, wanted_power
+from joulery.prediction.models import NINETY, STREAM, Belief, Kernels, condition, wanted_power
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -82,7 +82,7 @@ def best_probes(covariance: Array, count: int, noise: float) -> list[int]:
         removed = (covariance**2).sum(axis=0) / (np.diag(covariance) + noise**2)
         removed[chosen] = 0.0
         chosen.append(int(np.argmax(removed)))
-        covariance = conditioned(covariance, chosen[-1:], noise)
+        covariance = condition(covariance, chosen[-1:], noise)
     return chosen
 
 

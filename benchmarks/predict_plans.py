@@ -23,7 +23,7 @@ from joulery.prediction.models import (
     PLAN_CONSTANTS,
     PLAN_NOISE,
     Belief,
-    conditioned,
+    condition,
     fitted_belief,
     fitted_on,
     krige,
@@ -336,7 +336,7 @@ def _after(
     among, towards = shared[probes][:, probes], shared[rest][:, probes]
     shift, _ = krige(off, among, towards, _SAME_STEP)
     total = belief.covariance_of(runs.model(np.arange(len(shared)))) + shared
-    left = np.diag(conditioned(total, probes.tolist(), _SAME_STEP))
+    left = np.diag(condition(total, probes.tolist(), _SAME_STEP))
     return runs.model(rest)(after.mean) + shift, np.sqrt(left[rest])
 
 
@@ -475,7 +475,7 @@ def convergence_scores(data: Path, *, quick: bool) -> Iterator[Score]:
         ours, simple = [], []
         for left in range(len(batch)):
             rest = np.delete(np.arange(len(batch)), left)
-            found_ = Convergence.fitted(list(zip(batch[rest], value[rest], strict=True)))
+            found_ = Convergence.fit(list(zip(batch[rest], value[rest], strict=True)))
             level = [np.log(found_.factor(one, batch[left])) for one in batch[rest]]
             ours.append(np.mean(measured[rest] - level))
             simple.append(measured[rest].mean())

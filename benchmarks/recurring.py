@@ -59,7 +59,7 @@ DRIFTS: dict[str, Callable[[TracedWorkload], TracedWorkload]] = {
     "the optimum moves unannounced": lambda load: optimum_moves(load, AT, announced=False),
     "a discarded size becomes best": lambda load: discarded_becomes_best(load, AT),
     "a discarded size becomes best unannounced": lambda load: discarded_becomes_best(
-        load, AT, others=1.0
+        load, AT, factor=1.0
     ),
 }
 

@@ -120,12 +120,14 @@ def reproduce(arguments: argparse.Namespace) -> str:
             traces.workloads, own_groups=bool(arguments.groups), some_groups=groups is not None
         )
         figures = study.figures(numbers)
-        document, found = write_reproduction(figures, folder, effort.seeds, missing, traces.remarks)
+        document, results = write_reproduction(
+            figures, folder, effort.seeds, missing, traces.remarks
+        )
     if arguments.json:
         return json.dumps(document | {"out": str(arguments.out)}, allow_nan=False)
-    lines = [f"{value}: {words}" for value, words in headline(found, effort.seeds)]
-    if found:
-        lines += ["", table_text(HEADERS, claim_rows(found), "lllrrrrr")]
+    lines = [f"{value}: {words}" for value, words in headline(results, effort.seeds)]
+    if results:
+        lines += ["", table_text(HEADERS, claim_rows(results), "lllrrrrr")]
     lines += ["", *(f"missing: {line}" for line in missing), *document["remarks"]]
     return "\n".join([*lines, f"Written: {arguments.out}/index.html"])
 

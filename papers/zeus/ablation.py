@@ -110,13 +110,16 @@ class WithoutProfiling:
             beliefs.jobs.joule_weight[job, None] * outcomes.epoch_joules
             + beliefs.jobs.second_weight[job, None] * outcomes.epoch_seconds
         )
-        known = np.where(np.isfinite(cost), cost, beliefs.epoch_cost[job, arm])
-        beliefs.epoch_cost[job, arm] = known
+        epoch_cost = np.where(np.isfinite(cost), cost, beliefs.epoch_cost[job, arm])
+        beliefs.epoch_cost[job, arm] = epoch_cost
         complete = beliefs.tried[job, arm].all(axis=1)
-        held = known[np.arange(len(job)), outcomes.limit]
+        run_cost = epoch_cost[np.arange(len(job)), outcomes.limit]
         # A training that was not begun shows nothing about its limit.
         at_best = np.divide(
-            known.min(axis=1), held, out=np.ones_like(held), where=np.isfinite(held)
+            epoch_cost.min(axis=1),
+            run_cost,
+            out=np.ones_like(run_cost),
+            where=np.isfinite(run_cost),
         )
         adjusted = replace(
             outcomes,

@@ -33,7 +33,7 @@ class Claim:
         gpu: GPU that it is about.
         unit: Unit of the figures, ``%`` or ``×``.
         published: Least and most over workloads; None where the publication states none.
-        found: Least and most over workloads, by policy; ``traces`` where no policy is involved.
+        spans: Least and most over workloads, by policy; ``traces`` where no policy is involved.
         doubt: Half of the widest 95 % interval of the means of zeus and joulery, in its unit.
         remark: Explanation of a difference.
     """
@@ -43,21 +43,21 @@ class Claim:
     gpu: str
     unit: str
     published: Span | None
-    found: dict[str, Span] = field(default_factory=dict)
+    spans: dict[str, Span] = field(default_factory=dict)
     doubt: float | None = None
     remark: str = ""
 
 
 def claims(figures: Mapping[str, Figure]) -> list[Claim]:
     """All claims that ``figures`` (by name) speak to, those with a published figure first."""
-    found = [
+    results = [
         claim
         for name, judge in _JUDGES.items()
         if name in figures
         for gpu in figures[name].main.distinct("gpu")
         for claim in judge(figures[name], gpu)
     ]
-    return sorted(found, key=lambda claim: claim.published is None)
+    return sorted(results, key=lambda claim: claim.published is None)
 
 
 def _span(values: Iterable[float]) -> Span:
@@ -82,7 +82,7 @@ def _by_policy(rows: Table) -> list[tuple[str, Table]]:
 
 def _potential(figure: Figure, gpu: str) -> list[Claim]:
     rows = figure.main.where(gpu=gpu)
-    wanted: tuple[tuple[str, str, Span], ...] = (
+    expectations: tuple[tuple[str, str, Span], ...] = (
         ("joint", "energy that the best batch size and limit together save", (23.8, 74.7)),
         ("batch_size_only", "energy that the best batch size alone saves", (3.4, 65.0)),
         ("limit_only", "energy that the best power limit alone saves", (3.0, 31.5)),
@@ -96,18 +96,18 @@ def _potential(figure: Figure, gpu: str) -> list[Claim]:
             _if_published(gpu, published),
             {"traces": _change(rows, column, -1.0)},
         )
-        for column, what, published in wanted
+        for column, what, published in expectations
     ]
 
 
 def _last_five(figure: Figure, gpu: str) -> list[Claim]:
     rows = figure.main.where(gpu=gpu)
-    wanted: tuple[tuple[str, str, Span, float], ...] = (
+    expectations: tuple[tuple[str, str, Span, float], ...] = (
         ("eta", "energy saved in the last five recurrences", (15.3, 75.8), -1.0),
         ("tta", "change of time in the last five recurrences", (-60.1, 12.8), 1.0),
     )
-    found = []
-    for name, what, published, sign in wanted:
+    results = []
+    for name, what, published, sign in expectations:
         column = f"{name}_vs_default"
         compared = [part for policy, part in _by_policy(rows) if policy in (OURS, THEIRS)]
         widths = [
@@ -120,8 +120,8 @@ def _last_five(figure: Figure, gpu: str) -> list[Claim]:
         spans = {policy: _change(part, column, sign) for policy, part in _by_policy(rows)}
         published_here = _if_published(gpu, published)
         doubt = max(widths, default=None)
-        found.append(Claim(figure.label, what, gpu, "%", published_here, spans, doubt))
-    return found
+        results.append(Claim(figure.label, what, gpu, "%", published_here, spans, doubt))
+    return results
 
 
 def _regret(figure: Figure, gpu: str) -> list[Claim]:
@@ -138,21 +138,21 @@ def _regret(figure: Figure, gpu: str) -> list[Claim]:
     }
     spans = {policy: _span(values) for policy, values in ratios.items() if values}
     relative = "cumulative regret relative to zeus"
-    found = [Claim(figure.label, f"{relative}, over workloads", gpu, "×", None, spans)]
+    results = [Claim(figure.label, f"{relative}, over workloads", gpu, "×", None, spans)]
     if "grid" in spans:
-        found.append(_grid_regret(figure.label, gpu, ratios["grid"]))
+        results.append(_grid_regret(figure.label, gpu, ratios["grid"]))
     if OURS in spans:
         mean = geometric_mean(max(value, 1e-3) for value in ratios[OURS])
         what = f"{relative}, geometric mean"
-        found.append(Claim(figure.label, what, gpu, "×", None, {OURS: (mean, mean)}))
+        results.append(Claim(figure.label, what, gpu, "×", None, {OURS: (mean, mean)}))
     cost = {policy: _change(part, "total_cost_vs_default") for policy, part in _by_policy(rows)}
     what = "change of cost over all recurrences, exploration included"
-    return [*found, Claim(figure.label, what, gpu, "%", None, cost)]
+    return [*results, Claim(figure.label, what, gpu, "%", None, cost)]
 
 
 def _grid_regret(figure: str, gpu: str, ratios: list[float]) -> Claim:
-    worst, *others = sorted(ratios, reverse=True)
-    following = f"; the next is {others[0]:.0f} ×" if others else ""
+    worst, *smaller = sorted(ratios, reverse=True)
+    following = f"; the next is {smaller[0]:.0f} ×" if smaller else ""
     return Claim(
         figure,
         "most regret of grid search relative to zeus",
@@ -168,7 +168,7 @@ def _grid_regret(figure: str, gpu: str, ratios: list[float]) -> Claim:
 def _cluster(figure: Figure, gpu: str) -> list[Claim]:
     everything = figure.main.where(gpu=gpu)
     rows = [everything.where(workload=w) for w in everything.distinct("workload") if w != ALL_JOBS]
-    wanted: tuple[tuple[str, str, Span, float], ...] = (
+    expectations: tuple[tuple[str, str, Span, float], ...] = (
         ("eta_vs_default", "energy that a cluster saves, by workload", (7.0, 52.0), -100.0),
         ("tta_vs_default", "change of time in a cluster, by workload", (-33.0, 16.0), 100.0),
     )
@@ -189,7 +189,7 @@ def _cluster(figure: Figure, gpu: str) -> list[Claim]:
             },
             remark="other jobs than the publication's; compare in kind",
         )
-        for column, what, published, sign in wanted
+        for column, what, published, sign in expectations
     ]
 
 
@@ -239,12 +239,12 @@ def _number(value: float) -> str:
     return text.replace("-", "−")
 
 
-def claim_rows(found: Sequence[Claim]) -> list[tuple[str, ...]]:
+def claim_rows(results: Sequence[Claim]) -> list[tuple[str, ...]]:
     """One row of cells per claim under ``HEADERS``."""
     rows = []
-    for claim in found:
+    for claim in results:
         # Figures of the traces alone belong to no policy; they stand where zeus does.
-        spans = claim.found | {THEIRS: claim.found.get("traces", claim.found.get(THEIRS))}
+        spans = claim.spans | {THEIRS: claim.spans.get("traces", claim.spans.get(THEIRS))}
         doubt = "–" if claim.doubt is None else f"{_number(claim.doubt)} {claim.unit}"
         rows.append(
             (
@@ -259,34 +259,38 @@ def claim_rows(found: Sequence[Claim]) -> list[tuple[str, ...]]:
     return rows
 
 
-def headline(found: Sequence[Claim], seeds: int) -> list[tuple[str, str]]:
+def headline(results: Sequence[Claim], seeds: int) -> list[tuple[str, str]]:
     """The most important results: (figure, what it means), the saving first."""
-    said = []
+    lines = []
     for start, words in (
         ("energy saved in the last", "less energy than Default once learned"),
         ("change of time in the last", "change of time against Default once learned"),
     ):
-        some = [claim for claim in found if claim.what.startswith(start) and OURS in claim.found]
+        some = [claim for claim in results if claim.what.startswith(start) and OURS in claim.spans]
         # The publication's GPU where it is there.
         some.sort(key=lambda claim: claim.gpu != PUBLISHED_GPU)
         if some:
-            said.append(_once_learned(some[0], words, seeds))
-    means = [claim for claim in found if claim.what.endswith("geometric mean")]
+            lines.append(_once_learned(some[0], words, seeds))
+    means = [claim for claim in results if claim.what.endswith("geometric mean")]
     if means:
-        by_gpu = ", ".join(f"{one.gpu.upper()} {_number(one.found[OURS][0])}" for one in means)
+        by_gpu = ", ".join(
+            f"{claim.gpu.upper()} {_number(claim.spans[OURS][0])}" for claim in means
+        )
         meaning = (
             "the regret of zeus, with joulery: the cost of learning beyond the best setting. "
             f"Geometric mean over workloads: {by_gpu}."
         )
-        said.append((f"{_number(geometric_mean(one.found[OURS][0] for one in means))} ×", meaning))
-    return said
+        lines.append(
+            (f"{_number(geometric_mean(claim.spans[OURS][0] for claim in means))} ×", meaning)
+        )
+    return lines
 
 
 def _once_learned(claim: Claim, words: str, seeds: int) -> tuple[str, str]:
-    theirs = span_text(claim.found.get(THEIRS), claim.unit)
+    theirs = span_text(claim.spans.get(THEIRS), claim.unit)
     doubt = "" if claim.doubt is None else f"; ± {_number(claim.doubt)} points at most (95 %)"
     meaning = (
         f"{words}, with joulery on {claim.gpu.upper()}, by workload. zeus here: {theirs}; "
         f"published: {span_text(claim.published, claim.unit)}. {seeds} seeds{doubt}."
     )
-    return span_text(claim.found[OURS], claim.unit), meaning
+    return span_text(claim.spans[OURS], claim.unit), meaning

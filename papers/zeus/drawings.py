@@ -78,12 +78,12 @@ def _panels(names: Sequence[str], across: int, size: tuple[float, float]) -> tup
 
 def _legend(canvas: Canvas, axes: Any, columns: int = 6) -> None:
     """One legend for all panels, below them, with each name once."""
-    found: dict[str, Any] = {}
+    handles: dict[str, Any] = {}
     for panel in axes:
         for handle, label in zip(*panel.get_legend_handles_labels(), strict=True):
-            found.setdefault(label, handle)
-    count = min(columns, len(found))
-    canvas.legend(found.values(), found.keys(), loc="outside lower center", ncols=count)
+            handles.setdefault(label, handle)
+    count = min(columns, len(handles))
+    canvas.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=count)
 
 
 def _per_workload(
@@ -195,9 +195,9 @@ def _savings_potential(figure: Figure) -> Iterator[Drawing]:
             ("both", rows.numbers("joint"), COLOURS[2], ""),
         ]
         bars = _bars(panel, _networks(rows), series)
-        for place, height in bars[-len(rows) :]:
+        for position, height in bars[-len(rows) :]:
             text = f"−{100 * (1 - height):.1f} %"
-            _annotate(panel, text, (place, 0.02), rotation=90, color=PAPER, fontweight="bold")
+            _annotate(panel, text, (position, 0.02), rotation=90, color=PAPER, fontweight="bold")
         panel.set_ylim(0, 1.12)
         panel.set_ylabel("energy, Default = 1")
 
@@ -224,11 +224,11 @@ def _front(panel: Any, rows: Table) -> None:
     named = sorted(zip(points(front), labels, strict=True))
     xs, ys = zip(*(point for point, _ in named), strict=True)
     panel.plot(xs, ys, color=COLOURS[2], marker="o", markersize=4.5, label="Pareto front")
-    shown = [*points(default)]
-    if shown:
-        panel.scatter(*shown[0], s=55, marker="D", color=COLOURS[1], zorder=4, label="Default")
+    outline = [*points(default)]
+    if outline:
+        panel.scatter(*outline[0], s=55, marker="D", color=COLOURS[1], zorder=4, label="Default")
     for axis, limits in ((0, panel.set_xlim), (1, panel.set_ylim)):
-        values = [point[axis] for point in [*points(front), *shown]]
+        values = [point[axis] for point in [*points(front), *outline]]
         room = 0.16 * (max(values) - min(values)) or 0.1 * max(values)
         limits(min(values) - room, max(values) + 1.4 * room)
     _captions(panel, named)
@@ -238,14 +238,17 @@ def _front(panel: Any, rows: Table) -> None:
 
 def _captions(panel: Any, named: list[tuple[tuple[float, float], str]]) -> None:
     """Name the points of the front, the ends first, without covering another's name."""
-    taken: list[Any] = []
+    positions: list[Any] = []
     ends = {0, len(named) - 1}
     for number in sorted(range(len(named)), key=lambda at: at not in ends):
         point, text = named[number]
-        place = panel.transAxes.inverted().transform(panel.transData.transform(point))
-        if any(abs(place - other)[0] < 0.24 and abs(place - other)[1] < 0.062 for other in taken):
+        position = panel.transAxes.inverted().transform(panel.transData.transform(point))
+        if any(
+            abs(position - other)[0] < 0.24 and abs(position - other)[1] < 0.062
+            for other in positions
+        ):
             continue
-        taken.append(place)
+        positions.append(position)
         _annotate(panel, text, point, xytext=(6, 3), ha="left", fontsize=7)
 
 
@@ -261,11 +264,13 @@ def _by_batch_size(figure: Figure) -> Iterator[Drawing]:
     def panel_of(panel: Any, rows: Table) -> None:
         up, unit = _energy_unit(max(rows.numbers("eta_joules")))
         across = rows.numbers("batch_size")
-        least, most, mean, highest = (
+        least, largest, mean, highest = (
             [value / up for value in rows.numbers(f"eta_joules{end}")]
             for end in ("_least_run", "_most_run", "", "_at_highest_limit")
         )
-        panel.fill_between(across, least, most, color=COLOURS[0], alpha=0.2, label="range of runs")
+        panel.fill_between(
+            across, least, largest, color=COLOURS[0], alpha=0.2, label="range of runs"
+        )
         panel.plot(across, mean, color=COLOURS[0], marker="o", markersize=4, label="best limit")
         panel.plot(across, highest, "--s", color=COLOURS[1], markersize=3, label="highest limit")
         for size in rows.where(default=True).numbers("batch_size"):
@@ -325,10 +330,10 @@ def _policy_bars(panel: Any, rows: Table, column: str) -> None:
             for part, (_, heights, _, _) in zip(parts.values(), series, strict=True)
         ]
     bars = _bars(panel, _networks(rows), series, errors)
-    for place, height in bars:
+    for position, height in bars:
         if height > _HIGHEST_BAR:
             look = {"rotation": 90, "color": PAPER, "fontweight": "bold", "va": "top"}
-            _annotate(panel, f"↑ {height:.3g}", (place, _HIGHEST_BAR), xytext=(0, -3), **look)
+            _annotate(panel, f"↑ {height:.3g}", (position, _HIGHEST_BAR), xytext=(0, -3), **look)
     if f"optimal_{column}" in rows.rows[0]:
         optimum = next(iter(parts.values())).numbers(f"optimal_{column}")
         starts = np.arange(len(optimum)) - 0.45
@@ -341,8 +346,8 @@ def _mean_by_gpu(figure: Figure) -> Iterator[Drawing]:
     rows = figure.main
     canvas, (panel,) = _panels(["geometric mean over workloads"], 1, (5.6, 3.0))
     series = _policy_series(rows, "eta_vs_default")
-    for place, height in _bars(panel, [gpu.upper() for gpu in rows.distinct("gpu")], series):
-        _annotate(panel, f"{height:.2f}", (place, height))
+    for position, height in _bars(panel, [gpu.upper() for gpu in rows.distinct("gpu")], series):
+        _annotate(panel, f"{height:.2f}", (position, height))
     panel.set_ylabel("energy, Default = 1")
     panel.set_ylim(0, 1.08)
     _legend(canvas, [panel])
@@ -364,8 +369,8 @@ def _cumulative_regret(figure: Figure) -> Iterator[Drawing]:
             last = part.numbers("regret")[-1]
             text = f"{last:,.0f}" if last >= 100 else f"{last:.3g}"
             # Ours is mostly the lowest; the others' labels make room for it.
-            place = (3, -4 if policy == "joulery" else 3)
-            _annotate(panel, text, (across[-1], mean[-1]), xytext=place, ha="left", **look)
+            offset = (3, -4 if policy == "joulery" else 3)
+            _annotate(panel, text, (across[-1], mean[-1]), xytext=offset, ha="left", **look)
         panel.set_ylim(0.05, 2 * max(rows.numbers("regret_p90")))
         _log_axis(panel)
         panel.set_xlabel("recurrence")
@@ -472,8 +477,8 @@ def _drift_course(cost: Any, sizes: Any, rows: Table) -> None:
         cost.text(0.02, 0.93, f"up to {highest:.3g}", transform=cost.transAxes, fontsize=8)
     cost.set_ylabel("cost, optimum = 1 (mean)")
     sizes.set_yscale("log", base=2)
-    known = sorted({*rows.numbers("batch_size_first_seed"), *rows.numbers("optimal_batch_size")})
-    sizes.set_yticks(known, [f"{size:g}" for size in known])
+    ticks = sorted({*rows.numbers("batch_size_first_seed"), *rows.numbers("optimal_batch_size")})
+    sizes.set_yticks(ticks, [f"{size:g}" for size in ticks])
     sizes.minorticks_off()
     sizes.set_xlabel("recurrence")
     sizes.set_ylabel("batch size (one seed)")
@@ -500,9 +505,9 @@ def _eta_sweep(figure: Figure) -> Iterator[Drawing]:
             line = f"{_POLICY_LINES[policy]}{marker}"
             panel.plot(across, upwards, line, ms=5, linewidth=1, label=policy, **look)
             if policy == "zeus":
-                for at, place in ((0, (5, 5)), (-1, (5, -12))):
+                for at, offset in ((0, (5, 5)), (-1, (5, -12))):
                     text = f"{part.numbers('eta')[at]:g}"
-                    _annotate(panel, text, (across[at], upwards[at]), xytext=place, **look)
+                    _annotate(panel, text, (across[at], upwards[at]), xytext=offset, **look)
         panel.scatter([1], [1], s=45, marker="D", color=COLOURS[1], zorder=4, label="Default")
         panel.margins(0.16)
         panel.set_xlabel("time, Default = 1")
@@ -537,8 +542,8 @@ def _ablation(figure: Figure) -> Iterator[Drawing]:
             (variant, rows.where(variant=variant).numbers(column), colour, hatch)
             for variant, colour, hatch in looks
         ]
-        for place, height in _bars(panel, _networks(rows), series):
-            _annotate(panel, f"{height:.3g}", (place, max(height, 1)), rotation=90, va="bottom")
+        for position, height in _bars(panel, _networks(rows), series):
+            _annotate(panel, f"{height:.3g}", (position, max(height, 1)), rotation=90, va="bottom")
         heights = rows.numbers(column)
         panel.set_ylim(0.9 * min(*heights, 1), 2.2 * max(heights))
         _log_axis(panel)

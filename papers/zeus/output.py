@@ -107,27 +107,27 @@ def write_reproduction(
         pictures = () if draw is None else tuple(path.name for path in draw(figure, folder))
         tables = tuple(f"{table.name}.csv" for table in figure.tables)
         written.append(WrittenFigure(figure, pictures, tables))
-    found = claims({one.figure.name: one.figure for one in written})
+    results = claims({item.figure.name: item.figure for item in written})
     document = {
         "schema": SCHEMA,
         "seeds": seeds,
-        "claims": [asdict(claim) for claim in found],
+        "claims": [asdict(claim) for claim in results],
         "figures": [
             {
-                "name": one.figure.name,
-                "numbers": one.figure.numbers,
-                "title": one.figure.title,
-                "files": [*one.pictures, *one.tables],
+                "name": item.figure.name,
+                "numbers": item.figure.numbers,
+                "title": item.figure.title,
+                "files": [*item.pictures, *item.tables],
             }
-            for one in written
+            for item in written
         ],
         "missing": list(missing),
         "remarks": list(remarks),
     }
     text = json.dumps(document, allow_nan=False, indent=1)
     (folder / DOCUMENT).write_text(text + "\n", encoding="utf-8")
-    (folder / PAGE).write_text(html_page(written, found, missing, seeds), encoding="utf-8")
-    return document, found
+    (folder / PAGE).write_text(html_page(written, results, missing, seeds), encoding="utf-8")
+    return document, results
 
 
 def _draw_function() -> Callable[[Figure, Path], list[Path]] | None:
@@ -140,12 +140,12 @@ def _draw_function() -> Callable[[Figure, Path], list[Path]] | None:
 
 
 def html_page(
-    written: Sequence[WrittenFigure], found: Sequence[Claim], missing: Sequence[str], seeds: int
+    written: Sequence[WrittenFigure], results: Sequence[Claim], missing: Sequence[str], seeds: int
 ) -> str:
     """One page: the headline, the claims next to the published figures, then every figure."""
-    in_order = sorted(written, key=lambda one: one.figure.numbers or (0,))
-    lines = [f"<b>{escape(value)}</b> {escape(words)}" for value, words in headline(found, seeds)]
-    remarks = dict.fromkeys(f"{claim.figure}: {claim.remark}" for claim in found if claim.remark)
+    in_order = sorted(written, key=lambda item: item.figure.numbers or (0,))
+    lines = [f"<b>{escape(value)}</b> {escape(words)}" for value, words in headline(results, seeds)]
+    remarks = dict.fromkeys(f"{claim.figure}: {claim.remark}" for claim in results if claim.remark)
     return "\n".join(
         [
             "<!doctype html>",
@@ -155,19 +155,21 @@ def html_page(
             "<h1>Zeus (NSDI'23), reproduced from its traces</h1>",
             f"<p>{escape(CITATION)}. Simulated with {seeds} seeds.</p>",
             *(f'<p class="headline">{line}</p>' for line in lines),
-            _html_table(HEADERS, claim_rows(found)) if found else "",
+            _html_table(HEADERS, claim_rows(results)) if results else "",
             _html_list([*remarks, *(f"missing: {line}" for line in missing)]),
-            *(_html_figure(one) for one in in_order),
+            *(_html_figure(item) for item in in_order),
             "</body></html>\n",
         ]
     )
 
 
-def _html_figure(one: WrittenFigure) -> str:
-    figure = one.figure
+def _html_figure(item: WrittenFigure) -> str:
+    figure = item.figure
     title = escape(f"{figure.label} {figure.title}")
-    pictures = "".join(f'<img src="{escape(n)}" alt="{title} ({escape(n)})">' for n in one.pictures)
-    links = ", ".join(f'<a href="{escape(name)}">{escape(name)}</a>' for name in one.tables)
+    pictures = "".join(
+        f'<img src="{escape(n)}" alt="{title} ({escape(n)})">' for n in item.pictures
+    )
+    links = ", ".join(f'<a href="{escape(name)}">{escape(name)}</a>' for name in item.tables)
     table = _figure_table(figure.tables[-1])
     return (
         f'<section id="{figure.name}"><h2>{title}</h2><p>{escape(figure.remark)}</p>{pictures}'

@@ -55,9 +55,9 @@ def last_five(logs: Mapping[str, SimulationLog]) -> Figure:
     """ETA and TTA of the last five recurrences relative to the default's, by policy."""
     rows: list[Row] = []
     for policy, log in logs.items():
-        for one in log.by_workload():
-            load = one.workloads[0]
-            seconds, joules, _ = one.last(LAST)
+        for part in log.by_workload():
+            load = part.workloads[0]
+            seconds, joules, _ = part.last(LAST)
             arm, limit, _ = load.optimum(log.eta)
             best = load.mean_epochs()[arm]
             rows.append(
@@ -67,10 +67,10 @@ def last_five(logs: Mapping[str, SimulationLog]) -> Figure:
                 | _interval("tta_vs_default", seconds)
                 | {
                     "optimal_eta_vs_default": float(
-                        best * load.epoch_joules[arm, limit] / one.default[1, 0, 0]
+                        best * load.epoch_joules[arm, limit] / part.default[1, 0, 0]
                     ),
                     "optimal_tta_vs_default": float(
-                        best * load.epoch_seconds[arm, limit] / one.default[0, 0, 0]
+                        best * load.epoch_seconds[arm, limit] / part.default[0, 0, 0]
                     ),
                 }
             )
@@ -89,20 +89,20 @@ def cumulative_regret(logs: Mapping[str, SimulationLog]) -> Figure:
     rows: list[Row] = []
     totals: list[Row] = []
     for policy, log in logs.items():
-        for one in log.by_workload():
-            label = _label(one.workloads[0]) | {"policy": policy}
-            regret = one.regret()
+        for part in log.by_workload():
+            label = _label(part.workloads[0]) | {"policy": policy}
+            regret = part.regret()
             low, high = np.percentile(regret, (10, 90), axis=0)
             figures = zip(regret.mean(axis=0).tolist(), low.tolist(), high.tolist(), strict=True)
             rows.extend(
                 label | {"recurrence": number, "regret": mean, "regret_p10": p10, "regret_p90": p90}
                 for number, (mean, p10, p90) in enumerate(figures, start=1)
             )
-            default = (one.default[2] / one.optimal)[0].sum()
-            total = (one.cost / one.optimal).sum(axis=1).mean()
+            default = (part.default[2] / part.optimal)[0].sum()
+            total = (part.cost / part.optimal).sum(axis=1).mean()
             totals.append(
                 label
-                | {"recurrences": one.cost.shape[1]}
+                | {"recurrences": part.cost.shape[1]}
                 | _interval("regret", regret[:, -1])
                 | {"total_cost_vs_default": float(total / default)}
             )
@@ -198,17 +198,17 @@ def eta_sweep(logs: Mapping[tuple[str, float], SimulationLog]) -> Figure:
     """
     rows: list[Row] = []
     for (policy, eta), log in logs.items():
-        for one in log.by_workload():
-            seconds, joules, _ = (float(ratio.mean()) for ratio in one.last(LAST))
+        for part in log.by_workload():
+            seconds, joules, _ = (float(ratio.mean()) for ratio in part.last(LAST))
             rows.append(
-                _label(one.workloads[0])
+                _label(part.workloads[0])
                 | {
                     "policy": policy,
                     "eta": eta,
                     "eta_vs_default": joules,
                     "tta_vs_default": seconds,
-                    "eta_joules": joules * float(one.default[1, 0, 0]),
-                    "tta_seconds": seconds * float(one.default[0, 0, 0]),
+                    "eta_joules": joules * float(part.default[1, 0, 0]),
+                    "tta_seconds": seconds * float(part.default[0, 0, 0]),
                 }
             )
     return Figure.of(
@@ -279,8 +279,8 @@ def _with_means(
 
 def _all_grow(load: TracedWorkload) -> TracedWorkload:
     """Every batch size needs more epochs, but the best still reaches its target in time."""
-    most = np.nanmax(load.epochs[load.optimum()[0]])
-    return scale_epochs(load, DRIFT_AT, min(_GROWTH, load.max_epochs / most))
+    longest = np.nanmax(load.epochs[load.optimum()[0]])
+    return scale_epochs(load, DRIFT_AT, min(_GROWTH, load.max_epochs / longest))
 
 
 DRIFTS: dict[str, Callable[[TracedWorkload], TracedWorkload]] = {
@@ -295,11 +295,11 @@ def drifting(logs: Mapping[tuple[str, str], SimulationLog]) -> Figure:
     rows: list[Row] = []
     totals: list[Row] = []
     for (kind, policy), log in logs.items():
-        for one in log.by_workload():
-            label = _label(one.workloads[0]) | {"drift": kind, "policy": policy}
-            rows.extend(label | row for row in _course(one))
-            late = one.cost[:, DRIFT_AT:] / one.optimal[:, DRIFT_AT:]
-            failed = (~one.reached[:, DRIFT_AT:]).any(axis=1)
+        for part in log.by_workload():
+            label = _label(part.workloads[0]) | {"drift": kind, "policy": policy}
+            rows.extend(label | row for row in _course(part))
+            late = part.cost[:, DRIFT_AT:] / part.optimal[:, DRIFT_AT:]
+            failed = (~part.reached[:, DRIFT_AT:]).any(axis=1)
             totals.append(
                 label
                 | {
@@ -319,18 +319,18 @@ def drifting(logs: Mapping[tuple[str, str], SimulationLog]) -> Figure:
     )
 
 
-def _course(one: SimulationLog) -> Iterator[Row]:
-    load = one.workloads[0]
-    before, after = (stage.optimum(one.eta)[0] for _, stage in load.stages)
-    energy, time = one.joules.mean(axis=0), one.seconds.mean(axis=0)
-    above = (one.cost / one.optimal).mean(axis=0)
-    for number in range(one.cost.shape[1]):
+def _course(part: SimulationLog) -> Iterator[Row]:
+    load = part.workloads[0]
+    before, after = (stage.optimum(part.eta)[0] for _, stage in load.stages)
+    energy, time = part.joules.mean(axis=0), part.seconds.mean(axis=0)
+    above = (part.cost / part.optimal).mean(axis=0)
+    for number in range(part.cost.shape[1]):
         yield {
             "recurrence": number + 1,
             "eta_joules": float(energy[number]),
             "tta_seconds": float(time[number]),
             "cost_over_optimum": float(above[number]),
-            "batch_size_first_seed": load.batch_sizes[one.arm[0, number]],
+            "batch_size_first_seed": load.batch_sizes[part.arm[0, number]],
             "optimal_batch_size": load.batch_sizes[before if number < DRIFT_AT else after],
         }
 
@@ -350,7 +350,7 @@ def cluster(
         "fig09_cluster",
         (9,),
         "Energy and time of a cluster's recurring jobs, overlaps included, relative to Default",
-        [asdict(one) for pair in replays for one in summarize_replays(*pair)],
+        [asdict(summary) for pair in replays for summary in summarize_replays(*pair)],
         f"Jobs: {remark}. The Alibaba group trace of the publication is not here, so the figures "
         "can be compared in kind only.",
     )

@@ -57,13 +57,13 @@ class Surface:
 
     def front(self) -> list[tuple[int, int]]:
         """The settings that no other beats in both time and energy, fastest first."""
-        known = [(int(arm), int(limit)) for arm, limit in np.argwhere(np.isfinite(self.joules))]
-        kept, least = [], np.inf
-        for at in sorted(known, key=lambda at: (self.seconds[at], self.joules[at])):
+        measured = [(int(arm), int(limit)) for arm, limit in np.argwhere(np.isfinite(self.joules))]
+        points, least = [], np.inf
+        for at in sorted(measured, key=lambda at: (self.seconds[at], self.joules[at])):
             if self.joules[at] < least:
                 least = self.joules[at]
-                kept.append(at)
-        return kept
+                points.append(at)
+        return points
 
 
 def best_setting(values: Floats) -> tuple[int, int]:

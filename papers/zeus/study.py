@@ -83,14 +83,14 @@ class Study:
             InvalidValueError: A number is none that can be made here.
         """
         makers = self.makers()
-        known = sorted({number for figure in makers for number in figure})
+        available = sorted({number for figure in makers for number in figure})
         for number in numbers:
-            if number not in known:
+            if number not in available:
                 raise InvalidValueError(
                     f"Fig. {number} cannot be made here",
                     remedy="give the jobs of a cluster with --groups or --jobs"
                     if number == CLUSTER_FIGURE
-                    else f"choose from {', '.join(map(str, known))}",
+                    else f"choose from {', '.join(map(str, available))}",
                 )
         for figure, make in makers.items():
             if not numbers or set(figure) & set(numbers):
@@ -224,13 +224,13 @@ def published_traces(folder: Path) -> Traces:
         FileError: The training trace or all power traces are missing, or one is wrong.
     """
     nested = folder / "zeus"
-    place = nested if (nested / TRAIN_FILE).exists() else folder
-    if not (place / TRAIN_FILE).exists():
-        raise FileError(f"{place / TRAIN_FILE} is missing (epochs to the target)", remedy=SOURCE)
-    if not list(place.glob("summary_power_*.csv")):
-        missing = place / f"summary_power_{GPUS[0]}.csv"
+    source = nested if (nested / TRAIN_FILE).exists() else folder
+    if not (source / TRAIN_FILE).exists():
+        raise FileError(f"{source / TRAIN_FILE} is missing (epochs to the target)", remedy=SOURCE)
+    if not list(source.glob("summary_power_*.csv")):
+        missing = source / f"summary_power_{GPUS[0]}.csv"
         raise FileError(f"{missing} is missing (time and power; any GPU will do)", remedy=SOURCE)
-    return read_traces(place)
+    return read_traces(source)
 
 
 def missing_parts(

@@ -40,10 +40,10 @@ class Table:
             float(cell) if isinstance(cell, int | float) else math.nan for cell in self.column(name)
         ]
 
-    def where(self, **wanted: Cell) -> Table:
+    def where(self, **cells: Cell) -> Table:
         """The rows whose columns have these values."""
-        kept = (r for r in self.rows if all(r[name] == cell for name, cell in wanted.items()))
-        return replace(self, rows=tuple(kept))
+        rows = (r for r in self.rows if all(r[name] == cell for name, cell in cells.items()))
+        return replace(self, rows=tuple(rows))
 
     def distinct(self, name: str) -> list[str]:
         """The values of one column as text, each once, in order of appearance."""

@@ -178,11 +178,11 @@ class DriverThread:
                 self._make(last, Future())
             return
         hangs = self.hangs
-        done = self.submit(last or (lambda: None))
+        future = self.submit(last or (lambda: None))
         self._calls.put(None)
         self._thread = None
         if not hangs:
-            wait([done], wait_seconds)
+            wait([future], wait_seconds)
 
     def _work(self) -> None:
         while self._make_next():

@@ -41,13 +41,13 @@ class Sources:
     flags: tuple[str, ...]
     libraries: tuple[str, ...] = ()
 
-    def digest(self, *more: str) -> str:
+    def digest(self, *extra: str) -> str:
         """Changes with the sources, how they are compiled, the kind of machine, and ``more``."""
-        settings = (*self.flags, *self.libraries, platform.machine(), *more)
-        found = hashlib.sha256(" ".join(settings).encode())
+        settings = (*self.flags, *self.libraries, platform.machine(), *extra)
+        hasher = hashlib.sha256(" ".join(settings).encode())
         for name in self.files:
-            found.update((self.folder / name).read_bytes())
-        return found.hexdigest()[:16]
+            hasher.update((self.folder / name).read_bytes())
+        return hasher.hexdigest()[:16]
 
     def compile(self, target: Path) -> None:
         """Write the shared library ``target``.
@@ -64,9 +64,9 @@ class Sources:
             )
         units = [str(self.folder / name) for name in self.files if name.endswith(".c")]
         command = [program, *self.flags, "-o", str(target), *units, *self.libraries]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        if done.returncode != 0:
-            reason = (done.stderr.strip().splitlines() or ["no message"])[0]
+        process = subprocess.run(command, capture_output=True, text=True, check=False)
+        if process.returncode != 0:
+            reason = (process.stderr.strip().splitlines() or ["no message"])[0]
             raise JouleryError(
                 f"{self.purpose} does not compile: {reason}",
                 remedy=f"run it by hand: {' '.join(command)}",

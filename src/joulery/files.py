@@ -1,15 +1,23 @@
-"""Files that survive crashes: replaced in one step, or appended to line by line; CSV text."""
+"""Files that survive crashes: replaced in one step, locked, appended to by lines; CSV text."""
 
 from __future__ import annotations
 
+import fcntl
 import os
 import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from joulery.clock import REAL_CLOCK
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
+
+    from joulery.clock import Clock
+
+# By hand: short beside the time that a holder needs to write and sync, some milliseconds.
+_LOCK_STEP_SECONDS = 0.005
 
 
 @contextmanager
@@ -60,6 +68,30 @@ def write_all(descriptor: int, content: bytes) -> None:
     """Write all of ``content``, however little each system call takes."""
     while content:
         content = content[os.write(descriptor, content) :]
+
+
+def lock(descriptor: int, patience_seconds: float = 0.0, clock: Clock = REAL_CLOCK) -> None:
+    """Lock an open file for this process, until it is closed or the process ends in any way.
+
+    Args:
+        descriptor: Descriptor of the file.
+        patience_seconds: Longest wait for another process to unlock it.
+        clock: Clock of the wait.
+
+    Raises:
+        BlockingIOError: Another process holds the lock.
+        OSError: The file system has no locks.
+    """
+    deadline = clock.now() + patience_seconds
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if clock.now() >= deadline:
+                raise
+        else:
+            return
+        clock.sleep(_LOCK_STEP_SECONDS)
 
 
 def csv_text(rows: Sequence[Mapping[str, object]]) -> str:

@@ -15,6 +15,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Self
 
 from joulery.errors import FileError, InfeasibleError, InvalidValueError
+from joulery.tables import Tabular
 from joulery.units import finite, per_cent
 
 if TYPE_CHECKING:
@@ -108,9 +109,9 @@ class Setting:
     parallel: str | None = None
     parts: tuple[Setting, ...] = ()
 
-    def then(self, other: Setting) -> Setting:
+    def then(self, later: Setting) -> Setting:
         """The setting of doing this piece of work and then the other."""
-        return Setting(parts=(*(self.parts or (self,)), *(other.parts or (other,))))
+        return Setting(parts=(*(self.parts or (self,)), *(later.parts or (later,))))
 
     def __str__(self) -> str:
         if self.parts:
@@ -127,19 +128,19 @@ class Setting:
 
     def to_dict(self) -> dict[str, Any]:
         """Only what is set, ready for JSON."""
-        found = {f.name: getattr(self, f.name) for f in fields(self)}
-        found["parts"] = [part.to_dict() for part in self.parts]
-        return {name: value for name, value in found.items() if value not in (None, [])}
+        values = {f.name: getattr(self, f.name) for f in fields(self)}
+        values["parts"] = [part.to_dict() for part in self.parts]
+        return {name: value for name, value in values.items() if value not in (None, [])}
 
     @classmethod
     def from_dict(cls, document: dict[str, Any]) -> Self:
         """The inverse of :meth:`to_dict`; unknown knobs are an error."""
-        known = {f.name for f in fields(cls)}
-        unknown = sorted(set(document) - known)
+        names = {f.name for f in fields(cls)}
+        unknown = sorted(set(document) - names)
         if unknown:
             raise FileError(
                 f"unknown knob {unknown[0]!r} in a setting",
-                remedy=f"known knobs are {', '.join(sorted(known))}",
+                remedy=f"known knobs are {', '.join(sorted(names))}",
             )
         knobs = {name: value for name, value in document.items() if name != "parts"}
         for name, value in knobs.items():
@@ -190,13 +191,13 @@ class OperatingPoint:
         """The same setting for ``factor`` times the work."""
         return replace(self, seconds=self.seconds * factor, joules=self.joules * factor)
 
-    def then(self, other: OperatingPoint) -> OperatingPoint:
+    def then(self, later: OperatingPoint) -> OperatingPoint:
         """This piece of work followed by the other."""
         return OperatingPoint(
-            self.seconds + other.seconds,
-            self.joules + other.joules,
-            self.setting.then(other.setting),
-            Provenance.combined([(self.provenance, self.joules), (other.provenance, other.joules)]),
+            self.seconds + later.seconds,
+            self.joules + later.joules,
+            self.setting.then(later.setting),
+            Provenance.combined([(self.provenance, self.joules), (later.provenance, later.joules)]),
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -238,18 +239,18 @@ class OperatingPoint:
 
 def origins(points: Iterable[OperatingPoint]) -> str:
     """Origins of figures: every one among them, such as ``measured and simulated``."""
-    found = {point.provenance.origin for point in points}
-    return " and ".join(origin for origin in Origin if origin in found)
+    origins = {point.provenance.origin for point in points}
+    return " and ".join(origin for origin in Origin if origin in origins)
 
 
 def sources(points: Iterable[OperatingPoint]) -> str:
     """Sources of the figures, each once."""
-    found = dict.fromkeys(point.provenance.source for point in points)
-    return "; ".join(filter(None, found))
+    sources = dict.fromkeys(point.provenance.source for point in points)
+    return "; ".join(filter(None, sources))
 
 
-@dataclass(frozen=True, slots=True)
-class Frontier:
+@dataclass(frozen=True, slots=True, repr=False)
+class Frontier(Tabular):
     """The Pareto-optimal operating points of one fixed amount of work, fastest first.
 
     Build it from any cloud with :meth:`from_points`; the constructor itself takes only points
@@ -272,8 +273,8 @@ class Frontier:
             )
         for earlier, later in itertools.pairwise(self.points):
             if not (earlier.seconds < later.seconds and earlier.joules > later.joules):
-                same = (earlier.seconds, earlier.joules) == (later.seconds, later.joules)
-                kind = "duplicate" if same else "dominated or unsorted"
+                is_same = (earlier.seconds, earlier.joules) == (later.seconds, later.joules)
+                kind = "duplicate" if is_same else "dominated or unsorted"
                 raise InvalidValueError(
                     f"{kind} points in a frontier: ({earlier.seconds:g} s, {earlier.joules:g} J) "
                     f"then ({later.seconds:g} s, {later.joules:g} J)",
@@ -287,11 +288,31 @@ class Frontier:
 
         Of points equal in both seconds and joules the first one given stays.
         """
-        kept: list[OperatingPoint] = []
+        points_kept: list[OperatingPoint] = []
         for point in sorted(cloud, key=lambda p: (p.seconds, p.joules)):
-            if not kept or point.joules < kept[-1].joules:
-                kept.append(point)
-        return cls(tuple(kept), work)
+            if not points_kept or point.joules < points_kept[-1].joules:
+                points_kept.append(point)
+        return cls(tuple(points_kept), work)
+
+    def __str__(self) -> str:
+        first, last, work = self.fastest, self.least_energy, f" of {self.work}" * bool(self.work)
+        return (
+            f"{len(self)} point{'s' * (len(self) > 1)}{work}, {first.seconds:.4g} s and "
+            f"{first.joules:.4g} J to {last.seconds:.4g} s and {last.joules:.4g} J"
+        )
+
+    def rows(self) -> list[dict[str, Any]]:
+        """A row per point: seconds, joules, setting and origin."""
+        return [
+            {
+                "seconds": point.seconds,
+                "joules": point.joules,
+                "setting": str(point.setting),
+                "origin": point.provenance.origin.value,
+                "relative_error": point.provenance.relative_error,
+            }
+            for point in self
+        ]
 
     def __iter__(self) -> Iterator[OperatingPoint]:
         return iter(self.points)
@@ -331,14 +352,14 @@ class Frontier:
             )
         return Frontier.from_points((point.scaled(factor) for point in self), self.work)
 
-    def then(self, other: Frontier) -> Frontier:
+    def then(self, later: Frontier) -> Frontier:
         """The frontier of this work followed by the other, each free in its setting.
 
         Exact over all pairs, O(n·m·log(n·m)); the result may have as many points as there are
         pairs. For long chains compose hulls, and take the hull of each result.
         """
-        pairs = (first.then(second) for first in self for second in other)
-        return Frontier.from_points(pairs, _joined(self.work, other.work))
+        pairs = (first.then(second) for first in self for second in later)
+        return Frontier.from_points(pairs, _joined(self.work, later.work))
 
     def to_dict(self) -> dict[str, Any]:
         """Ready for JSON."""
@@ -391,11 +412,11 @@ def lower_hull(points: Sequence[OperatingPoint]) -> list[OperatingPoint]:
     return hull
 
 
-def _above_chord(left: OperatingPoint, middle: OperatingPoint, right: OperatingPoint) -> bool:
+def _above_chord(earlier: OperatingPoint, middle: OperatingPoint, later: OperatingPoint) -> bool:
     """Whether ``middle`` lies on or above the line from ``left`` to ``right``."""
-    return (middle.joules - left.joules) * (right.seconds - left.seconds) >= (
-        right.joules - left.joules
-    ) * (middle.seconds - left.seconds)
+    return (middle.joules - earlier.joules) * (later.seconds - earlier.seconds) >= (
+        later.joules - earlier.joules
+    ) * (middle.seconds - earlier.seconds)
 
 
 def _joined(first: str, second: str) -> str:

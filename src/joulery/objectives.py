@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 # A float, or a NumPy array of them.
 Quantity = Any
 
-_ROUNDING = 1.0 + 1e-12
+_ROUNDING = 1.0 + 1e-12  # some thousand times the rounding of one operation
 _SMALLEST_BOUND = 1e-250  # in place of a bound of zero, which nothing meets
 
 
@@ -311,30 +311,31 @@ def score(
 ) -> Quantity:
     """The value of runs, infinite where one breaks a bound: lower is better."""
     value = objective.value(seconds, joules, reference)
-    kept = objective.bounds.kept(seconds, joules, reference)
-    if _is_array(kept):
+    is_kept = objective.bounds.kept(seconds, joules, reference)
+    if _is_array(is_kept):
         import numpy as np
 
-        return np.where(kept, value, np.inf)
-    return value if kept else math.inf
+        return np.where(is_kept, value, np.inf)
+    return value if is_kept else math.inf
 
 
 def depends_on_reference(objective: Objective) -> bool:
     """Whether scores change with the reference, so that it has to be measured well."""
-    one, other = Totals(1.0, 1.0), Totals(2.0, 3.0)
-    values = (objective.value(1.0, 1.0, one), objective.value(1.0, 1.0, other))
+    first, second = Totals(1.0, 1.0), Totals(2.0, 3.0)
+    values = (objective.value(1.0, 1.0, first), objective.value(1.0, 1.0, second))
     return objective.bounds.max_slowdown is not None or values[0] != values[1]
 
 
 def choose(
-    objective: Objective,
+    objective: Objective | str,
     points: Iterable[OperatingPoint],
     reference: OperatingPoint | None = None,
 ) -> OperatingPoint:
     """The point that minimises ``objective``; of equals the faster, then the one of less energy.
 
     Args:
-        objective: Objective to minimise.
+        objective: Objective to minimise, or its text (``least-energy:slowdown=5%``); time in a cost
+            then weighs as much as the highest power among the points.
         points: Frontier, or any cloud of points.
         reference: Point that ratios refer to; the fastest unless given. Pass what the default
             setting costs to measure slowdown against it.
@@ -345,6 +346,8 @@ def choose(
     candidates = sorted(points, key=lambda point: (point.seconds, point.joules))
     if not candidates:
         raise InvalidValueError("no points to choose from", remedy="measure at least one setting")
+    if isinstance(objective, str):
+        objective = parse_objective(objective, max(point.watts for point in candidates))
     baseline = candidates[0] if reference is None else reference
     scores = [score(objective, point.seconds, point.joules, baseline) for point in candidates]
     best = min(scores)
@@ -426,7 +429,7 @@ def parse_objective(text: str, max_watts: float = 0.0) -> Objective:
     Raises:
         InvalidValueError: Unknown name or option, or a value out of range.
     """
-    name, _, rest = text.strip().partition(":")
+    name, _, suffix = text.strip().partition(":")
     name = name.strip().lower()
     if name not in _TEXT_FORMS:
         raise InvalidValueError(
@@ -434,7 +437,7 @@ def parse_objective(text: str, max_watts: float = 0.0) -> Objective:
         )
     kind, options, _examples = _TEXT_FORMS[name]
     values: dict[str, float] = {"max_watts": max_watts} if "max_watts" in options else {}
-    for option, value in _read_options(text, rest).items():
+    for option, value in _read_options(text, suffix).items():
         if option not in options:
             raise InvalidValueError(
                 f"objective {name!r} has no option {option!r}",
@@ -461,17 +464,17 @@ def objective_text(objective: Objective) -> str:
             values = {option: getattr(objective, field) for option, field in options.items()}
             if any(isinstance(value, GridSignal) for value in values.values()):
                 break
-            given = [f"{option}={v!r}" for option, v in values.items() if v is not None]
-            return f"{name}:{','.join(given)}" if given else name
+            settings = [f"{option}={v!r}" for option, v in values.items() if v is not None]
+            return f"{name}:{','.join(settings)}" if settings else name
     raise InvalidValueError(
         f"{objective} has no text form",
         remedy=f"use one of {', '.join(_TEXT_FORMS)}, with constant intensity or price",
     )
 
 
-def _read_options(text: str, rest: str) -> dict[str, float]:
+def _read_options(text: str, suffix: str) -> dict[str, float]:
     options: dict[str, float] = {}
-    for part in filter(None, (part.strip() for part in rest.split(","))):
+    for part in filter(None, (part.strip() for part in suffix.split(","))):
         key, _, value = (piece.strip() for piece in part.partition("="))
         if key in options:
             raise InvalidValueError(

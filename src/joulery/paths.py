@@ -22,10 +22,10 @@ def cache_folder() -> Path:
 
 
 def _folder(variable: str, default: str) -> Path:
-    named = Path(os.environ.get(variable) or "")
-    if not named.is_absolute():  # the specification has others ignored
-        named = _home() / default
-    return named / "joulery"
+    folder = Path(os.environ.get(variable) or "")
+    if not folder.is_absolute():  # the specification has others ignored
+        folder = _home() / default
+    return folder / "joulery"
 
 
 def _home() -> Path:

@@ -11,8 +11,8 @@ import re
 
 from joulery.errors import InvalidValueError
 
-JOULES_PER_KILOWATT_HOUR = 3.6e6
-HERTZ_PER_MEGAHERTZ = 1e6
+JOULES_PER_KILOWATT_HOUR = 3.6e6  # by definition
+HERTZ_PER_MEGAHERTZ = 1e6  # by definition
 
 _SCALES = (
     (1e12, "T"),

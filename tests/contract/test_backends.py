@@ -5,9 +5,9 @@ import math
 import os
 import subprocess
 import sys
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from joulery.client import open_backend
 from joulery.errors import (
@@ -266,13 +266,13 @@ def test_profiles_are_kept_bit_for_bit_and_replaced(backend):
     job = backend.define(Definition(JOB)).id
     assert backend.profiles(job) == []
     for size, frontier in ((128, FRONTIER.hull()), (64, FRONTIER), (128, FRONTIER)):
-        backend.keep_profile(job, ProfileEntry(size, "V100", frontier))
+        backend.put_profile(job, ProfileEntry(size, "V100", frontier))
     kept = backend.profiles(job)
     assert [(one.batch_size, one.device) for one in kept] == [(64, "V100"), (128, "V100")]
     assert {one.frontier for one in kept} == {FRONTIER}
     assert {point.provenance.origin for point in kept[0].frontier} == {Origin.SIMULATED}
     assert all(one.wall_seconds > 1.7e9 for one in kept)
-    backend.keep_profile(job, ProfileEntry(128, "A40", FRONTIER))
+    backend.put_profile(job, ProfileEntry(128, "A40", FRONTIER))
     assert len(backend.profiles(job)) == 3
 
 
@@ -286,7 +286,7 @@ def test_energy_is_kept_in_pages_with_where_it_comes_from(backend):
     ]
     reported.append(EnergyEntry(None, "gpu 0", 2.0, 7.0, "measured"))
     for used in reported:
-        backend.note_energy(job, used)
+        backend.add_energy(job, used)
     seen, after = [], 0
     while after is not None:
         page, after = backend.energy(job, after, 2)
@@ -302,14 +302,14 @@ def test_energy_of_a_decision_counts_once_for_each_device(backend):
     decision = backend.decide(job, Request("a")).id
     used = EnergyEntry(decision, "gpu 0", 1.5, 100.0, "measured", "a counter")
     for _ in range(3):
-        backend.note_energy(job, used)
-    backend.note_energy(job, replace(used, device="gpu 1"))
+        backend.add_energy(job, used)
+    backend.add_energy(job, replace(used, device="gpu 1"))
     for other in (replace(used, joules=101.0), replace(used, origin="simulated")):
         with pytest.raises(ConflictError):
-            backend.note_energy(job, other)
+            backend.add_energy(job, other)
     unnamed = replace(used, decision=None)
     for _ in range(2):  # these may be the same or not
-        backend.note_energy(job, unnamed)
+        backend.add_energy(job, unnamed)
     assert [one.joules for one in backend.energy(job)[0]] == [100.0] * 4
 
 
@@ -328,9 +328,9 @@ def test_energy_that_makes_no_sense_is_refused(backend, wrong):
     """If this fails, one wrong figure spoils what a job has used."""
     job = backend.define(Definition(JOB)).id
     with pytest.raises(InvalidValueError):
-        backend.note_energy(job, replace(EnergyEntry(None, "gpu", 1.0, 1.0, "measured"), **wrong))
+        backend.add_energy(job, replace(EnergyEntry(None, "gpu", 1.0, 1.0, "measured"), **wrong))
     with pytest.raises(InvalidValueError):
-        backend.keep_profile(job, ProfileEntry(0, "V100", FRONTIER))
+        backend.put_profile(job, ProfileEntry(0, "V100", FRONTIER))
     assert backend.energy(job) == ([], None)
     assert backend.profiles(job) == []
 
@@ -343,12 +343,12 @@ def test_measurements_belong_to_a_job(backend):
     backend.delete(other)
     used = EnergyEntry(None, "gpu", 1.0, 1.0)
     for question in (
-        lambda: backend.note_energy(job, replace(used, decision=foreign)),
-        lambda: backend.note_energy(job, replace(used, decision="nonsense")),
-        lambda: backend.note_energy(other, used),
+        lambda: backend.add_energy(job, replace(used, decision=foreign)),
+        lambda: backend.add_energy(job, replace(used, decision="nonsense")),
+        lambda: backend.add_energy(other, used),
         lambda: backend.energy(other),
         lambda: backend.profiles(other),
-        lambda: backend.keep_profile(other, ProfileEntry(64, "V100", FRONTIER)),
+        lambda: backend.put_profile(other, ProfileEntry(64, "V100", FRONTIER)),
     ):
         with pytest.raises(UnknownRecordError):
             question()

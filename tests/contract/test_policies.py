@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
-from joulery.jobs.policies import OraclePolicy, ZeusPolicy, make_policy
+from joulery.jobs.policies import OraclePolicy, ScalarAdapter, ZeusPolicy, make_policy
 from joulery.testing.policy_contract import PolicyContract
+from support.policies import EpsilonGreedy
 
 
 class TestJoulery(PolicyContract):
@@ -59,3 +60,10 @@ class TestOracle(PolicyContract):
     def policy(self):
         """The policy under test."""
         return _AnyOracle()
+
+
+class TestScalar(PolicyContract):
+    @pytest.fixture
+    def policy(self):
+        """The policy under test."""
+        return ScalarAdapter(EpsilonGreedy())

@@ -4,6 +4,7 @@ import dataclasses
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 from alembic.autogenerate import compare_metadata
@@ -645,3 +646,13 @@ def test_migrations_and_exports_may_take_their_time(postgresql, monkeypatch):
             asked = connection.exec_driver_sql("SELECT current_setting('statement_timeout')")
             assert asked.scalar() == timeout
         engine.dispose()
+
+
+def test_a_store_in_memory_is_gone_when_it_is_closed():
+    """Users' own tests would have to make up paths, and would leave files behind."""
+    with Store.open(":memory:") as first, Store.open(":memory:") as second:
+        first.write(lambda transaction: transaction.add_job(JobRecord("a", "b", {}, "zeus", {}, 1)))
+        assert (first.counts()["jobs"], second.counts()["jobs"]) == (1, 0)
+        folder = Path(first._folder.name)
+        assert folder.is_dir()
+    assert not folder.exists()

@@ -40,18 +40,22 @@ def fill(location):
     clock = VirtualClock()
     with Store.open(location) as store:
         service = JobService(store, clock)
-        number = service.define(
-            "vision", Definition(JOB, "V100", policy="joulery"), seed=2**63 + 5
-        ).id
+        number = (
+            service.for_team("vision")
+            .define(Definition(JOB, "V100", policy="joulery"), seed=2**63 + 5)
+            .id
+        )
         for turn in range(6):
             decision = service.decide(number, Request(f"ü{turn}", probing=False))
             clock.sleep(700.0 if turn == 3 else 60.0)
             outcome = Outcome(RunEnd.REACHED, 3 + turn, 50.0, 7000.0 / 3, None, (measured(),))
             if turn != 5:
-                service.report(decision.id, outcome, f"r{turn}")
-        forgotten = service.define(
-            "vision", Definition(made_up_workload().job(), "gone", policy="zeus")
-        ).id
+                service.report(decision, outcome, f"r{turn}")
+        forgotten = (
+            service.for_team("vision")
+            .define(Definition(made_up_workload().job(), "gone", policy="zeus"))
+            .id
+        )
         service.delete(forgotten)
         profile = Frontier.from_points([OperatingPoint(0.1 + 0.2, 7.0)]).to_dict()
         store.write(
@@ -92,7 +96,10 @@ def test_a_moved_store_is_the_same(location, tmp_path, request):
         assert_identical(beliefs(other, number), beliefs(location, number))
         with Store.open(other) as store:
             assert (
-                JobService(store).define("vision", Definition(JOB, "new", policy="grid")).id
+                JobService(store)
+                .for_team("vision")
+                .define(Definition(JOB, "new", policy="grid"))
+                .id
                 > forgotten
             )
 

@@ -25,10 +25,10 @@ import os, signal, sys, time
 from joulery.clock import REAL_CLOCK
 from joulery.hardware import catalog
 from joulery.hardware import SimulatedGpu
-from joulery.training import _session as session
+from joulery.training import _live as live
 from joulery.training._run import Run
 
-session._HEARTBEAT_SECONDS = 0.2, 0.2
+live._HEARTBEAT_SECONDS = 0.2, 0.2
 store, how, epochs, name = sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4]
 board = catalog.board("V100")
 work = catalog.workload("resnet50", board).scaled(0.02)
@@ -228,7 +228,7 @@ def test_a_run_needs_no_store_packages_to_talk_to_a_server():
     """If this fails, training images must carry a database library."""
     code = (
         "import sys; import joulery.client._http, joulery.client._resilient; "
-        "import joulery.client._backend, joulery.training._session; "
+        "import joulery.client._backend, joulery.training._attempt; "
         "print('sqlalchemy' in sys.modules)"
     )
     found = subprocess.run(

@@ -9,7 +9,7 @@ from joulery.jobs import Request
 from joulery.server._app import create_app
 from joulery.server._cluster_page import ClusterWatch
 from joulery.server._config import LIMITS
-from joulery.server._dashboard import COOKIE
+from joulery.server._pages import COOKIE
 from joulery.storage import Store
 from support.caller import Caller
 from support.dashboard_store import AGENT_STATUS, fill_for_dashboard

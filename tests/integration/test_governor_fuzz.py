@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from joulery.governor import Connection, ConnectionLimits
-from joulery.governor._protocol import encode
+from joulery.json_lines import encode_line
 from joulery.testing.emulator import build
 from support.governor.flood import nuisances, round_trips
 from support.governor.fuzz import fuzz, lines
@@ -52,7 +52,7 @@ def test_daemon_outlives_rubbish(start):
     for _ in range(300):
         with socket.socket(socket.AF_UNIX) as channel, suppress(OSError):
             channel.connect(str(governed.socket))
-            channel.sendall(encode({"op": "hello", "versions": [1]}))
+            channel.sendall(encode_line({"op": "hello", "versions": [1]}))
             for _ in range(5):
                 channel.sendall(lines(chance))
     assert governed.status()[0]["watts"] == 400.0
@@ -103,8 +103,8 @@ def _be_silent(path, user, done):
         for _ in range(128):
             channels.append(socket.socket(socket.AF_UNIX))
             channels[-1].connect(str(path))
-            channels[-1].sendall(encode({"op": "hello", "versions": [1]}))
-            channels[-1].sendall(encode({"op": "status"}))
+            channels[-1].sendall(encode_line({"op": "hello", "versions": [1]}))
+            channels[-1].sendall(encode_line({"op": "status"}))
         os.kill(os.getpid(), signal.SIGSTOP)
         os.read(done, 1)
     finally:

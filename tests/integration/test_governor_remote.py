@@ -18,7 +18,7 @@ from joulery.cluster import NodeClient
 from joulery.cluster._nodes import NodeUnreachableError
 from joulery.errors import InvalidValueError, MissingRightsError
 from joulery.governor import SOCKET_VARIABLE, STATE_VARIABLE, Connection
-from joulery.governor._protocol import encode
+from joulery.json_lines import encode_line
 from joulery.testing.emulator import EmulatedNode, build
 from support.governor.emulated import EmulatedGovernor, EmulatedGpu
 
@@ -175,7 +175,7 @@ def test_strangers_and_nonsense_change_nothing(remote):
     for token in (None, 7, [], "", "x" * 3000):
         with pytest.raises(MissingRightsError, match="wrong token"):
             Connection(remote.address, token, trusted)
-    for data in (b"\xff" * 5000, b"\n", encode({"op": "status"})):
+    for data in (b"\xff" * 5000, b"\n", encode_line({"op": "status"})):
         with socket.create_connection(remote.address) as plain, suppress(OSError):
             plain.sendall(data)
         with (

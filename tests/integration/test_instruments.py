@@ -84,7 +84,7 @@ def test_no_listener_is_an_obstacle(visa):
     with WattMeterServer(EmulatedWattMeter()) as closed:
         resource = closed.resource
     (obstacle,) = node.survey({"JOULERY_NODE_METER": f"visa:{resource}"}, REAL_CLOCK).obstacles
-    assert resource in obstacle.what
+    assert resource in obstacle.subject
     assert obstacle.remedy
 
 
@@ -214,7 +214,7 @@ def test_redfish_unreachable(controller):
     with pytest.raises(DeviceError, match="does not answer"):
         RedfishMeter(url).read_power()
     found = node.survey({"JOULERY_NODE_METER": f"redfish:{url}"}, REAL_CLOCK)
-    assert "does not answer" in found.obstacles[0].why
+    assert "does not answer" in found.obstacles[0].reason
 
 
 def test_redfish_refuses_a_plain_server_over_tls(controller):

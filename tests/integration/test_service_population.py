@@ -56,15 +56,15 @@ def test_the_service_hears_of_deaths_and_goes_on(tmp_path):
     clock = VirtualClock()
     with Store.open(tmp_path / "store.sqlite") as store:
         service = JobService(store, clock)
-        job = service.define("team", Definition(made_up_workload().job(), policy="zeus"), seed=1).id
+        job = service.define(Definition(made_up_workload().job(), policy="zeus"), seed=1).id
         for number in range(24):
             decision = service.decide(job, Request(f"k{number}"))
             clock.sleep(300.0)
-            service.heartbeat(decision.id, Outcome(RunEnd.ABANDONED, 3.0, 250.0, 20_000.0))
+            service.heartbeat(decision, Outcome(RunEnd.ABANDONED, 3.0, 250.0, 20_000.0))
             clock.sleep(500.0 if number % 2 else 700.0)
             if number % 2:
                 outcome = Outcome(RunEnd.REACHED, 9.0, 700.0, 60_000.0 + number)
-                service.report(decision.id, outcome, f"k{number}")
+                service.report(decision, outcome, f"k{number}")
         clock.sleep(1000.0)
         service.expire()
         with store.reading() as transaction:

@@ -46,8 +46,8 @@ def work(thread):
         end = RunEnd.PROBED if decision.kind == ActionKind.PROBE else RunEnd.REACHED
         outcome = Outcome(end, 0 if end == RunEnd.PROBED else 9, 20.0 + number % 7, 2000.0)
         if number % 3:
-            receipt = service.report(decision.id, outcome, key)
-            assert service.report(decision.id, outcome, key) == receipt
+            receipt = service.report(decision, outcome, key)
+            assert service.report(decision, outcome, key) == receipt
             tell("reported", decision.id, key)
         number += 1
 
@@ -117,7 +117,10 @@ def test_no_kill_loses_or_doubles_what_was_acknowledged(location):
     load = made_up_workload()
     with Store.open(location) as store:
         jobs = [
-            JobService(store).define(policy, Definition(load.job(), policy=policy), seed=1).id
+            JobService(store)
+            .for_team(policy)
+            .define(Definition(load.job(), policy=policy), seed=1)
+            .id
             for policy in POLICIES
         ]
     acknowledged = []

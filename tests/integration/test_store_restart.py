@@ -32,7 +32,7 @@ def client(service, job, number, errors):
         try:
             decision = persist(lambda key=key: service.decide(job, Request(key)))
             outcome = Outcome(RunEnd.REACHED, 5, 20.0, 2000.0)
-            persist(lambda key=key, one=decision, told=outcome: service.report(one.id, told, key))
+            persist(lambda key=key, one=decision, told=outcome: service.report(one, told, key))
         except Exception as error:  # noqa: BLE001 - told to the test
             errors.append(error)
 
@@ -49,7 +49,7 @@ def test_crashes_of_the_database_lose_nothing():
     clock, errors = VirtualClock(), []
     with Cluster() as cluster, Store.open(cluster.new_database()) as store:
         service = JobService(store, clock)
-        job = service.define("team", Definition(made_up_workload().job(), policy="zeus"), seed=1).id
+        job = service.define(Definition(made_up_workload().job(), policy="zeus"), seed=1).id
         clients = [
             threading.Thread(target=client, args=(service, job, number, errors))
             for number in range(4)

@@ -29,8 +29,8 @@ def test_claims_are_ranges_over_workloads():
     """The table beside the published figures would be wrong."""
     energy, time = claims({"fig06_23_last_five": _last_five()})
     assert energy.published == (15.3, 75.8)
-    assert energy.found["zeus"] == pytest.approx((20.0, 70.0))
-    assert time.found["zeus"] == pytest.approx((-50.0, 10.0))
+    assert energy.spans["zeus"] == pytest.approx((20.0, 70.0))
+    assert time.spans["zeus"] == pytest.approx((-50.0, 10.0))
 
 
 def test_doubt_is_that_of_the_policies_compared():
@@ -101,8 +101,8 @@ def test_regret_is_relative_to_zeus():
     found = {claim.what: claim for claim in claims({name: data})}
     worst = found["most regret of grid search relative to zeus"]
     assert worst.published == (72.0, 72.0)
-    assert worst.found["grid"] == (72.0, 72.0)
+    assert worst.spans["grid"] == (72.0, 72.0)
     assert "the next is 10 ×" in worst.remark
     mean = found["cumulative regret relative to zeus, geometric mean"]
-    assert mean.found["joulery"] == pytest.approx((0.5, 0.5))
-    assert found["cumulative regret relative to zeus, over workloads"].found["zeus"] == (1.0, 1.0)
+    assert mean.spans["joulery"] == pytest.approx((0.5, 0.5))
+    assert found["cumulative regret relative to zeus, over workloads"].spans["zeus"] == (1.0, 1.0)

@@ -34,11 +34,11 @@ def test_savings_potential_is_the_published_one(workloads):
     """Fig. 1 would not be reproduced: the traces or Eq. 1 are read wrongly."""
     found = _by_words(*Study(workloads).figures([1]))
     # The publication prints 23.8-74.7, 3.4-65.0 and 3.0-31.5.
-    joint = found["energy that the best batch size and limit together save"].found["traces"]
+    joint = found["energy that the best batch size and limit together save"].spans["traces"]
     assert joint == pytest.approx((23.8, 74.7), abs=0.05)
-    batch_size = found["energy that the best batch size alone saves"].found["traces"]
+    batch_size = found["energy that the best batch size alone saves"].spans["traces"]
     assert batch_size == pytest.approx((3.0, 65.0), abs=0.05)
-    limit = found["energy that the best power limit alone saves"].found["traces"]
+    limit = found["energy that the best power limit alone saves"].spans["traces"]
     assert limit == pytest.approx((3.0, 31.4), abs=0.05)
 
 
@@ -55,7 +55,7 @@ def test_zeus_saves_what_was_published(workloads):
     """Fig. 6 would contradict the publication: 15.3 to 75.8 % energy, -60.1 to +12.8 % time."""
     log = simulate(workloads, ZeusPolicy(), None, range(60))
     found = _by_words(last_five({"zeus": log}))
-    energy = found["energy saved in the last five recurrences"].found["zeus"]
+    energy = found["energy saved in the last five recurrences"].spans["zeus"]
     assert energy == pytest.approx((17.6, 74.4), abs=2.5)
-    time = found["change of time in the last five recurrences"].found["zeus"]
+    time = found["change of time in the last five recurrences"].spans["zeus"]
     assert time == pytest.approx((-63.4, 8.4), abs=2.5)

@@ -1,10 +1,10 @@
 """Whatever happens to a outbox, what was acknowledged is delivered, and nothing else is."""
 
 import tempfile
-from dataclasses import replace
 from pathlib import Path
 
 from hypothesis import given, settings, strategies as st
+from msgspec.structs import replace
 
 from joulery.client._outbox import Outbox, PendingReport, _line, entry_from
 from joulery.errors import StoreBusyError

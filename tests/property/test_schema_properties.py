@@ -4,6 +4,7 @@ import math
 
 from hypothesis import given, strategies as st
 
+from joulery.client import OutcomeReport, PauseState, ProgressReport
 from joulery.errors import InvalidValueError
 from joulery.jobs import (
     Decision,
@@ -15,14 +16,9 @@ from joulery.jobs import (
     LiveState,
     Measured,
     Outcome,
-    OutcomeReport,
-    PauseState,
     ProfileEntry,
-    ProgressReport,
     Receipt,
     Request,
-    from_bytes,
-    to_bytes,
 )
 from joulery.jobs.policies import ActionKind, RunEnd
 
@@ -65,13 +61,13 @@ _ANYTHING = st.recursive(
 def test_reports_arrive(outcome, key):
     """A report would change on its way."""
     report = OutcomeReport(key, outcome)
-    assert OutcomeReport.from_document(from_bytes(to_bytes(report.to_document()))) == report
+    assert OutcomeReport.from_json(report.to_json()) == report
 
 
 @given(_DECISIONS)
 def test_decisions_arrive(decision):
     """A decision would change on its way."""
-    assert Decision.from_document(from_bytes(to_bytes(decision.to_document()))) == decision
+    assert Decision.from_json(decision.to_json()) == decision
 
 
 _MODELS = st.sampled_from(

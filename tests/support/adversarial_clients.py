@@ -7,13 +7,13 @@ each action takes is replayed from a workload. So statistics over whole historie
 from __future__ import annotations
 
 import bisect
-import dataclasses
 import heapq
 import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec import structs
 
 from joulery.jobs import Measured, Outcome, Request
 from joulery.jobs._client_actions import client_action
@@ -191,12 +191,12 @@ class ClientSimulation:
     def _act(self, client: _Client, now: float) -> None:
         state = self._state
         draws = CounterRng.of(state.batch.seeds, np.array([self._events + 1]))
-        chosen = state.policy.decide(state.beliefs, ROW, draws)
+        actions = state.policy.decide(state.beliefs, ROW, draws)
         only = self._scenario.only if client.adversarial else None
         before = client.action if client.actions else None
         doubted = before is not None and client.decision in state.reports.quarantined()
         request = Request("key", probing=self._scenario.probing, only=only)
-        client.action, _ = client_action(state, chosen, request, before, doubted=doubted)
+        client.action, _ = client_action(state, actions, request, before, doubted=doubted)
         body = {"action": client.action, "recurrence": client.recurrence}
         client.decision = self._append(EventKind.ISSUED, 0, body, now)
         arm = client.action["arm"]
@@ -221,14 +221,14 @@ class ClientSimulation:
 
     def _told(self, results: Results) -> Outcome:
         limits = self._job.limits_watts
-        known = np.flatnonzero(np.isfinite(results.epoch_seconds[0]))
-        held = int(results.limit[0])
+        measured_limits = np.flatnonzero(np.isfinite(results.epoch_seconds[0]))
+        limit = int(results.limit[0])
         return Outcome(
             end=RunEnd(int(results.end[0])),
             epochs=float(results.epochs[0]),
             seconds=float(results.seconds[0]),
             joules=float(results.joules[0]),
-            limit_watts=limits[held] if held >= 0 else None,
+            limit_watts=limits[limit] if limit >= 0 else None,
             measured=tuple(
                 Measured(
                     limits[at],
@@ -236,7 +236,7 @@ class ClientSimulation:
                     float(results.epoch_joules[0, at]),
                     float(results.relative_error[0, at]),
                 )
-                for at in known
+                for at in measured_limits
             ),
         )
 
@@ -248,7 +248,7 @@ class ClientSimulation:
         progress = None
         if beaten > 0:
             part = beaten / truth.seconds
-            progress = dataclasses.replace(
+            progress = structs.replace(
                 truth,
                 end=RunEnd.ABANDONED,
                 epochs=float(math.floor(part * truth.epochs)),
@@ -262,12 +262,12 @@ class ClientSimulation:
 
     def _end(self, client: _Client, now: float) -> None:
         assert client.truth is not None
-        truth = told = client.truth
+        truth = report = client.truth
         if client.adversarial and self._scenario.false_report is not None:
-            told = self._scenario.false_report(truth, self._fancy)
+            report = self._scenario.false_report(truth, self._fancy)
         kind = ActionKind(client.action["kind"])
-        check_outcome(told, self._job, kind, max(truth.seconds, told.seconds))
-        body = outcome_document(told, self._job, client.action, client.recurrence)
+        check_outcome(report, self._job, kind, max(truth.seconds, report.seconds))
+        body = outcome_document(report, self._job, client.action, client.recurrence)
         self._append(EventKind.OUTCOME, client.decision, body, now)
         if not client.adversarial:
             self._log.reports += 1
@@ -276,7 +276,7 @@ class ClientSimulation:
         client.trainings += kind == ActionKind.TRAIN
         client.spent += self._job.cost.of(truth.seconds, truth.joules)
         failed = client.actions >= (_MOST_FALSE_REPORTS if client.adversarial else _MOST_ACTIONS)
-        if told.end != RunEnd.REACHED and not failed:
+        if report.end != RunEnd.REACHED and not failed:
             self._act(client, now)
             return
         if not client.adversarial:
@@ -308,9 +308,7 @@ def claims_failure(truth: Outcome, _: np.random.Generator) -> Outcome:
     """That training diverged in its first epoch."""
     if truth.end == RunEnd.PROBED:
         return truth
-    return dataclasses.replace(
-        truth, end=RunEnd.EXHAUSTED, epochs=min(1.0, truth.epochs), measured=()
-    )
+    return structs.replace(truth, end=RunEnd.EXHAUSTED, epochs=min(1.0, truth.epochs), measured=())
 
 
 def claims_cheap_epochs(truth: Outcome, _: np.random.Generator) -> Outcome:
@@ -342,10 +340,10 @@ def reports_nothing(_: Outcome, __: np.random.Generator) -> Outcome:
 
 def claims_anything(truth: Outcome, luck: np.random.Generator) -> Outcome:
     """One of these, or figures that are off by a factor."""
-    others = (claims_wonders, claims_disaster, claims_failure)
-    kind = int(luck.integers(0, len(others) + 1))
-    if kind < len(others):
-        return others[kind](truth, luck)
+    claims = (claims_wonders, claims_disaster, claims_failure)
+    kind = int(luck.integers(0, len(claims) + 1))
+    if kind < len(claims):
+        return claims[kind](truth, luck)
     return _times(truth, float(np.exp(luck.normal(0.0, 1.5))))
 
 
@@ -362,15 +360,15 @@ FALSE_REPORTS: dict[str, FalseReport] = {
 
 
 def _times(truth: Outcome, factor: float) -> Outcome:
-    told = _measured_times(truth, factor)
-    return dataclasses.replace(told, seconds=factor * truth.seconds, joules=factor * truth.joules)
+    report = _measured_times(truth, factor)
+    return structs.replace(report, seconds=factor * truth.seconds, joules=factor * truth.joules)
 
 
 def _in_epochs(truth: Outcome, epochs: float) -> Outcome:
     if truth.end == RunEnd.PROBED or truth.epochs <= 0:
         return truth
     share = epochs / truth.epochs
-    return dataclasses.replace(
+    return structs.replace(
         truth,
         end=RunEnd.REACHED,
         epochs=epochs,
@@ -381,15 +379,15 @@ def _in_epochs(truth: Outcome, epochs: float) -> Outcome:
 
 def _measured_times(truth: Outcome, factor: float) -> Outcome:
     measured = tuple(
-        dataclasses.replace(
-            one,
-            epoch_seconds=factor * one.epoch_seconds,
-            epoch_joules=factor * one.epoch_joules,
-            relative_error=min(one.relative_error, 0.001),
+        structs.replace(
+            measured,
+            epoch_seconds=factor * measured.epoch_seconds,
+            epoch_joules=factor * measured.epoch_joules,
+            relative_error=min(measured.relative_error, 0.001),
         )
-        for one in truth.measured
+        for measured in truth.measured
     )
-    return dataclasses.replace(truth, measured=measured)
+    return structs.replace(truth, measured=measured)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -416,20 +414,20 @@ class Regrets:
         """Standard error of :attr:`mean`."""
         return float(self.regrets.std(ddof=1) / math.sqrt(len(self.regrets)))
 
-    def over(self, other: Regrets) -> tuple[float, float]:
+    def over(self, baseline: Regrets) -> tuple[float, float]:
         """How many times the regret of others with the same seeds; and its standard error."""
-        ratio = self.mean / other.mean
-        apart = self.regrets - ratio * other.regrets
-        return ratio, float(apart.std(ddof=1) / math.sqrt(len(apart)) / abs(other.mean))
+        ratio = self.mean / baseline.mean
+        apart = self.regrets - ratio * baseline.regrets
+        return ratio, float(apart.std(ddof=1) / math.sqrt(len(apart)) / abs(baseline.mean))
 
 
 def simulate(
     load: TracedWorkload, policy: str, seeds: Iterable[int], scenario: Scenario
 ) -> Regrets:
     """Simulate one history for each seed."""
-    each = [ClientSimulation(load, policy, seed, scenario).run() for seed in seeds]
+    logs = [ClientSimulation(load, policy, seed, scenario).run() for seed in seeds]
     return Regrets(
-        np.array([life.regret() for life in each]),
-        sum(life.doubted for life in each) / sum(life.reports for life in each),
-        sum(life.failed for life in each),
+        np.array([life.regret() for life in logs]),
+        sum(life.doubted for life in logs) / sum(life.reports for life in logs),
+        sum(life.failed for life in logs),
     )

@@ -1,11 +1,11 @@
-"""A store as a small team has it after some days: jobs that save, and some that need attention."""
+"""A store as a small team has it after a month: jobs that save, and some that need attention."""
 
 from __future__ import annotations
 
-import dataclasses
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from msgspec import structs
 from sqlalchemy import func, literal, select, true
 
 from joulery.clock import VirtualClock
@@ -18,8 +18,6 @@ from joulery.jobs import (
     Outcome,
     ProfileEntry,
     Request,
-    keep_profile,
-    note_energy,
 )
 from joulery.jobs.policies import ActionKind, RunEnd
 from joulery.storage._schema import decisions, events, jobs, outcomes
@@ -66,45 +64,53 @@ class TeamHistory:
 
     def __init__(self, store: Store, now_wall_seconds: float) -> None:
         self._store = store
-        self._clock = VirtualClock(wall_seconds=now_wall_seconds - 5 * _DAY)
         self._end = now_wall_seconds
-        self.service = JobService(store, self._clock)
+        self.go_back(5 * _DAY)
         self._luck = np.random.default_rng(7)
+
+    def go_back(self, seconds: float) -> None:
+        """Continue so long before the end."""
+        self._clock = VirtualClock(wall_seconds=self._end - seconds)
+        self.service = JobService(self._store, self._clock)
 
     def define(
         self, team: str, name: str, device: str, workload: TracedWorkload, policy: str = "joulery"
     ) -> int:
         """The number of a new job."""
-        job = dataclasses.replace(workload.job(), name=name)
-        return self.service.define(team, Definition(job, device, policy), seed=len(name)).id
+        job = structs.replace(workload.job(), name=name)
+        return (
+            self.service.for_team(team).define(Definition(job, device, policy), seed=len(name)).id
+        )
 
     def run(
         self, job: int, workload: TracedWorkload, times: int, *, origin: str = "measured"
     ) -> None:
         """Recurrences of a job until it reaches its target, each with its energy by device."""
+        self.go_back(times * _DAY / 2)
         for number in range(times):
             key, after = f"night {number}", None
+            start = self._end - (times - number) * _DAY / 2
+            self._clock.sleep(max(0.0, start - self._clock.wall()))
             for attempt in range(8):
                 request = Request(f"{key}.{attempt}", after, probing=True)
                 decision = self.service.decide(job, request)
                 outcome = self.outcome(workload, decision)
                 self._clock.sleep(outcome.seconds + 1.0)
-                self.service.report(decision.id, outcome, f"{key}.{attempt}")
-                used = EnergyEntry(
+                self.service.report(decision, outcome, f"{key}.{attempt}")
+                energy = EnergyEntry(
                     decision.id, "GPU-0", outcome.seconds, outcome.joules, origin, _SOURCE, 0.05
                 )
-                now = self._clock.wall()
-                self._store.write(lambda one, used=used, now=now: note_energy(one, job, used, now))
+                self.service.add_energy(job, energy)
                 after = decision.id
                 if outcome.end == RunEnd.REACHED:
                     break
-        self._keep_profiles(job, workload)
+        self._put_profiles(job, workload)
 
     def outcome(self, workload: TracedWorkload, decision: Decision) -> Outcome:
         """How a run of the workload ends, with some scatter; it obeys its cost ceiling."""
         arm = workload.batch_sizes.index(decision.batch_size)
         limits = list(workload.limits_watts)
-        held = decision.power_limit_watts or limits[-1]
+        limit = decision.power_limit_watts or limits[-1]
         measured = tuple(
             Measured(
                 watts,
@@ -112,11 +118,11 @@ class TeamHistory:
                 float(workload.epoch_joules[arm, limits.index(watts)]),
                 0.01,
             )
-            for watts in {*decision.probe_limits_watts, held}
+            for watts in {*decision.probe_limits_watts, limit}
         )
         if decision.kind == ActionKind.PROBE:
             return Outcome(RunEnd.PROBED, 0.0, 10.0, 1500.0, None, measured)
-        at = limits.index(held)
+        at = limits.index(limit)
         scatter = float(np.exp(0.05 * self._luck.standard_normal()))
         epochs = round(float(self._luck.choice(workload.epochs[arm])) * scatter)
         seconds, joules = workload.epoch_seconds[arm, at], workload.epoch_joules[arm, at]
@@ -125,9 +131,11 @@ class TeamHistory:
         end = RunEnd.REACHED
         if affordable < epochs:
             epochs, end = int(affordable), RunEnd.STOPPED
-        return Outcome(end, epochs, float(epochs * seconds), float(epochs * joules), held, measured)
+        return Outcome(
+            end, epochs, float(epochs * seconds), float(epochs * joules), limit, measured
+        )
 
-    def _keep_profiles(self, job: int, workload: TracedWorkload) -> None:
+    def _put_profiles(self, job: int, workload: TracedWorkload) -> None:
         measured = Provenance(Origin.MEASURED, _SOURCE, 0.01)
         for arm, size in enumerate(workload.batch_sizes):
             points = [
@@ -140,8 +148,7 @@ class TeamHistory:
                 for at, watts in enumerate(workload.limits_watts)
             ]
             entry = ProfileEntry(size, "A100", Frontier.from_points(points, f"an epoch of {size}"))
-            now = self._clock.wall()
-            self._store.write(lambda one, entry=entry, now=now: keep_profile(one, job, entry, now))
+            self.service.put_profile(job, entry)
 
     def catch_up(self) -> None:
         """Move the clock to the end of the history."""
@@ -163,17 +170,18 @@ def fill_for_dashboard(store: Store, now_wall_seconds: float) -> dict[str, int]:
     ):
         numbers[name] = history.define(team, name, device, workload, policy)
         history.run(numbers[name], workload, times)
+    history.go_back(3 * _DAY)
     service = history.service
     service.pause(numbers["segmentation"])
     odd = service.decide(numbers["wav2vec-weekly"], Request("odd"))
     wrong = Outcome(RunEnd.STOPPED, 1.0, 1.0, 20.0, None)
-    service.report(odd.id, wrong, "odd")
+    service.report(odd, wrong, "odd")
     service.decide(numbers["detector-zeus"], Request("lost"))
     history.catch_up()
     service.expire()
     running = service.decide(numbers["resnet-nightly"], Request("running"))
     progress = history.outcome(plain, running)
-    half = dataclasses.replace(
+    half = structs.replace(
         progress,
         end=RunEnd.ABANDONED,
         epochs=progress.epochs // 2,
@@ -181,7 +189,7 @@ def fill_for_dashboard(store: Store, now_wall_seconds: float) -> dict[str, int]:
         joules=0.5 * progress.joules,
         measured=(),
     )
-    service.heartbeat(running.id, half)
+    service.heartbeat(running, half)
     return numbers
 
 
@@ -195,9 +203,9 @@ def copy_job(job: int, count: int) -> Callable[[Transaction], None]:
         new = {"id": numbers.c.n + first, "name": func.printf("copy %05d", numbers.c.n)}
         for table in (jobs, events, decisions, outcomes):
             key = "id" if table is jobs else "job"
-            changed = {key: new["id"]} | ({"name": new["name"]} if table is jobs else {})
-            columns = [changed.get(one.name, one) for one in table.columns]
-            names = [one.name for one in table.columns]
+            changes = {key: new["id"]} | ({"name": new["name"]} if table is jobs else {})
+            columns = [changes.get(column.name, column) for column in table.columns]
+            names = [column.name for column in table.columns]
             beside = table.join(numbers, true())
             copied = select(*columns).select_from(beside).where(table.c[key] == job)
             transaction.change(table.insert().from_select(names, copied))

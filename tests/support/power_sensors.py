@@ -2,13 +2,18 @@
 
 Power is an array in steps of half a millisecond. Sensor and counter refresh at moments of their
 own, with jitter; a reading is a mean over some time before. Loads include bursts of any period and
-duty, in step with the sensor or not, and the steps of a training.
+duty, in step with the sensor or not, and the steps of a training. Gains and offsets are those of
+the boards that were put behind a hardware meter. Some boards report their utilisation.
 """
 
+import csv
+import os
 import random
 from bisect import bisect_right
 from dataclasses import dataclass, replace
+from functools import cache
 from itertools import accumulate
+from pathlib import Path
 
 import numpy as np
 
@@ -19,6 +24,7 @@ from joulery.hardware import (
     DeviceInfo,
     DeviceKind,
     EnergyReading,
+    Telemetry,
     known_sensors,
     sensor_of,
 )
@@ -27,13 +33,33 @@ from joulery.metering import Meter
 STEP = 0.0005
 SMOOTH = ("busy", "steady", "idle", "changing", "training")
 BURSTS = ("in step", "any bursts", "fast bursts")
+# Time over which a driver averages utilisation: NVML's manual says 1/6 s to 1 s.
+_UTILISATION_SECONDS = 1 / 6
+
+
+@cache
+def published_spread():
+    """Gain and offset of each board behind a meter, by type; of the catalog without the data."""
+    folder = Path(os.environ.get("JOULERY_DATA", "../shared/data"))
+    try:
+        with (folder / "sensors" / "behaviour.csv").open(encoding="utf-8") as file:
+            rows = [row for row in csv.DictReader(file) if row["gain"]]
+    except OSError:
+        known = [entry for entry in known_sensors() if entry.gains != (1.0, 1.0)]
+        return [[(g, o) for g in entry.gains for o in entry.offsets_watts] for entry in known]
+    types = {}
+    for row in rows:
+        types.setdefault(row["gpu"], []).append((float(row["gain"]), float(row["offset_watts"])))
+    return list(types.values())
 
 
 @dataclass(frozen=True)
 class Drawn:
     """One window: its kind, and joules with their standard error, relative to the truth."""
 
+    sensor: str
     counter: str
+    load: str
     bursts: bool
     seconds: float
     most: float
@@ -46,9 +72,10 @@ class Board:
 
     provenance = Provenance(Origin.MEASURED, "array", 0.0)
 
-    def __init__(self, clock, chance, watts, most_watts, *, mixture, calibrated):
+    def __init__(self, clock, chance, watts, busy, most_watts, *, mixture, calibrated, name=None):
         known = known_sensors()
-        entry = chance.choice(known)
+        entry = chance.choice(known) if name is None else sensor_of(name)
+        self.sensor_name = entry.name
 
         def other():
             return chance.choice(known) if mixture else entry
@@ -59,15 +86,19 @@ class Board:
             other().lag_seconds,
         )
         self.power_sensor = sensor_of("") if mixture else entry
-        measured = entry if entry.gains != (1.0, 1.0) else sensor_of("A100")
-        gain, offset = chance.uniform(*measured.gains), chance.uniform(*measured.offsets_watts)
+        gain, offset = chance.choice(chance.choice(published_spread()))
         if calibrated:
             gain, offset = 1.0, 0.0
             self.power_sensor = replace(self.power_sensor, gain_error=0.0, offset_error_watts=0.0)
         self.counter = chance.choice(("exact", "exact", "of looks", "none"))
         self.capabilities = frozenset(
-            {Capability.POWER, *([] if self.counter == "none" else [Capability.ENERGY])}
+            {
+                Capability.POWER,
+                *([] if self.counter == "none" else [Capability.ENERGY]),
+                *([Capability.TELEMETRY] if chance.random() < 0.75 else []),
+            }
         )
+        self._busy = np.concatenate([[0.0], np.cumsum(busy) * STEP])
         self.info = DeviceInfo("array:0", "array", DeviceKind.GPU, "array", max_watts=most_watts)
         self.clock = clock
         self._stamped = chance.random() < 0.5
@@ -104,6 +135,12 @@ class Board:
         """True energy up to a moment."""
         return np.interp(moment, self._times, self._joules)
 
+    def telemetry(self):
+        """Share of the time before now in which work ran."""
+        now = self.clock.now()
+        busy = np.interp([now - _UTILISATION_SECONDS, now], self._times, self._busy)
+        return Telemetry(utilisation=round(float(busy[1] - busy[0]) / _UTILISATION_SECONDS, 2))
+
     def read_power(self):
         """Value at the sensor's last refresh."""
         return float(self._watts[max(0, bisect_right(self._refreshes, self.clock.now()) - 1)])
@@ -122,7 +159,7 @@ def power_of(load, chance, count, began, ended, most):
     times = STEP * np.arange(count)
     idle = most * chance.uniform(0.05, 0.17)
     first, second = (most * chance.uniform(0.4, 1.0) for _ in range(2))
-    watts = np.full(count, idle)
+    watts, busy = np.full(count, idle), None
     if load == "busy":
         watts[(times >= began) & (times < ended)] = first
     elif load == "steady":
@@ -144,22 +181,25 @@ def power_of(load, chance, count, began, ended, most):
             "fast bursts": (chance.uniform(0.005, 0.05), chance.uniform(0.3, 0.7)),
         }[load]
         since = began - chance.choice((0.0, chance.uniform(0.5, 2.5)))
-        busy = (times - since) % period < share * period
-        watts = np.where(times >= since, np.where(busy, first, idle), watts)
+        busy = (times >= since) & ((times - since) % period < share * period)
+        watts = np.where(busy, first, idle)
+    busy = watts > idle if busy is None else busy
     follows = -np.expm1(-STEP / chance.choice((1e-6, 0.003, 0.01, 0.02)))
-    return np.array(list(accumulate(watts, lambda now, target: now + follows * (target - now))))
+    power = accumulate(watts, lambda now, target: now + follows * (target - now))
+    return np.array(list(power)), busy
 
 
-def draw(seed, seconds, *, bursts, mixture, calibrated):
+def draw(seed, seconds, *, bursts, mixture, calibrated, load=None, board_name=None):
     """Measure one window of which ``seed`` draws everything else."""
     chance = random.Random(seed)  # noqa: S311 - a simulation, not a secret
     began = 2.5 + chance.random()
     most = chance.choice((150.0, 300.0, 400.0, 700.0))
-    load = chance.choice(BURSTS if bursts else SMOOTH)
+    load = load or chance.choice(BURSTS if bursts else SMOOTH)
     count = int((began + seconds + 2.0) / STEP)
-    watts = power_of(load, chance, count, began, began + seconds, most)
+    watts, busy = power_of(load, chance, count, began, began + seconds, most)
     clock = VirtualClock()
-    board = Board(clock, chance, watts, most, mixture=mixture, calibrated=calibrated)
+    options = {"mixture": mixture, "calibrated": calibrated, "name": board_name}
+    board = Board(clock, chance, watts, busy, most, **options)
     with Meter([board], clock=clock) as meter:
         clock.sleep(began)
         with meter.window() as window:
@@ -169,4 +209,5 @@ def draw(seed, seconds, *, bursts, mixture, calibrated):
         for measured in (window.measurement, window.settle()):
             error = measured.devices[0].standard_error_joules
             figures.append((measured.joules / truth, error / truth))
-    return Drawn(board.counter, bursts, seconds, most * seconds / truth, *figures)
+    kind = (board.sensor_name, board.counter, load, bursts, seconds)
+    return Drawn(*kind, most * seconds / truth, *figures)

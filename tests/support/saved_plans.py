@@ -34,7 +34,8 @@ def save_plans(folder: Path) -> None:
     profile = folder / "profile.csv"
     profile.write_text("\n".join(rows))
     plan_pipeline(read_profiles(profile), schedule="1f1b", microbatches=6).save(folder / "gpt.json")
-    found = recommend(_LLAMA, Work(1e11, 512, deadline_seconds=30 * 86_400.0), ["h100", "a100"])
-    (folder / "llama.json").write_text(json.dumps(found.to_dict()))
+    work = Work(1e11, 512, deadline_seconds=30 * 86_400.0)
+    recommendation = recommend(_LLAMA, work, ["h100", "a100"])
+    (folder / "llama.json").write_text(json.dumps(recommendation.to_dict()))
     (folder / "torn.json").write_bytes((folder / "gpt.json").read_bytes()[:3000])
     (folder / "foreign.json").write_text('{"a": 1}')

@@ -54,8 +54,8 @@ class TrainingLoop:
         self.clock = VirtualClock()
         self.board = catalog.board(boards[0])
         work = catalog.workload(workload, self.board)
-        found = settle(self.board, work, self.board.default_limit_watts)
-        self.workload = work.scaled(step_seconds / found.seconds)
+        reference = settle(self.board, work, self.board.default_limit_watts)
+        self.workload = work.scaled(step_seconds / reference.seconds)
         self.gpus = tuple(
             SimulatedGpu(self.board, self.clock, index=index, seed=seed)
             for index in range(len(boards))
@@ -120,11 +120,11 @@ class TrainingLoop:
 @contextmanager
 def held_here(device: Device) -> Iterator[_HeldHere]:
     """Hold a simulated or emulated device without a lease, from this process alone."""
-    held = _HeldHere(device)
+    handle = _HeldHere(device)
     try:
-        yield held
+        yield handle
     finally:
-        held.reset()
+        handle.reset()
 
 
 class _HeldHere:

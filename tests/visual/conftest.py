@@ -90,11 +90,12 @@ def visit(browser, server):
     """A visitor with a screen of a kind; the browser must have nothing to complain about."""
 
     @contextmanager
-    def visiting(width=1280, theme="light", token=None, *, scripts=True):
+    def visiting(width=1280, theme="light", token=None, *, scripts=True, zone="UTC"):
         context = browser.new_context(
             viewport={"width": width, "height": 844},
             color_scheme=theme,
             java_script_enabled=scripts,
+            timezone_id=zone,
         )
         visitor = Visitor(context.new_page(), server)
         visitor.log_in(token)

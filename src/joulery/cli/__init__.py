@@ -17,19 +17,26 @@ COMMANDS = {
     "plan": "the clock of every instruction of a training pipeline, before it runs",
     "predict": "time, power, energy and memory of a training step before it runs",
     "recommend": "device type, count, parallel plan and power limit before the run",
+    "serving": "meter, tune, sweep and simulate a served language model",
     "jobs": "recurring jobs: what was decided for them, why, and what that saved",
     "serve": "recurring jobs for teams and machines, over HTTP, and their tokens",
     "store": "backup, restore, export, import and check of a store of recurring jobs",
     "governor": "the daemon that lends power limits and clocks, and always gets them back",
     "demo": "train, sweep, choose and train again on a simulated GPU, in seconds",
+    "emulate": "emulated NVIDIA boards under any command, to try things without a GPU",
     "cluster": "many jobs under one power budget: shares, replays, events, an agent for Slurm",
-    "simulate": "recurring jobs and whole clusters, replayed from traces under any policy",
     "export": "energy and power of this machine for Prometheus, with a Grafana dashboard",
     "report": "energy, carbon, cost and savings of a run, a job or a team; frontiers",
+    "disclose": "the footprint of a training as model cards, regulators and others ask for it",
     "completion": "a script that completes commands and options in bash, zsh or fish",
 }
 
 _REMEDY = "run `joulery --help` for the commands, `joulery COMMAND --help` for one"
+
+# Commands that became actions of others.
+_MOVED = {
+    "simulate": "run `joulery jobs simulate`, `joulery jobs replay` or `joulery cluster simulate`"
+}
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -126,7 +133,7 @@ def _run(arguments: list[str]) -> int:
 
     error = None
     if command not in COMMANDS:
-        remedy = did_you_mean(command, COMMANDS) or _REMEDY
+        remedy = _MOVED.get(command) or did_you_mean(command, COMMANDS) or _REMEDY
         error = UsageError(f"unknown command {command!r}", remedy=remedy)
     for word in arguments:
         if "\0" in word:  # no file and no program takes one

@@ -69,7 +69,7 @@ def _run(arguments: argparse.Namespace) -> Output:
         seconds = max(_LEAST_SECONDS, _SECONDS_PER_BOARD * len(boards))
     metering.load_calibrations()  # refused now rather than after minutes of load
     load = _Load(command, seconds)
-    result = metering.calibrate(node, boards, load, others=others, known=node_power)
+    result = metering.calibrate(node, boards, load, hosts=others, supply=node_power)
     path = metering.save_calibrations(result.calibrations)
     document = {**asdict(result), "known": asdict(node_power), "file": str(path)}
     return Output(document, lambda: _text(result, boards, node_power, str(path)))
@@ -86,8 +86,8 @@ def _devices(
     nodes = [device for device in devices_here.devices if device.info.kind is DeviceKind.NODE]
     if not nodes:
         for obstacle in devices_here.obstacles:
-            if obstacle.what.startswith("node meter "):
-                message = f"{obstacle.what} cannot be used: {obstacle.why}"
+            if obstacle.subject.startswith("node meter "):
+                message = f"{obstacle.subject} cannot be used: {obstacle.reason}"
                 raise MissingHardwareError(message, remedy=obstacle.remedy)
         raise MissingHardwareError(
             "no meter of the whole node",
@@ -162,6 +162,7 @@ def _text(
         lines.append("Offsets are assumed: state --host-power to have them learned.")
     if result.unchanged:
         lines.append(f"Power hardly changed, so not calibrated: {', '.join(result.unchanged)}")
+    lines += [f"Warning: {warning}." for warning in result.warnings]
     return "\n".join([*lines, f"Kept in {path}; measurements use it from now on."])
 
 

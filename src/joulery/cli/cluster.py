@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import sys
 from contextlib import ExitStack, closing
@@ -10,6 +9,8 @@ from datetime import UTC, datetime
 from itertools import count
 from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo
+
+import msgspec
 
 from joulery import cluster, grid
 from joulery.cli.dispatch import Output
@@ -266,7 +267,8 @@ def _profiles(location: str, stack: ExitStack) -> Callable[[str], cluster.PowerC
         if not profiles:
             return None
         newest = max(profiles, key=lambda profile: profile.wall_seconds or 0.0)
-        return cluster.PowerCurve.from_frontier(newest.frontier)
+        gpus = newest.frontier.fastest.setting.devices or 1
+        return cluster.PowerCurve.from_frontier(newest.frontier, gpus)
 
     return find
 
@@ -286,18 +288,11 @@ def _status(arguments: argparse.Namespace) -> Output:
 def _status_output(state: Path, history: list[tuple[float, float, float]]) -> Output:
     """The status with its age, and a report with the power seen so far."""
     now = REAL_CLOCK.wall()
-    try:
-        status = json.loads((state / "status.json").read_text(encoding="utf-8"))
-        history.append((status["at"], status["power_watts"], status["budget_watts"]))
-        del history[:-_WATCHED]
-        report = agent_report(status, history, now)
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise FileError(
-            f"no status of an agent in {state}: {reason}",
-            remedy="start `joulery cluster agent` with this state folder",
-        ) from None
-    return Output({**status, "age_seconds": now - status["at"]}, report)
+    status = cluster.read_status(state)
+    history.append((status.at, status.power_watts, status.budget_watts))
+    del history[:-_WATCHED]
+    document = msgspec.to_builtins(status) | {"age_seconds": now - status.at}
+    return Output(document, agent_report(status, history, now))
 
 
 def _event(arguments: argparse.Namespace) -> Output:
@@ -339,9 +334,8 @@ def _prolog(arguments: argparse.Namespace) -> Output:
     return Output({"prolog": script}, script)
 
 
-_POLICIES = ("fair", "max-min", "throughput", "equal-watts", "equal-fraction", "alpha-fair")
 _POLICY = (
-    option("--policy", "default: fair", choices=_POLICIES, default="fair"),
+    option("--policy", "default: fair", choices=cluster.POLICIES, default="fair"),
     option("--alpha", "for alpha-fair", read=number(0.0), default=2.0),
 )
 _JOBS = file("--jobs", "jobs as JSON", required=True)

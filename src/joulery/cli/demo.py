@@ -68,10 +68,10 @@ def _story(
     document = {"objective": objective, "files": written, "remarks": remarks}
 
     def text() -> str:
-        shown = demo.story_report(story, objective).text(Terminal.of(widest=80))
+        page = demo.story_report(story, objective).text(Terminal.of(widest=80))
         files = f"Written: {', '.join(map(str, written))}"
-        more = "A dozen nights of it, with batch sizes chosen: joulery demo --recurring"
-        return "\n".join([shown, "", more, files, *remarks])
+        hint = "A dozen nights of it, with batch sizes chosen: joulery demo --recurring"
+        return "\n".join([page, "", hint, files, *remarks])
 
     return Output({**story.to_dict(), **document}, text)
 

@@ -114,14 +114,14 @@ def _text(survey: Survey, visible: set[str], lent: dict[str, Obstacle | None] | 
     if survey.obstacles:
         lines += ["", "Obstacles"]
         for obstacle in survey.obstacles:
-            lines += [f"  {obstacle.what}: {obstacle.why}", f"    → {obstacle.remedy}"]
+            lines += [f"  {obstacle.subject}: {obstacle.reason}", f"    → {obstacle.remedy}"]
     hints = _hints(survey)
     if hints:
         lines += ["", "How to get more", *hints]
     if lent is not None:
         lines += ["", "A governor lends power limits and clocks; for this user it answers"]
         for name, refusal in lent.items():
-            lines.append(f"  {name}: {'yes' if refusal is None else f'no, {refusal.why}'}")
+            lines.append(f"  {name}: {'yes' if refusal is None else f'no, {refusal.reason}'}")
             lines += [] if refusal is None else [f"    → {refusal.remedy}"]
     elif not may_set_limits():
         text = "Power limits and clocks can be read, but only root may set them, or a governor"
@@ -148,7 +148,7 @@ def _hints(survey: Survey) -> list[str]:
     """Ways to measure more, besides removing obstacles."""
     kinds = {device.info.kind for device in survey.devices}
     hints = []
-    if DeviceKind.GPU not in kinds and not any("GPU" in o.what for o in survey.obstacles):
+    if DeviceKind.GPU not in kinds and not any("GPU" in o.subject for o in survey.obstacles):
         hints.append("  GPUs: none found; they show up once their vendor's driver is loaded")
     if DeviceKind.NODE not in kinds:
         hints.append(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from joulery import client
 from joulery.cli.dispatch import Output
+from joulery.cli.jobs_simulate import REPLAY, SIMULATE
 from joulery.cli.options import Action, flag, location, option, whole, write_file
 from joulery.clock import REAL_CLOCK
 from joulery.errors import FileError, InvalidValueError, UnknownRecordError, UsageError
@@ -62,7 +63,7 @@ def _show(backend: DecisionBackend, arguments: argparse.Namespace) -> Output:
 
     job = backend.job(arguments.name, arguments.device)
     versions = tuple(entry for entry in client.all_jobs(backend) if entry.name == job.name)
-    summary = client.summary_of(job, backend, versions)
+    summary = client.job_summary(backend, job, versions)
     return Output(summary_document(summary), lambda: job_view(summary, REAL_CLOCK.wall()))
 
 
@@ -178,6 +179,7 @@ examples:
   joulery jobs frontier resnet-nightly --batch-size 128 --out frontier.json
   joulery jobs pause resnet-nightly --store https://joulery.example.org --team vision
   joulery jobs delete resnet-nightly --device "NVIDIA A40"
+  joulery jobs simulate --traces DIR --policy zeus,joulery --seeds 100
 """,
     actions={
         "list": Action(
@@ -200,5 +202,7 @@ examples:
             (flag("--yes", "without asking"), *_JOB),
             "delete a job with all that was learned",
         ),
+        "simulate": SIMULATE,
+        "replay": REPLAY,
     },
 )

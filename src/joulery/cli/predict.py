@@ -52,7 +52,9 @@ def calibration(
 ) -> prediction.Calibration:
     """Measured steps of today and, unless an option says otherwise, those kept."""
     steps = [] if arguments.calibrate is None else prediction.read_steps(arguments.calibrate, model)
-    return prediction.Calibration(tuple(steps)) if arguments.fresh else prediction.kept_steps(steps)
+    if arguments.fresh:
+        return prediction.Calibration(tuple(steps))
+    return prediction.remember_steps(steps)
 
 
 def _run(arguments: argparse.Namespace) -> Output:

@@ -7,8 +7,7 @@ import math
 import os
 import webbrowser
 from argparse import ArgumentTypeError
-from collections import defaultdict
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,21 +15,10 @@ from typing import TYPE_CHECKING, Any
 from joulery import client, grid, metering, reports
 from joulery.cli.dispatch import Output
 from joulery.cli.jobs import STORE_OPTIONS, with_store
-from joulery.cli.options import (
-    GRID_OPTION,
-    Action,
-    count,
-    file,
-    flag,
-    number,
-    option,
-    watts,
-    whole,
-    write_file,
-)
+from joulery.cli.options import GRID_OPTION, Action, file, flag, number, option, watts, write_file
 from joulery.clock import REAL_CLOCK
 from joulery.errors import FileError, JouleryError, UnknownRecordError, UsageError
-from joulery.frontier import Frontier, OperatingPoint, Provenance
+from joulery.frontier import Frontier, OperatingPoint
 from joulery.objectives import OBJECTIVE_HELP, choose, parse_objective
 from joulery.units import human, human_duration
 
@@ -41,34 +29,148 @@ if TYPE_CHECKING:
     from joulery.jobs import JobEntry, JobSummary, Saved
     from joulery.storage import JobHead
 
-_CHUNK = 200  # jobs whose figures are added up at once
+_CHUNK = 200  # jobs added up in one query: below SQLite's limit of variables
 _REMEDY = "give an energy log, a frontier or a list of points"
+_STORE_ARGUMENTS = ("job", "team", "month", "run_id")
+
+
+@dataclass(frozen=True, slots=True)
+class EnergySource:
+    """What a log or the jobs of a store used, as reports and disclosures take it.
+
+    Attributes:
+        footprint: Energy, time and savings.
+        document: What else ``--json`` prints.
+        blocks: What else the report shows.
+    """
+
+    footprint: reports.Footprint
+    document: dict[str, Any]
+    blocks: tuple[reports.Paragraph | reports.Table, ...]
+
+
+def is_of_store(arguments: argparse.Namespace) -> bool:
+    """Whether the options name jobs of a store, rather than a file.
+
+    Raises:
+        UsageError: They name both.
+    """
+    of_store = any(getattr(arguments, name) is not None for name in _STORE_ARGUMENTS)
+    if of_store and arguments.file:
+        remedy = "give FILE; or --job NAME, --team NAME or --month YYYY-MM for a store"
+        raise UsageError("a file and a store at once", remedy=remedy)
+    return of_store
+
+
+def read_text(path: Path) -> str:
+    """Content of a file, whatever it holds."""
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise FileError(f"cannot read {path}: {error.strerror}", remedy=_REMEDY) from None
+
+
+def read_log(path: Path, text: str) -> metering.LogTotals | None:
+    """Sums of an energy log; None where the text is something else."""
+    # What was read already: a pipe cannot be read twice.
+    is_log = f'"{metering.SCHEMA}"' in text
+    return metering.EnergyLog(path).totals_of(text.encode()) if is_log else None
+
+
+def source_of_log(path: Path, totals: metering.LogTotals) -> EnergySource:
+    """Energy of a log."""
+    devices = reports.Table.of(
+        totals.devices.items(),
+        {"device": lambda item: item[0], ">energy": lambda item: human(item[1], "J")},
+    )
+    blocks = reports.Paragraph(_describe_log(totals)), devices
+    return EnergySource(reports.log_footprint(totals, path.stem), _log_document(totals), blocks)
+
+
+def source_of_jobs(backend: DecisionBackend, arguments: argparse.Namespace) -> EnergySource:
+    """Energy that jobs of a store used."""
+    period, since, until = arguments.month or ("", -math.inf, math.inf)
+    summaries = client.usage(backend, arguments.job, arguments.run_id, since, until)
+    if not summaries:
+        remedy = "choose another --month, or leave it out"
+        raise UnknownRecordError("nothing was reported in that time", remedy=remedy)
+    name = arguments.job or f"team {client.team_of(arguments.team)}"
+    if arguments.run_id:
+        name = f"run {arguments.run_id} of {summaries[0].entry.name}"
+    table = reports.Table.of(
+        summaries,
+        {
+            "job": lambda summary: f"{summary.entry.name}, version {summary.entry.version}",
+            "device": lambda summary: summary.entry.device,
+            ">runs": lambda summary: f"{len(summary.outcomes):,}",
+            ">time": lambda summary: human_duration(summary.seconds),
+            ">energy": lambda summary: human(summary.joules, "J"),
+            ">energy saved": lambda summary: reports.saved_text(_saved(summary)),
+            "obtained": lambda summary: str(summary.provenance),
+        },
+    )
+    document = {"jobs": [_summary_document(summary) for summary in summaries]}
+    return EnergySource(reports.jobs_footprint(summaries, name, period), document, (table,))
+
+
+def with_electricity(
+    footprint: reports.Footprint, arguments: argparse.Namespace
+) -> reports.Footprint:
+    """The footprint with the carbon, price and building that the options state."""
+    source = arguments.grid
+    stated = replace(footprint, pue=arguments.pue, price=arguments.price)
+    if source is None:
+        return stated
+    electricity = grid.electricity_price(source)
+    return replace(
+        stated,
+        intensity=electricity.grams,
+        intensity_source=electricity.grams_source,
+        location=source.upper() if source.upper() in grid.REGIONS else "",
+    )
+
+
+def show_report(
+    document: dict[str, Any], report: reports.Report, arguments: argparse.Namespace
+) -> Output:
+    """The report in the form that the options ask for."""
+    page = arguments.html or (Path("joulery-report.html") if arguments.open else None)
+    if page is not None:
+        write_file(page, report.html(), "--html")
+        if arguments.open:
+            webbrowser.open(page.resolve().as_uri())
+    if arguments.markdown:
+        return Output({"text": report.markdown()}, report.markdown())
+    return Output(document, report)
 
 
 def _run(arguments: argparse.Namespace) -> Output:
-    names = ("job", "team", "month", "run_id")
-    in_store = any(getattr(arguments, name) is not None for name in names)
-    if in_store and arguments.file:
-        remedy = "give FILE; or --job NAME, --team NAME or --month YYYY-MM for a store"
-        raise UsageError("a file and a store at once", remedy=remedy)
-    if in_store:
-        return with_store(_stored)(arguments)
+    if is_of_store(arguments):
+        return with_store(
+            lambda backend, arguments: _show_usage(source_of_jobs(backend, arguments), arguments)
+        )(arguments)
     if not arguments.file:
         return _overview(arguments)
-    path = arguments.file
-    try:
-        text = path.read_text(encoding="utf-8", errors="replace")
-    except OSError as error:
-        raise FileError(f"cannot read {path}: {error.strerror}", remedy=_REMEDY) from None
-    if f'"{metering.SCHEMA}"' in text:
-        if arguments.objective is not None:
-            raise UsageError(
-                f"{path} is an energy log, which has no points to choose from",
-                remedy="leave out --objective, or give a frontier",
-            )
-        # What was read already: a pipe cannot be read twice.
-        return _log(path, metering.EnergyLog(path).totals_of(text.encode()), arguments)
-    return _frontier_output(_frontier(path, text), arguments)
+    path, text = arguments.file, read_text(arguments.file)
+    totals = read_log(path, text)
+    if totals is None:
+        return _show_frontier(_frontier(path, text), arguments)
+    if arguments.objective is not None:
+        raise UsageError(
+            f"{path} is an energy log, which has no points to choose from",
+            remedy="leave out --objective, or give a frontier",
+        )
+    if totals.joules is None:
+        return Output(_log_document(totals), _describe_log(totals))
+    return _show_usage(source_of_log(path, totals), arguments)
+
+
+def _show_usage(source: EnergySource, arguments: argparse.Namespace) -> Output:
+    footprint = with_electricity(source.footprint, arguments)
+    figures = [figure.to_dict() for figure in footprint.usage_figures]
+    document = {**source.document, "name": footprint.name, "period": footprint.period}
+    report = reports.usage_report(footprint, *source.blocks)
+    return show_report({**document, "figures": figures}, report, arguments)
 
 
 def _overview(arguments: argparse.Namespace) -> Output:
@@ -79,33 +181,31 @@ def _overview(arguments: argparse.Namespace) -> Output:
     if location and client.is_server(location):
         raise UsageError(f"{location} is a server", remedy=f"open {location}/ in a browser")
     if "://" not in (location or "") and not Path(location or storage.default_path()).is_file():
-        where = f"no store at {location}" if location else "nothing to report on"
-        raise FileError(where, remedy="give FILE, or --store of a store in which jobs have run")
-    with storage.Store.open(location) as store, store.reading() as one:
-        heads = storage.job_heads(one)
+        reason = f"no store at {location}" if location else "nothing to report on"
+        raise FileError(reason, remedy="give FILE, or --store of a store in which jobs have run")
+    with storage.Store.open(location) as store, store.reading() as reading:
+        service = jobs.JobService(store)
+        heads = storage.job_heads(reading)
         parts = [heads[at : at + _CHUNK] for at in range(0, len(heads), _CHUNK)]
-        figures = [figure for part in parts for figure in jobs.job_totals(one, part)]
+        totals = [job for part in parts for job in jobs.job_totals(reading, part)]
         report = reports.store_report(
-            figures,
-            _electricity(arguments),
+            totals,
+            grid.electricity_price(arguments.grid, arguments.price),
             REAL_CLOCK.wall(),
-            lambda job: (jobs.job_summary(one, job), jobs.job_beliefs(one, one.job(job))),
+            lambda job: (
+                client.job_summary(service, jobs.job_entry(reading.job(job))),
+                jobs.job_beliefs(reading, reading.job(job)),
+            ),
+            zone=datetime.now().astimezone().tzinfo,
         )
-    found = [
-        {"team": one.head.team, **_document(one.head, one.recurrences, one.joules, one.saved)}
-        for one in figures
+    documents = [
+        {"team": job.head.team, **_job_document(job.head, job.recurrences, job.joules, job.saved)}
+        for job in totals
     ]
-    return _formed({"jobs": found}, report, arguments)
+    return show_report({"jobs": documents}, report, arguments)
 
 
-def _electricity(arguments: argparse.Namespace) -> reports.ElectricityPrice:
-    if arguments.grid is None:
-        return reports.electricity_price(price=arguments.price)
-    signal = grid.carbon_intensity(arguments.grid)
-    return reports.ElectricityPrice(signal.at(REAL_CLOCK.wall()), signal.source, arguments.price)
-
-
-def _document(
+def _job_document(
     job: JobHead | JobEntry, runs: int, joules: float, saved: Saved | None
 ) -> dict[str, Any]:
     return {
@@ -118,12 +218,48 @@ def _document(
     }
 
 
+def _summary_document(summary: JobSummary) -> dict[str, Any]:
+    joules, saved = summary.joules, _saved(summary)
+    return {
+        **_job_document(summary.entry, len(summary.outcomes), joules, saved),
+        "seconds": summary.seconds,
+        "exploring_joules": summary.exploring_joules,
+        "provenance": summary.provenance.origin.value,
+        "source": summary.provenance.source,
+        "relative_error": summary.provenance.relative_error,
+        "default_runs": 0 if summary.saved is None else summary.saved.default_runs,
+    }
+
+
+def _saved(summary: JobSummary) -> Saved | None:
+    return None if summary.saved is None else summary.saved.energy
+
+
+def _log_document(totals: metering.LogTotals) -> dict[str, Any]:
+    return {
+        **asdict(totals),
+        "provenance": totals.provenance.origin.value,
+        "relative_error": totals.provenance.relative_error,
+    }
+
+
+def _describe_log(totals: metering.LogTotals) -> str:
+    unfinished = f", {totals.unfinished} of them unfinished" if totals.unfinished else ""
+    sessions = f"{totals.sessions:,} session{'s' * (totals.sessions != 1)}{unfinished}"
+    energy = "unknown" if totals.joules is None else human(totals.joules, "J")
+    text = f"{sessions}: {human_duration(totals.seconds)}, {energy} ({totals.provenance})"
+    if totals.damaged_lines:
+        lines = ", ".join(map(str, totals.damaged_lines))
+        text += f"; lines that a crash damaged, left out: {lines}"
+    return text
+
+
 def _frontier(path: Path, text: str) -> Frontier:
     try:
         document = json.loads(text)
     except (ValueError, RecursionError) as error:
-        why = f"{path} is neither an energy log nor valid JSON: {error}"
-        raise FileError(why, remedy=_REMEDY) from None
+        reason = f"{path} is neither an energy log nor valid JSON: {error}"
+        raise FileError(reason, remedy=_REMEDY) from None
     try:
         if isinstance(document, list):
             return Frontier.from_points([OperatingPoint.from_dict(item) for item in document])
@@ -132,211 +268,14 @@ def _frontier(path: Path, text: str) -> Frontier:
         raise FileError(f"{path}: {error.message}", remedy=error.remedy) from None
 
 
-def _frontier_output(frontier: Frontier, arguments: argparse.Namespace) -> Output:
-    chosen = None
+def _show_frontier(frontier: Frontier, arguments: argparse.Namespace) -> Output:
+    point = None
     if arguments.objective is not None:
-        chosen = choose(parse_objective(arguments.objective, arguments.max_power), frontier)
-    document = {**frontier.to_dict(), "chosen": None if chosen is None else chosen.to_dict()}
-    title = frontier.work or f"{len(frontier)} points of time and energy"
-    report = reports.frontier_report(frontier, title, chosen=chosen)
-    return _formed(document, report, arguments)
-
-
-def _formed(
-    document: dict[str, Any], report: reports.Report, arguments: argparse.Namespace
-) -> Output:
-    """The report in the form that the options ask for."""
-    if arguments.form not in (None, "markdown"):
-        raise UsageError(
-            f"this is no energy log, so it cannot be shown as {arguments.form}",
-            remedy="give a log written with `joulery measure --log`, or --job, --team or --month",
-        )
-    page = arguments.html or (Path("joulery-report.html") if arguments.open else None)
-    if page is not None:
-        write_file(page, report.html(), "--html")
-        if arguments.open:
-            webbrowser.open(page.resolve().as_uri())
-    if arguments.form == "markdown":
-        return Output({"text": report.markdown()}, report.markdown())
-    return Output(document, report)
-
-
-def _disclosed(
-    footprint: reports.Footprint,
-    document: dict[str, Any],
-    arguments: argparse.Namespace,
-    *more: reports.Paragraph | reports.Table,
-) -> Output:
-    if arguments.form in (None, "markdown"):
-        report = reports.footprint_report(footprint, *more)
-        return _formed({**document, **footprint.to_dict()}, report, arguments)
-    shown = reports.DISCLOSURES[arguments.form](footprint)
-    return Output(shown, json.dumps(shown, indent=2, allow_nan=False))
-
-
-def _log(path: Path, totals: metering.LogTotals, arguments: argparse.Namespace) -> Output:
-    document = {
-        **asdict(totals),
-        "provenance": totals.provenance.origin.value,
-        "relative_error": totals.provenance.relative_error,
-    }
-    unfinished = f", {totals.unfinished} of them unfinished" if totals.unfinished else ""
-    sessions = f"{totals.sessions} session{'s' * (totals.sessions != 1)}{unfinished}"
-    energy = "unknown" if totals.joules is None else human(totals.joules, "J")
-    about = f"{sessions}: {human_duration(totals.seconds)}, {energy} ({totals.provenance})"
-    if totals.damaged_lines:
-        numbers = ", ".join(map(str, totals.damaged_lines))
-        about += f"; lines that a crash damaged, left out: {numbers}"
-    if totals.joules is None:
-        if arguments.form is not None:
-            remedy = "measure with a device that can be read"
-            raise FileError(f"{path} has no energy", remedy=remedy)
-        return Output(document, about)
-    devices = reports.Table.of(
-        totals.devices.items(),
-        {"device": lambda one: one[0], ">energy": lambda one: human(one[1], "J")},
-    )
-    footprint = _footprint(
-        arguments,
-        path.stem,
-        totals.joules,
-        totals.seconds,
-        totals.provenance,
-        dict(arguments.hardware) or dict.fromkeys(totals.devices, 1),
-    )
-    return _disclosed(footprint, document, arguments, reports.Paragraph(about), devices)
-
-
-def _footprint(
-    arguments: argparse.Namespace,
-    name: str,
-    joules: float,
-    seconds: float,
-    provenance: Provenance,
-    devices: dict[str, int],
-    **more: Any,
-) -> reports.Footprint:
-    """The footprint, with all that the options state."""
-    intensity, source, region = None, "", ""
-    if arguments.grid is not None:
-        signal = grid.carbon_intensity(arguments.grid)
-        intensity, source = signal.at(REAL_CLOCK.wall()), signal.source
-        region = arguments.grid if arguments.grid.upper() in grid.REGIONS else ""
-    phases = (*more.pop("phases", ()), *(_phase(*one) for one in arguments.phase))
-    return reports.Footprint(
-        arguments.name or name,
-        joules,
-        seconds,
-        provenance,
-        devices,
-        intensity,
-        source,
-        region,
-        arguments.pue,
-        None if arguments.embodied_kg is None else 1000 * arguments.embodied_kg,
-        arguments.flops,
-        price=arguments.price,
-        units=arguments.units,
-        unit=arguments.unit,
-        phases=phases,
-        **more,
-    )
-
-
-def _phase(name: str, path: str) -> reports.Figure:
-    """A part of the model's life from the energy log of it."""
-    try:
-        totals = metering.EnergyLog(path).totals_of(Path(path).read_bytes())
-    except OSError as error:
-        remedy = "give logs written with `joulery measure --log`"
-        raise FileError(f"cannot read {path}: {error.strerror}", remedy=remedy) from None
-    if totals.joules is None:
-        raise FileError(f"{path} has no energy", remedy="measure with a device that can be read")
-    return reports.phase_figure(name, totals.joules, totals.provenance)
-
-
-def _stored(backend: DecisionBackend, arguments: argparse.Namespace) -> Output:
-    """Energy that jobs of a store used."""
-    from joulery import jobs
-
-    period, since, until = arguments.month or ("", -math.inf, math.inf)
-    found = client.usage(backend, arguments.job, arguments.run_id, since, until)
-    if not found:
-        remedy = "choose another --month, or leave it out"
-        raise UnknownRecordError("nothing was reported in that time", remedy=remedy)
-    joules = sum(one.joules for one in found)
-    exploring = sum(one.exploring_joules for one in found)
-    provenance = jobs.energy_provenance(found)
-    devices: dict[str, int] = defaultdict(int)
-    used: dict[str, float] = defaultdict(float)
-    for one in found:
-        kind, seconds = one.entry.device, one.accelerator_seconds
-        devices[kind] = max(devices[kind], len(seconds))
-        used[kind] += sum(seconds.values()) or one.seconds
-    team = f"team {client.team_of(arguments.team)}"
-    name = arguments.job or team
-    if arguments.run_id:
-        name = f"run {arguments.run_id} of {found[0].entry.name}"
-    footprint = _footprint(
-        arguments,
-        name,
-        joules,
-        sum(one.seconds for one in found),
-        provenance,
-        dict(arguments.hardware) or {kind: max(1, many) for kind, many in devices.items()},
-        period=period,
-        saved=jobs.saved_energy(found),
-        saved_method="runs against those of the default batch size, exploring included",
-        phases=(
-            reports.phase_figure("experiments", exploring, provenance),
-            reports.phase_figure("training", joules - exploring, provenance),
-        ),
-        device_seconds=None if arguments.hardware else used,
-    )
-    table = reports.Table.of(
-        found,
-        {
-            "job": lambda one: f"{one.entry.name}, version {one.entry.version}",
-            "device": lambda one: one.entry.device,
-            ">runs": lambda one: str(len(one.outcomes)),
-            ">time": lambda one: human_duration(one.seconds),
-            ">energy": lambda one: human(one.joules, "J"),
-            ">energy saved": lambda one: reports.saved_text(_saved(one)),
-            "obtained": lambda one: str(one.provenance),
-        },
-    )
-    document = {"jobs": [_usage_document(one) for one in found]}
-    return _disclosed(footprint, document, arguments, table)
-
-
-def _usage_document(one: JobSummary) -> dict[str, Any]:
-    return {
-        **_document(one.entry, len(one.outcomes), one.joules, _saved(one)),
-        "seconds": one.seconds,
-        "exploring_joules": one.exploring_joules,
-        "provenance": one.provenance.origin.value,
-        "source": one.provenance.source,
-        "relative_error": one.provenance.relative_error,
-        "default_runs": 0 if one.saved is None else one.saved.default_runs,
-    }
-
-
-def _saved(one: JobSummary) -> Saved | None:
-    return None if one.saved is None else one.saved.energy
-
-
-def _hardware(text: str) -> tuple[str, int]:
-    name, _, many = text.rpartition("=")
-    if not name:
-        raise ArgumentTypeError(f"{text!r} names no accelerators: write H100=8")
-    return name, whole(1, 10**9)(many)
-
-
-def _named_file(text: str) -> tuple[str, str]:
-    name, equals, path = text.partition("=")
-    if not (name and equals and path):
-        raise ArgumentTypeError(f"{text!r} is no phase: write inference=FILE")
-    return name, path
+        point = choose(parse_objective(arguments.objective, arguments.max_power), frontier)
+    document = {**frontier.to_dict(), "chosen": None if point is None else point.to_dict()}
+    title = frontier.work or f"{len(frontier):,} points of time and energy"
+    report = reports.frontier_report(frontier, title, chosen=point)
+    return show_report(document, report, arguments)
 
 
 def _month(text: str) -> tuple[str, float, float]:
@@ -349,21 +288,25 @@ def _month(text: str) -> tuple[str, float, float]:
     return text, first.timestamp(), after.timestamp()
 
 
-def _units(text: str) -> float:
-    value = count(text)
-    if not value:
-        raise ArgumentTypeError("there must be more than 0 units")
-    return value
-
-
+SOURCE_OPTIONS = (
+    option("--job", "a job of a store", "NAME"),
+    option("--run", "with --job: one run, by the id of its decision", "ID", dest="run_id"),
+    option("--month", "only what was reported in a month (UTC), such as 2026-10", "M", _month),
+    *STORE_OPTIONS,
+)
+FORM_OPTIONS = (
+    flag("--markdown", "print Markdown, for a model card or a paper"),
+    file("--html", "write a page to print or to send"),
+    flag("--open", "show the page in a browser; ./joulery-report.html without --html"),
+    GRID_OPTION,
+    option("--price", "price of a kWh", "P", number(0.0)),
+    option("--pue", "power usage effectiveness", read=number(1.0), default=1.0),
+)
 COMMAND = Action(
     _run,
     (
         file("file", "energy log, frontier or points", nargs="?"),
-        option("--job", "report on a job of a store", "NAME"),
-        option("--run", "with --job: on one run, by the id of its decision", "ID", dest="run_id"),
-        option("--month", "only what was reported in a month (UTC), such as 2026-10", "M", _month),
-        *STORE_OPTIONS,
+        *SOURCE_OPTIONS,
         option("--objective", OBJECTIVE_HELP, "TEXT"),
         option(
             "--max-power",
@@ -372,32 +315,7 @@ COMMAND = Action(
             watts,
             default=0.0,
         ),
-        option(
-            "--as",
-            "Markdown; of energy also: emissions of a Hugging Face model card, energy fields of "
-            "the EU's model documentation form, or the energy block of a bill of materials",
-            dest="form",
-            choices=("markdown", *reports.DISCLOSURES),
-        ),
-        file("--html", "write a page to print or to send"),
-        flag("--open", "show the page in a browser; ./joulery-report.html without --html"),
-        option("--name", "name of the model"),
-        GRID_OPTION,
-        option("--price", "price of a kWh", "P", number(0.0)),
-        option("--pue", "power usage effectiveness", read=number(1.0), default=1.0),
-        option("--embodied-kg", "CO2 of making the hardware; else by the catalog", "KG", number(0)),
-        option("--flops", "operations of the training", read=number(0.0)),
-        option("--units", "functional units, for figures per unit, such as 2T", "N", _units),
-        option("--unit", "name of such a unit: token, step, model (model)", default="model"),
-        option("--hardware", "accelerators", "NAME=COUNT", _hardware, action="append", default=[]),
-        option(
-            "--phase",
-            "log of another part of the model's life: data, experiments, inference, …",
-            "NAME=FILE",
-            _named_file,
-            action="append",
-            default=[],
-        ),
+        *FORM_OPTIONS,
     ),
     usage=(
         "joulery report [FILE] [options]\n"
@@ -406,11 +324,12 @@ COMMAND = Action(
     epilog="""\
 FILE is an energy log (`joulery measure --log`), a frontier (JSON), or a cloud of
 points: a JSON list of {"seconds": …, "joules": …, "setting": {…}}, of which the Pareto
-set is kept. Without a FILE: what all jobs of a store used and saved.
+set is kept. Without a FILE: what all jobs of a store used and saved. Forms for model
+cards, regulators and bills of materials: `joulery disclose`.
 
 examples:
   joulery report --open
   joulery report frontier.json --objective least-energy:slowdown=5%
-  joulery report energy.jsonl --grid FR --hardware H100=8 --units 2T --unit token --open
+  joulery report energy.jsonl --grid FR --price 0.2
   joulery report --job resnet-nightly --month 2026-10 --price 0.2 --html october.html""",
 )

@@ -22,6 +22,7 @@ from joulery.cli.options import (
 )
 from joulery.clock import REAL_CLOCK
 from joulery.errors import InvalidValueError
+from joulery.integrations import torch_optimizers
 from joulery.objectives import OBJECTIVE_HELP, parse_objective
 from joulery.units import human, human_duration
 
@@ -35,17 +36,20 @@ def _run(arguments: argparse.Namespace) -> Output:
     parse_objective(arguments.objective, max_watts=1.0)  # refused before the training starts
     _wait(arguments)
     with tempfile.TemporaryDirectory(prefix="joulery-run-") as folder:
-        measured, observed, code = _trained(command, arguments, Path(folder))
+        measured, observed, code = _train(command, arguments, Path(folder))
         reports = training.read_reports(Path(folder))
+        hints = torch_optimizers.read_hints(Path(folder))
     document = {
         **measured.to_dict(),
         "objective": arguments.objective,
         "runs": reports,
         "observed_steps": [steps.to_dict() for steps in observed],
+        "hints": hints,
         "command": command,
         "exit_code": code,
     }
-    return Output(document, lambda: _text(measured, reports, observed, code), code, aside=True)
+    advice = hints or [steps.advice for steps in observed]
+    return Output(document, lambda: _text(measured, reports, advice, code), code, aside=True)
 
 
 def _wait(arguments: argparse.Namespace) -> None:
@@ -54,10 +58,12 @@ def _wait(arguments: argparse.Namespace) -> None:
     from joulery.grid import read_signal
 
     options = ("deadline", "takes", "signal")
-    given = [getattr(arguments, name) is not None for name in options]
-    if (arguments.when == "greener") != all(given) or (arguments.when == "now" and any(given)):
+    presence = [getattr(arguments, name) is not None for name in options]
+    if (arguments.when == "greener") != all(presence) or (
+        arguments.when == "now" and any(presence)
+    ):
         raise InvalidValueError(
-            f"--when {arguments.when} with {sum(given)} of its three options",
+            f"--when {arguments.when} with {sum(presence)} of its three options",
             remedy="give --when greener with all of --deadline, --takes and --signal, or none",
         )
     if arguments.when == "now":
@@ -65,16 +71,16 @@ def _wait(arguments: argparse.Namespace) -> None:
     now = REAL_CLOCK.wall()
     deadline = now + arguments.deadline
     plan = best_start(read_signal(arguments.signal), arguments.takes, now, deadline)
-    saved = 1 - plan.value / plan.value_at_once if plan.value_at_once else 0.0
+    share = 1 - plan.value / plan.value_at_once if plan.value_at_once else 0.0
     sys.stderr.write(
         f"starts in {human_duration(plan.start - now)}: the signal is {plan.value:.4g} on average, "
-        f"{100 * saved:.1f} % less than at once\n"
+        f"{100 * share:.1f} % less than at once\n"
     )
-    while (left := plan.start - REAL_CLOCK.wall()) > 0:
-        REAL_CLOCK.sleep(min(left, 60.0))  # the clock may be set meanwhile
+    while (seconds := plan.start - REAL_CLOCK.wall()) > 0:
+        REAL_CLOCK.sleep(min(seconds, 60.0))  # the clock may be set meanwhile
 
 
-def _trained(
+def _train(
     command: list[str], arguments: argparse.Namespace, folder: Path
 ) -> tuple[metering.Measurement, list[power.ObservedSteps], int]:
     environment = {
@@ -82,6 +88,7 @@ def _trained(
         training.REPORTS_VARIABLE: str(folder),
         training.OBJECTIVE_VARIABLE: arguments.objective,
         training.DRY_RUN_VARIABLE: "1" if arguments.dry_run else "",
+        "PYTHONPATH": torch_optimizers.startup_path(folder, os.environ.get("PYTHONPATH", "")),
     }
     stdout = sys.stderr.fileno() if arguments.json else None
     with metering.Meter() as meter, power.PowerObserver(meter.devices) as observer:
@@ -93,7 +100,7 @@ def _trained(
 def _text(
     measured: metering.Measurement,
     reports: list[dict[str, Any]],
-    observed: list[power.ObservedSteps],
+    advice: list[str],
     code: int,
 ) -> str:
     lines = [
@@ -110,8 +117,8 @@ def _text(
             steps = "killed before it reported how many steps it took"
         lines.append(f"{name}{steps}; {_summary(report)}")
     if not reports:
-        lines.append("the script reported no steps through joulery.Run, so nothing was changed")
-        lines += [steps.advice for steps in observed]
+        lines.append("no step of an optimizer of torch or of joulery.Run was seen: nothing changed")
+        lines += advice
     return "\n".join(lines) + "\n"
 
 
@@ -142,11 +149,11 @@ COMMAND = Action(
     measures=True,
     usage="joulery run [options] -- COMMAND [ARGUMENTS...]",
     epilog="""\
-The power of a script that reports its steps through joulery.Run is tuned while it
-trains. A script that reports nothing is measured, and its limits are left alone; what
-its power shows about its steps is printed. Figures go to standard error; with
---json to standard output, and the command's output to standard error. The exit code
-is the command's own.
+The power of a PyTorch script is tuned while it trains, without a change of its code:
+every step of its optimizers counts. Other scripts report steps through joulery.Run or
+a callback; without, they are measured, and their limits are left alone. Figures go to
+standard error; with --json to standard output, and the command's output to standard
+error. The exit code is the command's own.
 
 example: joulery run --objective least-energy:slowdown=5% -- python train.py
          joulery run --when greener --deadline 8h --takes 2h --signal forecast.csv \\

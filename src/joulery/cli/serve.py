@@ -6,7 +6,7 @@ import sys
 from argparse import SUPPRESS
 from typing import TYPE_CHECKING
 
-from joulery import grid, reports, server, storage
+from joulery import grid, server, storage
 from joulery.cli.dispatch import Output
 from joulery.cli.options import (
     GRID_OPTION,
@@ -23,6 +23,7 @@ from joulery.cli.options import (
 )
 from joulery.cli.store import STORE_TEXT, store_location
 from joulery.clock import REAL_CLOCK
+from joulery.documents import check_name
 from joulery.errors import FileError
 from joulery.reports import table_of
 
@@ -65,19 +66,11 @@ def _run(arguments: argparse.Namespace) -> int:
         log_requests=arguments.log_requests,
         drain_seconds=arguments.drain,
         plans=arguments.plans,
-        electricity=_electricity(arguments),
+        electricity=grid.electricity_price(arguments.grid, arguments.price, arguments.currency),
         cluster_state=state,
     )
     server.serve(config, lambda ready: _ready(ready).announce(as_json=arguments.json))
     return 0
-
-
-def _electricity(arguments: argparse.Namespace) -> reports.ElectricityPrice:
-    if arguments.grid is None:
-        return reports.electricity_price(price=arguments.price, currency=arguments.currency)
-    signal = grid.carbon_intensity(arguments.grid)
-    grams = signal.at(REAL_CLOCK.wall())
-    return reports.ElectricityPrice(grams, signal.source, arguments.price, arguments.currency)
 
 
 def _ready(ready: FirstStart) -> Output:
@@ -113,13 +106,11 @@ def _with_store(
 
 
 def _create(arguments: argparse.Namespace, store: Store) -> Output:
-    from joulery.jobs import checked_name
-
     if arguments.label:
-        checked_name(arguments.label, "a label")
+        check_name(arguments.label, "a label")
     now = REAL_CLOCK.wall()
     draft = storage.TokenRecord(
-        checked_name(arguments.team, "a team's name"),
+        check_name(arguments.team, "a team's name"),
         storage.right_named(arguments.rights),
         arguments.label,
         now + arguments.expires,

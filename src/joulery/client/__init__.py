@@ -18,11 +18,23 @@ if TYPE_CHECKING:
     )
     from joulery.client._history import (
         all_jobs as all_jobs,
-        summary_of as summary_of,
+        job_summary as job_summary,
         usage as usage,
     )
     from joulery.client._measurements import RunMeasurements as RunMeasurements
     from joulery.client._resilient import ResilientClient as ResilientClient
+    from joulery.client._transport import (
+        MOST_PER_PAGE as MOST_PER_PAGE,
+        DecisionPage as DecisionPage,
+        EnergyPage as EnergyPage,
+        JobPage as JobPage,
+        OutcomeReport as OutcomeReport,
+        PauseState as PauseState,
+        ProblemDetails as ProblemDetails,
+        ProfileList as ProfileList,
+        ProgressReport as ProgressReport,
+        status_of as status_of,
+    )
 
 
 __getattr__, __dir__ = lazy(__name__)

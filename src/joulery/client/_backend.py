@@ -1,4 +1,4 @@
-"""Backends that decide for recurring runs: a job service in this process, or a server over HTTP."""
+"""Where a run gets its decisions: the job service in this process, or a server over HTTP."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import os
 from typing import TYPE_CHECKING, Any, Protocol
 
 from joulery.clock import REAL_CLOCK
+from joulery.documents import decode_json, encode_json
 from joulery.errors import FileError, InvalidValueError, MissingExtraError
 from joulery.files import write_atomic
-from joulery.jobs import from_bytes, to_bytes
 from joulery.paths import data_folder
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ TOKEN_VARIABLE = "JOULERY_TOKEN"  # noqa: S105 - the name of a variable
 TEAM_VARIABLE = "JOULERY_TEAM"
 CA_VARIABLE = "JOULERY_CA_FILE"
 DEFAULT_TEAM = "default"
-REMOTE_SECONDS = 2.0
+REMOTE_SECONDS = 2.0  # by hand: a training waits no longer for a server
 
 
 class DecisionBackend(Protocol):
@@ -80,7 +80,7 @@ class DecisionBackend(Protocol):
         """Time-energy frontiers of the batch sizes of a job."""
         ...
 
-    def keep_profile(self, job: int, profile: ProfileEntry) -> None:
+    def put_profile(self, job: int, profile: ProfileEntry) -> None:
         """Store a frontier, in place of an earlier one of the same batch size and device."""
         ...
 
@@ -90,7 +90,7 @@ class DecisionBackend(Protocol):
         """Energy used, in the order of the reports, and where the next page begins."""
         ...
 
-    def note_energy(self, job: int, used: EnergyEntry) -> None:
+    def add_energy(self, job: int, energy: EnergyEntry) -> None:
         """Store energy that was used; where a decision is named, once for each device."""
         ...
 
@@ -107,9 +107,9 @@ class DecisionBackend(Protocol):
         ...
 
 
-def team_of(given: str | None) -> str:
-    """The team whose jobs are meant: as given, or else by ``JOULERY_TEAM``, or else ``default``."""
-    return given or os.environ.get(TEAM_VARIABLE) or DEFAULT_TEAM
+def team_of(team: str | None) -> str:
+    """The team whose jobs are meant: ``team`` if any, by ``JOULERY_TEAM``, or ``default``."""
+    return team or os.environ.get(TEAM_VARIABLE) or DEFAULT_TEAM
 
 
 def is_server(location: str) -> bool:
@@ -133,21 +133,21 @@ def read_token(address: str, path: Path | None = None) -> str | None:
 
 def write_token(address: str, token: str, path: Path | None = None) -> Path:
     """Write the token for a server, besides those for others; the path of the file."""
-    place = path or token_file()
-    tokens = _tokens(place) | {address.rstrip("/"): token}
+    path = path or token_file()
+    tokens = _tokens(path) | {address.rstrip("/"): token}
     try:
-        place.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        write_atomic(place, to_bytes(tokens) + b"\n", private=True)
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        write_atomic(path, encode_json(tokens) + b"\n", private=True)
     except OSError as error:
         raise FileError(
-            f"cannot write {place}: {error.strerror}", remedy="make the folder writable for you"
+            f"cannot write {path}: {error.strerror}", remedy="make the folder writable for you"
         ) from error
-    return place
+    return path
 
 
 def _tokens(path: Path) -> dict[str, Any]:
     try:
-        document = from_bytes(path.read_bytes())
+        document = decode_json(path.read_bytes())
     except (OSError, InvalidValueError):  # none yet, or a damaged file
         return {}
     return document if isinstance(document, dict) else {}
@@ -176,18 +176,18 @@ def open_backend(
     Raises:
         MissingExtraError: A store needs packages that are not installed.
     """
-    where = str(location or os.environ.get(STORE_VARIABLE) or "")
-    if is_server(where):
+    address = str(location or os.environ.get(STORE_VARIABLE) or "")
+    if is_server(address):
         from joulery.client._http import HttpBackend
 
-        given = token or os.environ.get(TOKEN_VARIABLE) or read_token(where.rstrip("/"))
+        token = token or os.environ.get(TOKEN_VARIABLE) or read_token(address.rstrip("/"))
         ca_file = os.environ.get(CA_VARIABLE) or None
-        return HttpBackend(where, team_of(team), given, seconds, ca_file)
+        return HttpBackend(address, team_of(team), token, seconds, ca_file)
     try:
-        from joulery.client._local import LocalBackend
+        from joulery.jobs import JobService
         from joulery.storage import Store
     except ModuleNotFoundError as missing:
         raise MissingExtraError(
             f"a store needs {missing.name}", remedy='pip install "joulery[store]"'
         ) from None
-    return LocalBackend(Store.open(where or None), team_of(team), clock)
+    return JobService(Store.open(address or None), clock, team=team_of(team))

@@ -1,8 +1,9 @@
-"""History of jobs in a store or on a server: of one job lately, and of all jobs in a time."""
+"""History of jobs in a store or on a server: of one job recently, and of all jobs in a period."""
 
 from __future__ import annotations
 
 import math
+from itertools import islice
 from typing import TYPE_CHECKING, TypeVar
 
 from joulery.errors import UnknownRecordError
@@ -17,44 +18,48 @@ if TYPE_CHECKING:
     _Page = Callable[[int], tuple[list["_T"], int | None]]
 
 _T = TypeVar("_T")
-# Enough to see how a job goes; a history of years is not read for one look.
-_MOST_EVENTS = 5000
-_PAGE = 500
-_MOST_ENERGY_PAGES = 20
-_ENERGY_PAGE = 1000
+_MOST_EVENTS = 5000  # of a job (by hand: a history of years is not read for one look)
+_MOST_ENERGY = 20_000  # entries of a job (by hand: as many runs, on eight devices each)
+_PAGE, _ENERGY_PAGE = 500, 1000  # entries of a request (by hand: below a megabyte)
 
 
 def all_jobs(backend: DecisionBackend) -> Iterator[JobEntry]:
     """Every version of every job of the team."""
-    return _pages(lambda after: backend.jobs(after, _PAGE))
+    return _read_pages(lambda after: backend.jobs(after, _PAGE))
 
 
-def _pages(page: _Page[_T], after: int | None = 0) -> Iterator[_T]:
+def _read_pages(page: _Page[_T], after: int | None = 0) -> Iterator[_T]:
     while after is not None:
         entries, after = page(after)
         yield from entries
 
 
-def summary_of(
-    entry: JobEntry, backend: DecisionBackend, versions: tuple[JobEntry, ...] = ()
+def job_summary(
+    backend: DecisionBackend,
+    entry: JobEntry,
+    versions: tuple[JobEntry, ...] = (),
+    most_events: int = _MOST_EVENTS,
 ) -> JobSummary:
-    """Read the latest part of a job's history."""
-    after = max(0, entry.events - _MOST_EVENTS)
-    decisions = _pages(lambda after: backend.decisions(entry.id, after, _PAGE), after)
-    energy: list[EnergyEntry] = []
-    more: int | None = 0
-    for _ in range(_MOST_ENERGY_PAGES):
-        if more is not None:
-            page, more = backend.energy(entry.id, more, _ENERGY_PAGE)
-            energy += page
+    """Summary of the latest part of a job's history.
+
+    Args:
+        backend: Store or server that has the job.
+        entry: Job to be summarised.
+        versions: All versions of that name, on all devices.
+        most_events: Number of the latest events that are read.
+    """
+    after = max(0, entry.events - most_events)
+    decisions = _read_pages(lambda after: backend.decisions(entry.id, after, _PAGE), after)
+    pages = _read_pages(lambda after: backend.energy(entry.id, after, _ENERGY_PAGE))
+    energy: tuple[EnergyEntry, ...] = tuple(islice(pages, _MOST_ENERGY + 1))
     return JobSummary(
         entry,
         tuple(decisions),
-        tuple(energy),
+        energy[:_MOST_ENERGY],
         tuple(backend.profiles(entry.id)),
         versions,
         cut=after > 0,
-        energy_cut=more is not None,
+        energy_cut=len(energy) > _MOST_ENERGY,
     )
 
 
@@ -79,32 +84,32 @@ def usage(
     """
     jobs = [entry for entry in all_jobs(backend) if name in (None, entry.name)]
     if not jobs:
-        what = "no jobs" if name is None else f"no job {name!r}"
-        raise UnknownRecordError(what, remedy="see `joulery jobs list`")
-    found = [_reported(backend, entry, run, since, until) for entry in jobs]
-    found = [one for one in found if one.decisions or one.joules]
-    if run is not None and not found:
+        problem = "no jobs" if name is None else f"no job {name!r}"
+        raise UnknownRecordError(problem, remedy="see `joulery jobs list`")
+    summaries = [_summary_between(backend, entry, run, since, until) for entry in jobs]
+    summaries = [summary for summary in summaries if summary.decisions or summary.joules]
+    if run is not None and not summaries:
         raise UnknownRecordError("no such run", remedy="see `joulery jobs list`")
-    return found
+    return summaries
 
 
-def _reported(
+def _summary_between(
     backend: DecisionBackend, entry: JobEntry, run: str | None, since: float, until: float
 ) -> JobSummary:
-    decisions = _pages(lambda after: backend.decisions(entry.id, after, _PAGE))
-    energy = _pages(lambda after: backend.energy(entry.id, after, _ENERGY_PAGE))
+    decisions = _read_pages(lambda after: backend.decisions(entry.id, after, _PAGE))
+    energy = _read_pages(lambda after: backend.energy(entry.id, after, _ENERGY_PAGE))
     return JobSummary(
         entry,
         tuple(
-            one
-            for one in decisions
-            if one.outcome is not None
-            and since <= (one.reported_wall_seconds or 0.0) < until
-            and run in (None, one.decision.id)
+            decision
+            for decision in decisions
+            if decision.outcome is not None
+            and since <= (decision.reported_wall_seconds or 0.0) < until
+            and run in (None, decision.decision.id)
         ),
         tuple(
-            one
-            for one in energy
-            if since <= (one.wall_seconds or 0.0) < until and run in (None, one.decision)
+            figure
+            for figure in energy
+            if since <= (figure.wall_seconds or 0.0) < until and run in (None, figure.decision)
         ),
     )

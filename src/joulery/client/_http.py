@@ -13,62 +13,42 @@ from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote, urlencode, urlsplit
 
-from joulery.clock import REAL_CLOCK
-from joulery.errors import (
-    ConflictError,
-    FileError,
-    InvalidValueError,
-    JouleryError,
-    MissingRightsError,
-    NotPossibleHereError,
-    StoreBusyError,
-    StoreError,
-    UnknownRecordError,
-    UsageError,
-)
-from joulery.jobs import (
-    Decision,
-    DecisionEntry,
-    DecisionLease,
+from joulery.client._transport import (
     DecisionPage,
-    EnergyEntry,
     EnergyPage,
-    JobEntry,
     JobPage,
     OutcomeReport,
     PauseState,
-    ProfileEntry,
     ProfileList,
     ProgressReport,
-    Receipt,
-    from_bytes,
-    to_bytes,
+    error_of,
 )
+from joulery.clock import REAL_CLOCK
+from joulery.errors import FileError, InvalidValueError, StoreBusyError, StoreError
+from joulery.jobs import Decision, DecisionLease, JobEntry, Receipt
 
 if TYPE_CHECKING:
     from http.client import HTTPResponse
     from pathlib import Path
     from urllib.parse import SplitResult
 
-    from joulery.jobs import Definition, JsonModel, LiveState, Outcome, Request
+    from joulery.documents import JsonModel
+    from joulery.jobs import (
+        DecisionEntry,
+        Definition,
+        EnergyEntry,
+        LiveState,
+        Outcome,
+        ProfileEntry,
+        Request,
+    )
 
 Model = TypeVar("Model", bound="JsonModel")
 
-_LARGEST_ANSWER = 16 * 2**20
-_FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.05, 0.5
-_RESTART_SECONDS = 2.0  # how long a refused connection is tried again: a server may be restarting
+_LARGEST_ANSWER = 16 * 2**20  # bytes (by hand: a page of 1,000 jobs has below 2)
+_FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.05, 0.5  # by hand: some attempts in 2 s
+_RESTART_SECONDS = 2.0  # for which a refused connection is tried again (by hand: a restart)
 _REPEATED = frozenset({408, 429, 500, 502, 503, 504})
-_LONGEST_WORDS = 500
-_BY_STATUS: dict[int, type[JouleryError]] = {
-    401: MissingRightsError,
-    403: MissingRightsError,
-    404: UnknownRecordError,
-    408: StoreBusyError,
-    409: ConflictError,
-    422: InvalidValueError,
-    429: StoreBusyError,
-    501: NotPossibleHereError,
-}
 
 
 def _server_parts(url: str) -> SplitResult:
@@ -161,7 +141,7 @@ class HttpBackend:
     def profiles(self, job: int) -> list[ProfileEntry]:
         return list(self._call(ProfileList, "GET", f"/v1/jobs/{job:d}/profiles").profiles)
 
-    def keep_profile(self, job: int, profile: ProfileEntry) -> None:
+    def put_profile(self, job: int, profile: ProfileEntry) -> None:
         self.ask("PUT", f"/v1/jobs/{job:d}/profiles", self._token, profile.checked())
 
     def energy(
@@ -170,8 +150,8 @@ class HttpBackend:
         page = self._call(EnergyPage, "GET", f"/v1/jobs/{job:d}/energy?{_page(after, limit)}")
         return list(page.energy), page.next
 
-    def note_energy(self, job: int, used: EnergyEntry) -> None:
-        self.ask("POST", f"/v1/jobs/{job:d}/energy", self._token, used.checked())
+    def add_energy(self, job: int, energy: EnergyEntry) -> None:
+        self.ask("POST", f"/v1/jobs/{job:d}/energy", self._token, energy.checked())
 
     def pause(self, job: int, *, paused: bool = True) -> None:
         self.ask("PATCH", f"/v1/jobs/{job:d}", self._token, PauseState(paused))
@@ -199,7 +179,7 @@ class HttpBackend:
         # Calls on a decision carry its own token, which its holder alone has.
         content = self.ask(method, path, self._token if token is None else token, body)
         try:
-            return kind.from_document(from_bytes(content))
+            return kind.from_json(content)
         except InvalidValueError as error:
             raise StoreError(
                 f"{self._url} sends an invalid answer: {error.message}",
@@ -222,15 +202,15 @@ class HttpBackend:
             headers["Authorization"] = f"Bearer {token}"
         if body is not None:
             headers["Content-Type"] = "application/json"
-        content = None if body is None else to_bytes(body.to_document())
+        content = None if body is None else body.to_json()
         pause = _FIRST_PAUSE_SECONDS
         while True:
             wait = 0.0
             try:
-                answer, received = self._once((method, path, content, headers), deadline)
+                answer, content_received = self._once((method, path, content, headers), deadline)
                 if 200 <= answer.status < 300:
-                    return received
-                failed = error_of(answer.status, received)
+                    return content_received
+                failed = error_of(answer.status, content_received)
                 if answer.status not in _REPEATED:
                     raise failed
                 wait = _retry_after(answer.getheader("Retry-After"))
@@ -251,13 +231,13 @@ class HttpBackend:
     def _once(self, request: tuple[Any, ...], deadline: float) -> tuple[HTTPResponse, bytes]:
         """One attempt; on a new connection where a kept one turns out to be closed."""
         try:
-            kept = self._idle.pop()
+            connection = self._idle.pop()
         except IndexError:
-            return self._exchange(self._connected(deadline), request, deadline)
+            return self._exchange(self._connect(deadline), request, deadline)
         try:
-            return self._exchange(kept, request, deadline)
+            return self._exchange(connection, request, deadline)
         except (ConnectionError, HTTPException):
-            return self._exchange(self._connected(deadline), request, deadline)
+            return self._exchange(self._connect(deadline), request, deadline)
 
     def _exchange(
         self, connection: HTTPConnection, request: tuple[Any, ...], deadline: float
@@ -282,13 +262,13 @@ class HttpBackend:
             )
         return answer, received
 
-    def _connected(self, deadline: float) -> HTTPConnection:
-        where, left = self._address, max(0.001, deadline - REAL_CLOCK.now())
-        host = str(where.hostname)
+    def _connect(self, deadline: float) -> HTTPConnection:
+        address, seconds = self._address, max(0.001, deadline - REAL_CLOCK.now())
+        host = str(address.hostname)
         connection = (
-            HTTPSConnection(host, where.port or 443, timeout=left, context=self._context())
-            if where.scheme == "https"
-            else HTTPConnection(host, where.port or 80, timeout=left)
+            HTTPSConnection(host, address.port or 443, timeout=seconds, context=self._context())
+            if address.scheme == "https"
+            else HTTPConnection(host, address.port or 80, timeout=seconds)
         )
         connection.connect()
         return connection
@@ -325,29 +305,3 @@ def _retry_after(value: str | None) -> float:
     """Seconds that the server asks for; a date, which the header may also have, counts as none."""
     digits = (value or "").strip()
     return float(digits) if digits.isdecimal() and len(digits) < 9 else 0.0
-
-
-def error_of(status: int, body: bytes) -> JouleryError:
-    """The error that a problem document of the server (RFC 9457) stands for."""
-    try:
-        document = from_bytes(body)
-    except InvalidValueError:
-        document = None
-    document = document if isinstance(document, dict) else {}
-    if 300 <= status < 400:
-        return StoreError(
-            f"the server redirects elsewhere ({status})", remedy="give the address that it names"
-        )
-    # What goes wrong inside a server may go right the next time.
-    kind = _BY_STATUS.get(status, StoreBusyError if status >= 500 else UsageError)
-    message = _words(document.get("detail")) or _words(document.get("title"))
-    return kind(
-        message or f"the server refuses the request ({status})",
-        remedy=_words(document.get("remedy")) or "see the log of the server",
-    )
-
-
-def _words(value: Any) -> str:
-    if not isinstance(value, str):
-        return ""
-    return "".join(char if char.isprintable() else " " for char in value[:_LONGEST_WORDS]).strip()

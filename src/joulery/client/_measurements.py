@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
+from joulery.documents import Codec, Foreign, JsonModel, Text
 from joulery.errors import FileError, InvalidValueError
 from joulery.frontier import Frontier, OperatingPoint, Origin
-from joulery.jobs import BatchSize, Codec, EnergyEntry, JsonModel, ProfileEntry, Text
+from joulery.jobs import BatchSize, EnergyEntry, ProfileEntry
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -17,18 +17,17 @@ if TYPE_CHECKING:
 _RANKS = list(Origin)
 
 
-def _read_point(document: object, name: str) -> OperatingPoint:
+def _read_point(document: object) -> OperatingPoint:
     try:
         return OperatingPoint.from_dict(document)  # type: ignore[arg-type]  # checks what it is given
     except (FileError, InvalidValueError) as error:
-        raise InvalidValueError(f"{name}: {error}", remedy="measure again") from None
+        raise InvalidValueError(str(error), remedy="measure again") from None
 
 
 _POINT = Codec(OperatingPoint.to_dict, _read_point, {"type": "object"})
 
 
-@dataclass(frozen=True, slots=True)
-class RunMeasurements(JsonModel):
+class RunMeasurements(JsonModel, frozen=True):
     """Measurements of an attempt.
 
     Attributes:
@@ -41,38 +40,39 @@ class RunMeasurements(JsonModel):
 
     batch_size: BatchSize
     device: Text
-    points: tuple[Annotated[OperatingPoint, _POINT], ...] = ()
+    points: tuple[Foreign[OperatingPoint, _POINT], ...] = ()
     energy: tuple[EnergyEntry, ...] = ()
     work: str = ""
 
 
-def upload_measurements(backend: DecisionBackend, job: int, found: RunMeasurements) -> None:
+def upload_measurements(backend: DecisionBackend, job: int, measurements: RunMeasurements) -> None:
     """Store the measurements of a run; safe to repeat."""
-    for used in found.energy:
-        backend.note_energy(job, used)
-    if not found.points:
+    for energy in measurements.energy:
+        backend.add_energy(job, energy)
+    if not measurements.points:
         return
-    stored = {(one.batch_size, one.device): one.frontier for one in backend.profiles(job)}
-    place = (found.batch_size, found.device)
-    frontier = merged_frontier(stored.get(place), found)
+    profiles = backend.profiles(job)
+    stored = {(profile.batch_size, profile.device): profile.frontier for profile in profiles}
+    key = (measurements.batch_size, measurements.device)
+    frontier = merged_frontier(stored.get(key), measurements)
     if frontier is not None:
-        backend.keep_profile(job, ProfileEntry(*place, frontier))
+        backend.put_profile(job, ProfileEntry(*key, frontier))
 
 
-def merged_frontier(kept: Frontier | None, found: RunMeasurements) -> Frontier | None:
+def merged_frontier(stored: Frontier | None, measurements: RunMeasurements) -> Frontier | None:
     """The stored frontier updated by what was measured; None to leave it as it is.
 
     Limits that were not measured now stay as they were. Figures of different origins are not mixed:
     those of the better one count.
     """
-    known: dict[float | None, OperatingPoint] = {}
-    if kept is not None:
-        before, now = _weakest(kept.points), _weakest(found.points)
+    points: dict[float | None, OperatingPoint] = {}
+    if stored is not None:
+        before, now = _weakest(stored.points), _weakest(measurements.points)
         if before < now:
             return None
-        known = {_limit(point): point for point in kept} if before == now else {}
-    fresh = {_limit(point): point for point in found.points}
-    return Frontier.from_points((known | fresh).values(), found.work)
+        points = {_limit(point): point for point in stored} if before == now else {}
+    points |= {_limit(point): point for point in measurements.points}
+    return Frontier.from_points(points.values(), measurements.work)
 
 
 def _weakest(points: Sequence[OperatingPoint]) -> int:

@@ -7,16 +7,15 @@ dies in between delivers them again, and they count once, by their keys.
 
 from __future__ import annotations
 
-import dataclasses
-import fcntl
 import logging
 import os
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, BinaryIO
 
+from msgspec.structs import replace
+
 from joulery.client._measurements import RunMeasurements, upload_measurements
-from joulery.clock import REAL_CLOCK
+from joulery.documents import JsonModel, Name
 from joulery.errors import (
     ConflictError,
     FileError,
@@ -26,17 +25,13 @@ from joulery.errors import (
     UnknownRecordError,
     UsageError,
 )
-from joulery.files import replacing, sync_folder, write_all
+from joulery.files import lock, replacing, sync_folder, write_all
 from joulery.jobs import (
     Decision,
     Definition,
-    JsonModel,
-    Name,
     Outcome,
     Request,
-    from_bytes,
     parse_decision_id,
-    to_bytes,
 )
 
 if TYPE_CHECKING:
@@ -47,14 +42,12 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("joulery")
 
-_LARGEST_BYTES = 4 * 2**20
-_KEPT_SHARE = 0.75  # of the largest size, when old lines have to go
-_LOCK_SECONDS = 1.0
-_LOCK_STEP_SECONDS = 0.005
+_LARGEST_BYTES = 4 * 2**20  # by hand: some thousand reports
+_KEPT_SHARE = 0.75  # of the largest size when old lines have to go (by hand)
+_LOCK_SECONDS = 1.0  # by hand: an append takes milliseconds
 
 
-@dataclass(frozen=True, slots=True)
-class PendingReport(JsonModel):
+class PendingReport(JsonModel, frozen=True):
     """The report of a run that waits, with what it measured besides.
 
     Attributes:
@@ -87,27 +80,27 @@ class PendingReport(JsonModel):
         decision = self.decision or backend.decide(self._job(backend), self.request)
         if self.outcome is not None:
             backend.report(decision, self.outcome, self.key)
-        return dataclasses.replace(self, decision=decision, outcome=None)
+        return replace(self, decision=decision, outcome=None)
 
     def deliver(self, backend: DecisionBackend) -> None:
         """Report to the backend, and upload the measurements."""
-        decision, found = self.report(backend).decision, self.measurements
-        if found is not None and decision is not None:
+        decision, measurements = self.report(backend).decision, self.measurements
+        if measurements is not None and decision is not None:
             job, _ = parse_decision_id(decision.id)
             # Under the decision, so that however often it is sent, it counts once.
-            energy = (dataclasses.replace(one, decision=decision.id) for one in found.energy)
-            upload_measurements(backend, job, dataclasses.replace(found, energy=tuple(energy)))
+            energy = (replace(entry, decision=decision.id) for entry in measurements.energy)
+            upload_measurements(backend, job, replace(measurements, energy=tuple(energy)))
 
     def _job(self, backend: DecisionBackend) -> int:
         """The number of the job; it is not changed back to what it was then."""
-        wanted = self.definition
+        definition = self.definition
         try:
-            entry = backend.job(wanted.job.name, wanted.device)
+            entry = backend.job(definition.job.name, definition.device)
         except UnknownRecordError:
-            return backend.define(wanted).id
-        if entry.definition != wanted:
+            return backend.define(definition).id
+        if entry.definition != definition:
             raise ConflictError(
-                f"job {wanted.job.name!r} has been changed since", remedy="run it again"
+                f"job {definition.job.name!r} has been changed since", remedy="run it again"
             )
         return entry.id
 
@@ -115,13 +108,13 @@ class PendingReport(JsonModel):
 def entry_from(line: bytes) -> PendingReport | None:
     """The entry of a line; None for a damaged line."""
     try:
-        return PendingReport.from_document(from_bytes(line))
+        return PendingReport.from_json(line)
     except InvalidValueError:
         return None
 
 
 def _line(entry: PendingReport) -> bytes:
-    return to_bytes(entry.to_document()) + b"\n"
+    return entry.to_json() + b"\n"
 
 
 class Outbox:
@@ -155,8 +148,8 @@ class Outbox:
             with self._opened() as file:
                 size = file.seek(0, os.SEEK_END)
                 if size + len(line) > self._largest_bytes:
-                    most = _KEPT_SHARE * self._largest_bytes
-                    self._replace(file, _latest([*_lines(file), line], most))
+                    budget = _KEPT_SHARE * self._largest_bytes
+                    self._replace(file, _latest([*_lines(file), line], budget))
                     return
                 # A line that a killed process left incomplete must not swallow this one.
                 file.seek(max(0, size - 1))
@@ -195,18 +188,18 @@ class Outbox:
             with _locked(self._path.with_suffix(".delivering"), patience_seconds=0.0):
                 with self._opened() as file:
                     lines = _lines(file)
-                done = _sent(lines, send)
-                if done:
-                    self._remove(done)
-                return len(done)
+                delivered = _send(lines, send)
+                if delivered:
+                    self._remove(delivered)
+                return len(delivered)
         except OSError:
             return 0  # another process delivers, or the file cannot be used
 
-    def _remove(self, gone: set[bytes]) -> None:
+    def _remove(self, delivered: set[bytes]) -> None:
         """Remove lines; others may have been added since they were read."""
         with self._opened() as file:
-            left = [line for line in _lines(file) if line not in gone and entry_from(line)]
-            self._replace(file, left)
+            lines = [line for line in _lines(file) if line not in delivered and entry_from(line)]
+            self._replace(file, lines)
 
     def _replace(self, file: BinaryIO, lines: list[bytes]) -> None:
         """Replace the content of the file by ``lines`` atomically; under its lock."""
@@ -229,9 +222,9 @@ class Outbox:
                     return
 
 
-def _sent(lines: list[bytes], send: Callable[[PendingReport], object]) -> set[bytes]:
-    """Lines that need not be kept any longer."""
-    done: set[bytes] = set()
+def _send(lines: list[bytes], send: Callable[[PendingReport], object]) -> set[bytes]:
+    """Send entries; the lines that need not be kept any longer."""
+    delivered: set[bytes] = set()
     for line in lines:
         entry = entry_from(line)
         try:
@@ -246,19 +239,19 @@ def _sent(lines: list[bytes], send: Callable[[PendingReport], object]) -> set[by
         except Exception as error:  # noqa: BLE001 - the fail-open guard of a background thread
             _log.debug("joulery: an undelivered entry fails: %r", error)
             continue
-        done.add(line)
-    return done
+        delivered.add(line)
+    return delivered
 
 
-def _latest(lines: list[bytes], most_bytes: float) -> list[bytes]:
+def _latest(lines: list[bytes], budget_bytes: float) -> list[bytes]:
     """The last of the lines, as many as fit."""
-    kept: list[bytes] = []
+    latest: list[bytes] = []
     for line in reversed(lines):
-        most_bytes -= len(line)
-        if most_bytes < 0:
+        budget_bytes -= len(line)
+        if budget_bytes < 0:
             break
-        kept.append(line)
-    return kept[::-1]
+        latest.append(line)
+    return latest[::-1]
 
 
 def _lines(file: BinaryIO) -> list[bytes]:
@@ -283,14 +276,6 @@ def _sync(file: BinaryIO) -> None:
 def _locked(path: Path, patience_seconds: float) -> Iterator[BinaryIO]:
     """A file under an exclusive lock; BlockingIOError where another process holds it too long."""
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-    end = REAL_CLOCK.now() + patience_seconds
     with os.fdopen(handle, "r+b") as file:
-        while True:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if REAL_CLOCK.now() >= end:
-                    raise
-                REAL_CLOCK.sleep(_LOCK_STEP_SECONDS)
+        lock(handle, patience_seconds)
         yield file

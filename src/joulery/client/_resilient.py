@@ -44,14 +44,14 @@ T = TypeVar("T")
 _log = logging.getLogger("joulery")
 
 # A backend that did not answer is left alone for this long, unless a decision is needed.
-_QUIET_SECONDS = 15.0
+_QUIET_SECONDS = 15.0  # by hand: a dozen steps of a training
 
 
 class ResilientClient:
     """Decisions and reports for one job, as the module describes.
 
     Args:
-        opened: Function that opens the backend; called when it is first needed.
+        open_backend: Function that opens the backend; called when it is first needed.
         location: Location of the store or server, as people write it; names the outbox.
         seconds: Longest time that a training waits for an answer.
         definition: Job that decisions are needed for.
@@ -66,7 +66,7 @@ class ResilientClient:
 
     def __init__(
         self,
-        opened: Callable[[], DecisionBackend],
+        open_backend: Callable[[], DecisionBackend],
         location: str,
         seconds: float,
         definition: Definition,
@@ -77,7 +77,7 @@ class ResilientClient:
         self.trouble: str | None = None
         self.watched = is_server(location)
         self.defined: JobEntry | None = None
-        self._opened = opened
+        self._open_backend = open_backend
         self._backend: DecisionBackend | None = None
         self._opening = threading.Lock()
         self._seconds = seconds
@@ -129,26 +129,26 @@ class ResilientClient:
         decision: Decision,
         outcome: Outcome,
         key: str,
-        found: Callable[[], RunMeasurements] | None = None,
+        measure: Callable[[], RunMeasurements] | None = None,
     ) -> None:
         """Report how a decision ended, now or later.
 
         What was measured besides is in the outbox before this returns, and is delivered in the
         background, so that it is kept even if the process ends at once.
         """
-        entry = self._entry(decision, outcome, key, found)
+        entry = self._entry(decision, outcome, key, measure)
         if entry is None:
             return
         try:
-            left = self._unless_quiet(entry.report)
+            remainder = self._unless_quiet(entry.report)
         except StoreError as error:
             self._keep(entry)
             _log.warning("joulery: this run is reported later, by another run: %s", error)
         except JouleryError as error:
             _log.warning("joulery: the report of this run was refused: %s", error)
         else:
-            if left.measurements is not None:
-                self._keep(left)
+            if remainder.measurements is not None:
+                self._keep(remainder)
             self._answered()
 
     def _entry(
@@ -156,7 +156,7 @@ class ResilientClient:
         decision: Decision,
         outcome: Outcome,
         key: str,
-        found: Callable[[], RunMeasurements] | None,
+        measure: Callable[[], RunMeasurements] | None,
     ) -> PendingReport | None:
         """The entry to report; None where the policy would learn nothing from it."""
         if self._asked is None:
@@ -179,7 +179,7 @@ class ResilientClient:
             decision if decision.id else None,
             outcome,
             key,
-            _measured(found),
+            _measured(measure),
         )
 
     def close(self) -> None:
@@ -205,8 +205,8 @@ class ResilientClient:
     def _fallback(self, error: JouleryError, only: int | None) -> Decision:
         """The decision where no backend answers, or the job is paused or refused."""
         batch_size = self._definition.job.default if only is None else only
-        which = "the default" if only is None else "the one that was wanted"
-        reason = f"no backend answers: {which}"
+        source = "the default" if only is None else "the one of the request"
+        reason = f"no backend answers: {source}"
         self.trouble = str(error)
         _log.warning("joulery: batch size %d, %s: %s", batch_size, reason, error)
         return Decision(
@@ -236,7 +236,7 @@ class ResilientClient:
     def _bounded(self, call: Callable[[DecisionBackend], T]) -> T:
         def ask() -> T:
             with self._opening:
-                backend = self._backend = self._backend or self._opened()
+                backend = self._backend = self._backend or self._open_backend()
             return call(backend)
 
         return within(self._seconds, ask)
@@ -282,10 +282,10 @@ class ResilientClient:
         self._outbox.deliver(send)
 
 
-def _measured(found: Callable[[], RunMeasurements] | None) -> RunMeasurements | None:
+def _measured(measure: Callable[[], RunMeasurements] | None) -> RunMeasurements | None:
     """Measurements of a run besides its outcome, which has the totals in any case."""
     try:
-        return None if found is None else found()
+        return None if measure is None else measure()
     except Exception as error:  # noqa: BLE001 - the fail-open guard
         _log.debug("joulery: the measurements of this run are lost: %r", error)
         return None

@@ -18,12 +18,10 @@ if TYPE_CHECKING:
     from joulery.cluster._agent import Agent as Agent
     from joulery.cluster._aggregate import aggregate as aggregate
     from joulery.cluster._allocate import (
-        FAIR_SHARE as FAIR_SHARE,
         POLICIES as POLICIES,
         Allocation as Allocation,
         Allocator as Allocator,
         allocate as allocate,
-        filling_path as filling_path,
         replay as replay,
     )
     from joulery.cluster._budget import Budget as Budget, Cap as Cap, read_budget as read_budget
@@ -32,10 +30,11 @@ if TYPE_CHECKING:
         mirror_events as mirror_events,
         withdraw as withdraw,
     )
+    from joulery.cluster._flat import FlatAllocator as FlatAllocator
     from joulery.cluster._history import (
         DeficitLedger as DeficitLedger,
         oversubscribed_watts as oversubscribed_watts,
-        ramped as ramped,
+        ramp as ramp,
     )
     from joulery.cluster._jobs import (
         ClusterJob as ClusterJob,
@@ -53,13 +52,20 @@ if TYPE_CHECKING:
         StartPlan as StartPlan,
         WorkPlan as WorkPlan,
         best_start as best_start,
+        correct_forecast as correct_forecast,
         flexibility_price as flexibility_price,
+        follow_forecasts as follow_forecasts,
         plan_work as plan_work,
     )
     from joulery.cluster._slurm import (
         EngineJob as EngineJob,
         Slurm as Slurm,
         SlurmRest as SlurmRest,
+    )
+    from joulery.cluster._status import (
+        AgentJob as AgentJob,
+        AgentStatus as AgentStatus,
+        read_status as read_status,
     )
 
 

@@ -8,7 +8,6 @@ Neither a workload manager, a store nor a node that hangs delays the others' cap
 
 from __future__ import annotations
 
-import fcntl
 import json
 import math
 import re
@@ -24,11 +23,11 @@ import numpy as np
 from joulery.clock import REAL_CLOCK, Clock
 from joulery.cluster._decide import CapDecision, decide, devices_of
 from joulery.cluster._events import active_events
-from joulery.cluster._history import JobHistory, ramped
+from joulery.cluster._history import JobHistory, ramp
 from joulery.cluster._nodes import DeviceState
 from joulery.cluster._slurm import EngineError, EngineJob
 from joulery.errors import JouleryError, NotPossibleHereError
-from joulery.files import write_atomic
+from joulery.files import lock, write_atomic
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -40,16 +39,17 @@ if TYPE_CHECKING:
     from joulery.cluster._slurm import Slurm, SlurmRest
     from joulery.grid import GridEvent
 
+# An announced event is noticed within this; by hand.
 _POLL_SECONDS = 0.1
-# A job that the store does not know yet may be known a minute later.
+# A job that the store does not know yet may be known a minute later; by hand.
 _LOOK_UP_SECONDS = 60.0
-# Boards round caps to their own steps.
+# Boards round caps to their own steps, a watt at most.
 _TOLERANCE_WATTS = 1.0
-# Each round comes closer by the share of GPUs that do not refuse.
+# Each round comes closer by the share of GPUs that do not refuse; by hand: half of them, to 1e-9.
 _MOST_ROUNDS = 30
 # An event without notice is to be met within 2 s, whatever hangs.
 _ENGINE_SECONDS, _NODE_SECONDS, _LOST_NODE_SECONDS = 0.5, 1.0, 0.1
-# Jobs older than this are worth a message.
+# Jobs older than this are worth a message; by hand: ten ticks.
 _OLD_SECONDS = 10.0
 
 
@@ -75,7 +75,7 @@ class Agent:
     ) -> None:
         self._settings, self._engine, self._nodes = settings, engine, nodes
         self._clock = clock
-        self._history = JobHistory()
+        self._history = JobHistory(frontiers=dict(settings.frontiers))
         self._jobs: list[EngineJob] | None = None
         self._jobs_at = clock.now()
         self._reading: tuple[Future[list[EngineJob]], float] | None = None
@@ -84,10 +84,9 @@ class Agent:
         self._pending: dict[str, Future[list[DeviceState]]] = {}
         self._lost: set[str] = set()
         self._stopped: set[str] = set()
-        self._given_frontiers = settings.frontiers
         self._find = find
-        self._found: dict[str, tuple[float, PowerCurve | None]] = {}
-        self._finding: Future[dict[str, tuple[float, PowerCurve | None]]] | None = None
+        self._looked_up: dict[str, tuple[float, PowerCurve | None]] = {}
+        self._look_up_task: Future[dict[str, tuple[float, PowerCurve | None]]] | None = None
         self._warned: dict[str, float] = {}
         self._refusing: set[str] = set()
         self._baseline_watts = settings.budget_watts
@@ -136,14 +135,14 @@ class Agent:
         events, flaws = self._active_events()
         budget = self._budget(events)
         reachable = {node: d for node, d in self._devices.items() if node not in self._lost}
-        gone = {node: d for node, d in self._devices.items() if node in self._lost}
+        lost = {node: d for node, d in self._devices.items() if node in self._lost}
         self._observe(jobs, reachable)
         over = self._power() > budget or bool(events)
         risk = 0.0 if over else self._settings.overshoot_risk
         overhead = self._settings.overhead_watts
         caps = self._caps(jobs)
         usable = overhead + self._history.drawn.handed_out(budget - overhead, caps, risk)
-        decision = self._decide(usable, jobs, reachable, gone)
+        decision = self._decide(usable, jobs, reachable, lost)
         self._apply(decision, now - self._last_tick, messages)
         if decision.allocation is not None:
             shares = decision.allocation
@@ -161,8 +160,8 @@ class Agent:
         """
         if self._reading is None:
             self._reading = self._engine_pool.submit(self._engine.jobs), now
-        reading, begun = self._reading
-        patience = _ENGINE_SECONDS if begun == now else 0.0
+        reading, since = self._reading
+        patience = _ENGINE_SECONDS if since == now else 0.0
         try:
             self._jobs = reading.result(None if self._jobs is None else patience)
         except TimeoutError:
@@ -173,7 +172,7 @@ class Agent:
             self._reading = None
             messages.append(f"{error.message}; the last known jobs count")
             return False
-        self._reading, self._jobs_at = None, begun
+        self._reading, self._jobs_at = None, since
         # Others may have resumed what this agent stopped.
         self._stopped &= {job.id for job in self._jobs if job.is_suspended}
         return True
@@ -190,58 +189,60 @@ class Agent:
         for _ in range(_MOST_ROUNDS):
             usable = budget - beyond
             decision = decide(self._settings, usable, jobs, reachable, lost, self._history)
-            wanted = {name: w for caps in decision.caps.values() for name, w in caps.items()}
-            held = {d.id: d.cap_watts for devices in reachable.values() for d in devices}
-            now = sum(max(0.0, held[n] - wanted[n]) for n in self._refusing & held.keys())
+            targets = {name: w for caps in decision.caps.values() for name, w in caps.items()}
+            caps_before = {d.id: d.cap_watts for devices in reachable.values() for d in devices}
+            now = sum(
+                max(0.0, caps_before[n] - targets[n]) for n in self._refusing & caps_before.keys()
+            )
             if now <= beyond + 1e-6:
                 break
             beyond = now
         return decision
 
     def _read_frontiers(self, jobs: list[EngineJob], messages: list[str]) -> None:
-        """Curves of jobs: as given, else looked up by name."""
-        names = {job.frontier_name for job in jobs} - self._given_frontiers.keys()
-        self._found = {name: self._found.get(name, (-math.inf, None)) for name in names}
+        """Note the curves of jobs: those of the settings, and the others as the store has them."""
+        names = {job.frontier_name for job in jobs} - self._settings.frontiers.keys()
+        self._looked_up = {name: self._looked_up.get(name, (-math.inf, None)) for name in names}
         self._look_up(messages)
-        found = {name: curve for name, (_, curve) in self._found.items() if curve is not None}
-        self._settings = replace(self._settings, frontiers={**self._given_frontiers, **found})
+        curves = {name: curve for name, (_, curve) in self._looked_up.items() if curve is not None}
+        self._history.frontiers.update(curves)
 
     def _look_up(self, messages: list[str]) -> None:
         """Look up jobs by name, beside the ticks; what was found before counts meanwhile."""
         now, patience = self._clock.now(), 0.0
         due = sorted(
-            n for n, (asked_at, _) in self._found.items() if now - asked_at > _LOOK_UP_SECONDS
+            n for n, (asked_at, _) in self._looked_up.items() if now - asked_at > _LOOK_UP_SECONDS
         )
-        if due and self._finding is None:
-            self._finding = self._pool.submit(
+        if due and self._look_up_task is None:
+            self._look_up_task = self._pool.submit(
                 lambda: {name: (now, self._find(name)) for name in due}
             )
             patience = _ENGINE_SECONDS
-        if self._finding is None:
+        if self._look_up_task is None:
             return
         try:
-            self._found |= self._finding.result(patience)
+            self._looked_up |= self._look_up_task.result(patience)
         except TimeoutError:
             return
         except JouleryError as error:
             messages.append(f"the store does not answer: {error.message}")
-        self._finding = None
+        self._look_up_task = None
 
     def _observe(self, jobs: list[EngineJob], reachable: Mapping[str, list[DeviceState]]) -> None:
         """Note what jobs do under the caps in force."""
-        held = {job.id: devices_of(job, reachable) for job in jobs if not job.is_suspended}
-        seen = {name: [d for _, d in devices] for name, devices in held.items() if devices}
-        self._history.observed.note(seen)
-        self._history.drawn.note(seen)
+        boards = {job.id: devices_of(job, reachable) for job in jobs if not job.is_suspended}
+        states = {name: [d for _, d in devices] for name, devices in boards.items() if devices}
+        self._history.observed.note(states)
+        self._history.drawn.note(states)
 
     def _caps(self, jobs: list[EngineJob]) -> dict[str, float]:
         """Sum of the caps of each job, and of GPUs without one under their own names."""
         owner = {device.id: job.id for job in jobs for _, device in devices_of(job, self._devices)}
-        found: defaultdict[str, float] = defaultdict(float)
+        caps: defaultdict[str, float] = defaultdict(float)
         for devices in self._devices.values():
             for device in devices:
-                found[owner.get(device.id, device.id)] += device.cap_watts
-        return found
+                caps[owner.get(device.id, device.id)] += device.cap_watts
+        return caps
 
     def _ask(
         self, calls: Mapping[str, Callable[[], list[DeviceState]]], messages: list[str]
@@ -277,18 +278,18 @@ class Agent:
         }
         if not self._send(falling, decision.clocks, messages):
             return
-        places = [(node, name) for node, caps in decision.caps.items() for name in caps]
-        rising = ramped(
-            np.array([falling[node][name] for node, name in places]),
-            np.array([decision.caps[node][name] for node, name in places]),
+        devices = [(node, name) for node, caps in decision.caps.items() for name in caps]
+        rising = ramp(
+            np.array([falling[node][name] for node, name in devices]),
+            np.array([decision.caps[node][name] for node, name in devices]),
             max(elapsed, self._settings.tick_seconds),
             up_watts_per_second=self._settings.ramp_up_watts_per_second,
         )
-        wanted: dict[str, dict[str, float]] = {node: {} for node in decision.caps}
-        for (node, name), watts in zip(places, rising.tolist(), strict=True):
-            wanted[node][name] = watts
-        if wanted != falling:
-            self._send(wanted, decision.clocks, messages)
+        targets: dict[str, dict[str, float]] = {node: {} for node in decision.caps}
+        for (node, name), watts in zip(devices, rising.tolist(), strict=True):
+            targets[node][name] = watts
+        if targets != falling:
+            self._send(targets, decision.clocks, messages)
 
     def _send(
         self,
@@ -299,9 +300,12 @@ class Agent:
         """Whether every node has the caps in force."""
         calls = {
             node: partial(
-                self._nodes[node].set_caps, each, clocks.get(node, {}), self._settings.ttl_seconds
+                self._nodes[node].set_caps,
+                devices,
+                clocks.get(node, {}),
+                self._settings.ttl_seconds,
             )
-            for node, each in caps.items()
+            for node, devices in caps.items()
         }
         failed = self._ask(calls, messages)
         for node in failed:  # what was sent may be in force, or come into force later
@@ -309,25 +313,27 @@ class Agent:
                 replace(d, cap_watts=max(d.cap_watts, caps[node][d.id]))
                 for d in self._devices[node]
             ]
-        held = {d.id: d.cap_watts for node in caps for d in self._devices[node]}
+        caps_before = {d.id: d.cap_watts for node in caps for d in self._devices[node]}
         self._refusing = {
             name
-            for wanted in caps.values()
-            for name, watts in wanted.items()
-            if held[name] > watts + _TOLERANCE_WATTS
+            for watts_by_device in caps.values()
+            for name, watts in watts_by_device.items()
+            if caps_before[name] > watts + _TOLERANCE_WATTS
         }
         messages += [f"GPU {name} refuses to lower its cap" for name in sorted(self._refusing)]
         return not failed and not self._refusing
 
-    def _pause(self, wanted: frozenset[str], messages: list[str], *, may_act: bool) -> None:
+    def _pause(self, targets: frozenset[str], messages: list[str], *, may_act: bool) -> None:
         """Resume jobs that need not wait any more, and suspend those that must."""
         actions: list[Callable[[], None]] = []
         if may_act:
-            known = {job.id: job for job in self._jobs or ()}
-            self._warned = {job: at for job, at in self._warned.items() if job in wanted}
-            actions += [partial(self._engine.resume, job) for job in sorted(self._stopped - wanted)]
-            for job in sorted(wanted - self._stopped):
-                if self._has_saved(known[job], actions):
+            jobs = {job.id: job for job in self._jobs or ()}
+            self._warned = {job: at for job, at in self._warned.items() if job in targets}
+            actions += [
+                partial(self._engine.resume, job) for job in sorted(self._stopped - targets)
+            ]
+            for job in sorted(targets - self._stopped):
+                if self._has_saved(jobs[job], actions):
                     actions.append(partial(self._engine.suspend, job))
                     self._stopped.add(job)
         # Before the deed: an agent that is killed now must know whom it has stopped.
@@ -369,8 +375,8 @@ class Agent:
 
     def _power(self) -> float:
         """IT power as the nodes report it."""
-        drawn = sum(d.watts for devices in self._devices.values() for d in devices)
-        return self._settings.overhead_watts + drawn
+        draw_watts = sum(d.watts for devices in self._devices.values() for d in devices)
+        return self._settings.overhead_watts + draw_watts
 
     def _remember(self, messages: list[str]) -> None:
         """Keep what the next agent must know should this one be killed."""
@@ -380,8 +386,8 @@ class Agent:
             "baseline_watts": self._baseline_watts,
             "deficits": self._history.ledger.deficits,
             "node_watts": {
-                node: (sum(d.cap_watts for d in each), sum(d.watts for d in each))
-                for node, each in self._devices.items()
+                node: (sum(d.cap_watts for d in devices), sum(d.watts for d in devices))
+                for node, devices in self._devices.items()
             },
         }
         self._write("agent.json", document, messages)
@@ -390,17 +396,17 @@ class Agent:
         """Restore the state of the last agent; an invalid file counts as none."""
         with suppress(OSError, ValueError, TypeError, KeyError, AttributeError):
             text = (self._settings.state / "agent.json").read_text(encoding="utf-8")
-            found = json.loads(text)
-            jobs = [EngineJob(**job) for job in found["jobs"]]
+            document = json.loads(text)
+            jobs = [EngineJob(**job) for job in document["jobs"]]
             # Until a node answers, one device stands for all of its GPUs.
             devices = {
                 node: [DeviceState(node, cap, cap, cap, watts)]
-                for node, (cap, watts) in found["node_watts"].items()
+                for node, (cap, watts) in document["node_watts"].items()
                 if node in self._nodes
             }
-            self._baseline_watts = float(found["baseline_watts"])
-            self._history.ledger.deficits = dict(found["deficits"])
-            self._jobs, self._stopped, self._devices = jobs, set(found["stopped"]), devices
+            self._baseline_watts = float(document["baseline_watts"])
+            self._history.ledger.deficits = dict(document["deficits"])
+            self._jobs, self._stopped, self._devices = jobs, set(document["stopped"]), devices
 
     def _report(
         self, decision: CapDecision, budget: float, events: list[GridEvent], messages: list[str]
@@ -443,9 +449,9 @@ class Agent:
 @contextmanager
 def _only_one(state: Path) -> Iterator[None]:
     """Refuse a second agent on the same state, until this one ends in any way."""
-    with (state / "lock").open("w") as lock:
+    with (state / "lock").open("w") as file:
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            lock(file.fileno())
         except OSError:
             raise NotPossibleHereError(
                 f"another agent runs on {state}", remedy="stop it first, or give another state"

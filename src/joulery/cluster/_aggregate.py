@@ -15,6 +15,7 @@ from joulery.errors import InvalidValueError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+# Knots of an aggregated curve; by hand.
 MOST_POINTS = 64
 
 
@@ -38,7 +39,7 @@ def aggregate(
     fleet = jobs if isinstance(jobs, Fleet) else Fleet.from_jobs(jobs)
     base = float(at_performance(fleet, fleet.floor_performance) @ fleet.count)
     watts, value = _throughput(fleet)
-    keep, error = _thinned(watts, value, points)
+    keep, error = _thin(watts, value, points)
     idle = float(fleet.idle_watts @ fleet.count)
     curve = PowerCurve(
         tuple((base + watts[keep]).tolist()), tuple((value[keep] / value[-1]).tolist()), idle
@@ -52,25 +53,25 @@ def _throughput(fleet: Fleet) -> tuple[np.ndarray, np.ndarray]:
     steepness = (fleet.weight * fleet.slope).ravel()
     order = np.argsort(-steepness, kind="stable")
     order = order[watts.ravel()[order] > 0]
-    taken = watts.ravel()[order]
+    watts_taken = watts.ravel()[order]
     base = float((fleet.weight * fleet.floor_performance) @ fleet.count)
-    value = base + np.concatenate([[0.0], np.cumsum(taken * steepness[order])])
-    return np.concatenate([[0.0], np.cumsum(taken)]), value
+    value = base + np.concatenate([[0.0], np.cumsum(watts_taken * steepness[order])])
+    return np.concatenate([[0.0], np.cumsum(watts_taken)]), value
 
 
-def _thinned(watts: np.ndarray, value: np.ndarray, points: int) -> tuple[np.ndarray, float]:
+def _thin(watts: np.ndarray, value: np.ndarray, points: int) -> tuple[np.ndarray, float]:
     """Knots to keep, denser where the curve bends more, and the relative error of the rest."""
     grows = np.r_[True, (np.diff(watts) > 0) & (np.diff(value) > 0)]
-    places = np.flatnonzero(grows)
-    x, y = watts[places], value[places]
+    knots = np.flatnonzero(grows)
+    x, y = watts[knots], value[knots]
     if len(x) > points:
         slope = np.diff(y) / np.diff(x)
         # The error of a chord grows with bend times length squared; equal shares of the root of
         # bend times length make all chords equally good.
         bend = np.sqrt(np.abs(np.diff(slope, append=slope[-1])) * np.diff(x))
         share = np.concatenate([[0.0], np.cumsum(bend)])
-        wanted = np.linspace(0.0, share[-1], points)
-        chosen = np.unique(np.r_[0, np.searchsorted(share, wanted[1:-1]), len(x) - 1])
-        places = places[chosen]
-    inside = np.interp(watts, watts[places], value[places])
-    return places, float(((value - inside) / value).max())
+        shares = np.linspace(0.0, share[-1], points)
+        positions = np.unique(np.r_[0, np.searchsorted(share, shares[1:-1]), len(x) - 1])
+        knots = knots[positions]
+    inside = np.interp(watts, watts[knots], value[knots])
+    return knots, float(((value - inside) / value).max())

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 POLICIES = ("fair", "max-min", "throughput", "equal-watts", "equal-fraction", "alpha-fair")
-# The default policy lets no job fall below this share of the max-min level.
+# The default policy lets no job fall below this share of the max-min level; by hand.
 FAIR_SHARE = 0.95
 
 
@@ -128,11 +128,11 @@ class Allocator:
             steepness = fleet.weight / fleet.weight.max(initial=1e-300) * fleet.slope
             self._orders = self._tree.orders(-steepness, fleet.slope > 0)
         if self._policy != "throughput":
-            whole = _ramp(fleet, "max-min" if policy == "fair" else policy, alpha)
+            ramp = policy_ramp(fleet, "max-min" if policy == "fair" else policy, alpha)
             # Caps below the cluster's own do not depend on its budget: solved once.
             room = np.maximum(self._tree.caps(None) - self._floor_totals, 0.0)
-            self._ramp = whole.below(self._tree.levels(whole, fleet.count, room))
-            self._levels, self._totals = _totals_by_level(self._ramp, fleet.count)
+            self._ramp = ramp.below(self._tree.levels(ramp, fleet.count, room))
+            self._levels, self._totals = _add_up_levels(self._ramp, fleet.count)
 
     def solve(self, watts: float | None = None) -> Allocation:
         """Allocate ``watts`` of IT power to the whole cluster (default: the budget's own).
@@ -145,13 +145,13 @@ class Allocator:
         room = caps - self._floor_totals
         tree.check(room, caps)
         performance = self._performance(np.maximum(room, 0.0))
-        used = at_performance(fleet, performance)
+        row_watts = at_performance(fleet, performance)
         row = fleet.row
         return Allocation(
             policy=self._policy,
             budget_watts=float(caps[0] + tree.overhead[0]),
-            used_watts=float(used @ fleet.count + tree.overhead[0]),
-            watts=used[row] * fleet.gpus,
+            used_watts=float(row_watts @ fleet.count + tree.overhead[0]),
+            watts=row_watts[row] * fleet.gpus,
             performance=performance[row],
             weight=fleet.weights,
             paused=np.zeros(len(row), dtype=bool),
@@ -166,8 +166,8 @@ class Allocator:
             return self._raise_level(room)
         level = self._raise_level(room)
         floor = np.maximum(fleet.floor_performance, FAIR_SHARE * level)
-        more = at_performance(fleet, floor) - self._floor_watts
-        room = room - self._tree.totals(more * fleet.count)
+        extra = at_performance(fleet, floor) - self._floor_watts
+        room = room - self._tree.totals(extra * fleet.count)
         return self._steepest(floor, np.maximum(room, 0.0))
 
     def _steepest(self, floor: np.ndarray, room: np.ndarray) -> np.ndarray:
@@ -175,10 +175,10 @@ class Allocator:
         fleet, tree = self._fleet, self._tree
         watts = segment_watts(fleet, floor)
         full = (watts * fleet.count).ravel()
-        given = tree.fill(full, self._orders, room).reshape(watts.shape)
-        gained = (given / fleet.count * fleet.slope).sum(axis=0)
-        found: np.ndarray = floor + gained
-        return found
+        filled = tree.fill(full, self._orders, room).reshape(watts.shape)
+        gain = (filled / fleet.count * fleet.slope).sum(axis=0)
+        performance: np.ndarray = floor + gain
+        return performance
 
     def _raise_level(self, room: np.ndarray) -> np.ndarray:
         """Performance when one level rises for all jobs of a part until it is full."""
@@ -204,14 +204,14 @@ class _Ramp:
 
     def watts(self, level: np.ndarray) -> np.ndarray:
         """Watts above the floor of each row at its level."""
-        found: np.ndarray = np.clip((level - self.low) * self.rate, 0.0, self.full).sum(axis=0)
-        return found
+        totals: np.ndarray = np.clip((level - self.low) * self.rate, 0.0, self.full).sum(axis=0)
+        return totals
 
     def slope(self, level: np.ndarray) -> np.ndarray:
         """Watts that each row takes more per unit of level."""
         within = (level >= self.low) & (level < self.high)
-        found: np.ndarray = (self.rate * within).sum(axis=0)
-        return found
+        totals: np.ndarray = (self.rate * within).sum(axis=0)
+        return totals
 
     def take(self, rows: np.ndarray) -> _Ramp:
         """The ramps of some rows."""
@@ -223,7 +223,7 @@ class _Ramp:
         return _Ramp(np.minimum(self.low, level), np.minimum(self.high, level), full, self.rate)
 
 
-def _ramp(fleet: Fleet, policy: str, alpha: float) -> _Ramp:
+def policy_ramp(fleet: Fleet, policy: str, alpha: float) -> _Ramp:
     """The range of a policy's level on every segment."""
     performance = np.clip(fleet.performance, fleet.floor_performance, fleet.most_performance)
     full = segment_watts(fleet, fleet.floor_performance)
@@ -249,38 +249,11 @@ def _ramp(fleet: Fleet, policy: str, alpha: float) -> _Ramp:
     return _Ramp(low, high, full, rate)
 
 
-def filling_path(
-    fleet: Fleet, policy: str, alpha: float = 2.0
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Levels, and the watts and performance of each row as a policy's level rises.
-
-    Watts and performance are arrays of levels × rows, and linear between two levels; for
-    ``throughput`` the levels count the segments filled.
-    """
-    floor = at_performance(fleet, fleet.floor_performance)
-    if policy == "throughput":
-        full = segment_watts(fleet, fleet.floor_performance)
-        order = np.argsort(-(fleet.weight * fleet.slope), axis=None, kind="stable")
-        order = order[full.ravel()[order] > 0]
-        steps = np.zeros((len(order) + 1, len(floor)))
-        steps[np.arange(len(order)) + 1, order % len(floor)] = full.ravel()[order]
-        watts = floor + np.cumsum(steps, axis=0)
-        levels = np.arange(len(watts), dtype=float)
-    else:
-        ramp = _ramp(fleet, policy, alpha)
-        used = ramp.full > 0
-        levels = np.unique(
-            np.concatenate([ramp.low[used], ramp.high[used], ramp.low[:1].min(axis=1)])
-        )
-        watts = floor + np.array([ramp.watts(np.full(len(floor), level)) for level in levels])
-    return levels, watts, np.array([at_watts(fleet, row) for row in watts])
-
-
-def _totals_by_level(ramp: _Ramp, count: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _add_up_levels(ramp: _Ramp, count: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Levels at which the total of all rows changes its slope, and the total there."""
-    used = (ramp.full > 0).ravel()
-    rate = (ramp.rate * count).ravel()[used]
-    level = np.concatenate([ramp.low.ravel()[used], ramp.high.ravel()[used]])
+    positive = (ramp.full > 0).ravel()
+    rate = (ramp.rate * count).ravel()[positive]
+    level = np.concatenate([ramp.low.ravel()[positive], ramp.high.ravel()[positive]])
     if not len(level):
         return np.zeros(1), np.zeros(1)
     order = np.argsort(level)
@@ -303,8 +276,8 @@ class _Tree:
     """Caps as arrays, by depth, and where every row of jobs stands in them."""
 
     def __init__(self, budget: Budget, node: np.ndarray) -> None:
-        place = {cap.name: position for position, cap in enumerate(budget.caps)}
-        parent = np.array([place[c.parent] if c.parent else -1 for c in budget.caps])
+        positions = {cap.name: position for position, cap in enumerate(budget.caps)}
+        parent = np.array([positions[c.parent] if c.parent else -1 for c in budget.caps])
         depth = np.zeros(len(parent), dtype=np.int64)
         self.overhead = np.array([float(cap.overhead_watts) for cap in budget.caps])
         for position in range(1, len(parent)):
@@ -349,41 +322,43 @@ class _Tree:
                 remedy="raise the budget, lower the floors, or allow pausing jobs",
             )
 
-    def orders(self, key: np.ndarray, used: np.ndarray) -> list[_Order]:
+    def orders(self, key: np.ndarray, mask: np.ndarray) -> list[_Order]:
         """Used segments by part and then by key, for every depth."""
         order = np.argsort(key, axis=None, kind="stable")
-        order = order[used.ravel()[order]]
+        order = order[mask.ravel()[order]]
         row = order % key.shape[1]
-        found = []
+        sorted_orders = []
         for part in self.parts:
-            place = np.argsort(part[row], kind="stable")
-            of = part[row][place]
+            rank = np.argsort(part[row], kind="stable")
+            of = part[row][rank]
             first = np.flatnonzero(np.r_[True, of[1:] != of[:-1]][: len(of)])
-            found.append(_Order(order[place], of[first], first, np.diff(np.r_[first, len(of)])))
-        return found
+            sorted_orders.append(
+                _Order(order[rank], of[first], first, np.diff(np.r_[first, len(of)]))
+            )
+        return sorted_orders
 
     def fill(self, full: np.ndarray, orders: list[_Order], room: np.ndarray) -> np.ndarray:
         """Fill segments in order within every part, the deepest parts first."""
-        given = full.copy()
+        amounts = full.copy()
         for order in orders:
-            wanted = given[order.segment]
-            after = np.cumsum(wanted)
-            start = after[order.first] - wanted[order.first]
-            left = np.repeat(start + room[order.part], order.length) - after + wanted
-            given[order.segment] = np.clip(left, 0.0, wanted)
-        return given
+            demand = amounts[order.segment]
+            after = np.cumsum(demand)
+            start = after[order.first] - demand[order.first]
+            available = np.repeat(start + room[order.part], order.length) - after + demand
+            amounts[order.segment] = np.clip(available, 0.0, demand)
+        return amounts
 
     def levels(self, ramp: _Ramp, count: np.ndarray, room: np.ndarray) -> np.ndarray:
         """The level of each row: the lowest of all parts that it is in, but for the whole."""
         level = np.full(len(count), ramp.high.max())
         for part in self.parts[:-1]:
             limited = ramp.below(level)
-            wanted = np.bincount(part, count * limited.full.sum(axis=0), minlength=len(room))
-            rows = np.flatnonzero((wanted > room)[part])
+            demand = np.bincount(part, count * limited.full.sum(axis=0), minlength=len(room))
+            rows = np.flatnonzero((demand > room)[part])
             if len(rows):
                 numbers, of = np.unique(part[rows], return_inverse=True)
-                found = _common_level(limited.take(rows), count[rows], of, room[numbers])
-                level[rows] = np.minimum(level[rows], found[of])
+                levels = _common_level(limited.take(rows), count[rows], of, room[numbers])
+                level[rows] = np.minimum(level[rows], levels[of])
         return level
 
 
@@ -400,8 +375,8 @@ def _common_level(ramp: _Ramp, count: np.ndarray, of: np.ndarray, room: np.ndarr
     np.maximum.at(high, of, ramp.high.max(axis=0))
     level = high.copy()
     for _ in range(200):
-        spent = np.bincount(of, count * ramp.watts(level[of]), minlength=parts)
-        excess = spent - room
+        total = np.bincount(of, count * ramp.watts(level[of]), minlength=parts)
+        excess = total - room
         done = (np.abs(excess) <= 1e-12 * room) | (high - low <= 1e-15 * np.abs(high))
         if done.all():
             break
@@ -451,8 +426,8 @@ def allocate(
     fleet = Fleet.from_jobs(jobs, budget.names)
     ids = tuple(job.id for job in jobs)
     try:
-        found = Allocator(fleet, budget, policy, alpha).solve(budget_watts)
-        return replace(found, ids=ids)
+        allocation = Allocator(fleet, budget, policy, alpha).solve(budget_watts)
+        return replace(allocation, ids=ids)
     except InfeasibleError:
         if not may_pause:
             raise
@@ -461,10 +436,12 @@ def allocate(
         raise InfeasibleError(
             "the budget cannot run a single job", remedy="raise the budget or lower the floors"
         )
-    left = [job if is_running else _paused(job) for job, is_running in zip(jobs, runs, strict=True)]
-    fleet = Fleet.from_jobs(left, budget.names)
-    found = Allocator(fleet, budget, policy, alpha).solve(budget_watts)
-    return replace(found, paused=~runs, ids=ids)
+    jobs_now = [
+        job if is_running else _pause(job) for job, is_running in zip(jobs, runs, strict=True)
+    ]
+    fleet = Fleet.from_jobs(jobs_now, budget.names)
+    allocation = Allocator(fleet, budget, policy, alpha).solve(budget_watts)
+    return replace(allocation, paused=~runs, ids=ids)
 
 
 def replay(
@@ -476,12 +453,12 @@ def replay(
     :func:`allocate` describes the policies.
     """
     shares = [allocate(jobs, watts, policy, alpha=alpha, may_pause=True) for watts in budgets]
-    performance = np.mean([found.performance for found in shares], axis=0)
+    performance = np.mean([share.performance for share in shares], axis=0)
     return replace(
         shares[0],
         budget_watts=float(np.mean(budgets)),
-        used_watts=float(np.mean([found.used_watts for found in shares])),
-        watts=np.mean([found.watts for found in shares], axis=0),
+        used_watts=float(np.mean([share.used_watts for share in shares])),
+        watts=np.mean([share.watts for share in shares], axis=0),
         performance=performance,
         paused=performance == 0,
     )
@@ -505,7 +482,7 @@ def _running(
     return runs
 
 
-def _paused(job: ClusterJob) -> ClusterJob:
+def _pause(job: ClusterJob) -> ClusterJob:
     """A job that only draws its idle power."""
     idle = job.curve.idle_watts
     return replace(job, curve=PowerCurve((idle,), (0.0,), idle), floor=0.0, limit_watts=None)

@@ -39,24 +39,24 @@ class Budget:
     caps: tuple[Cap, ...]
 
     def __post_init__(self) -> None:
-        seen: set[str] = set()
+        names: set[str] = set()
         for position, cap in enumerate(self.caps):
             finite(cap.overhead_watts, f"overhead of {cap.name}", minimum=0.0)
             if not cap.watts >= 0:
                 raise InvalidValueError(
                     f"cap of {cap.name} is {cap.watts}", remedy="give watts of 0 or more"
                 )
-            if cap.name in seen or (cap.parent is None) != (position == 0):
+            if cap.name in names or (cap.parent is None) != (position == 0):
                 raise InvalidValueError(
                     f"{cap.name!r} is there twice or is a second root",
                     remedy="name every part once, and give all but the first a parent",
                 )
-            if cap.parent is not None and cap.parent not in seen:
+            if cap.parent is not None and cap.parent not in names:
                 raise InvalidValueError(
                     f"parent {cap.parent!r} of {cap.name!r} does not come before it",
                     remedy="list every part after the part that contains it",
                 )
-            seen.add(cap.name)
+            names.add(cap.name)
         if not self.caps:
             raise InvalidValueError("a budget needs at least one cap", remedy="give its watts")
 

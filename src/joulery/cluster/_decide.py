@@ -58,7 +58,7 @@ def decide(
     """
     caps = {node: {d.id: d.least_watts for d in devices} for node, devices in reachable.items()}
     messages: list[str] = []
-    shared, held = [], {}
+    shared, boards = [], {}
     for job in jobs:
         devices = devices_of(job, reachable)
         if len(devices) < job.gpu_count:
@@ -68,30 +68,32 @@ def decide(
             )
         if devices:
             shared.append(_cluster_job(job, devices, settings, history, messages))
-            held[job.id] = devices
-    busy = {(node, device.id) for devices in held.values() for node, device in devices}
-    kept = {node: sum(d.cap_watts for d in each) for node, each in lost.items()}
-    kept |= {
-        node: sum(d.least_watts for d in each if (node, d.id) not in busy)
-        for node, each in reachable.items()
+            boards[job.id] = devices
+    busy = {(node, device.id) for devices in boards.values() for node, device in devices}
+    reserved = {node: sum(d.cap_watts for d in devices) for node, devices in lost.items()}
+    reserved |= {
+        node: sum(d.least_watts for d in devices if (node, d.id) not in busy)
+        for node, devices in reachable.items()
     }
     if not shared:
-        need = settings.overhead_watts + sum(kept.values())
+        need = settings.overhead_watts + sum(reserved.values())
         if short := budget_watts < need:
             messages.append(f"GPUs without a job may draw {need:.6g} W, more than the budget")
         return CapDecision(caps, {}, frozenset(), None, is_short=short, messages=tuple(messages))
-    budget, shared = _placed(settings, budget_watts, shared, held, kept)
+    budget, shared = _place_jobs(settings, budget_watts, shared, boards, reserved)
     try:
         shares = allocate(shared, None, settings.policy, budget=budget, may_pause=True)
     except InfeasibleError as error:
         messages.append(error.message)
-        return CapDecision(caps, {}, frozenset(held), None, is_short=True, messages=tuple(messages))
+        return CapDecision(
+            caps, {}, frozenset(boards), None, is_short=True, messages=tuple(messages)
+        )
     clocks: dict[str, dict[str, float]] = {node: {} for node in caps}
     for share, watts in zip(
         shared, (shares.watts / [j.gpus for j in shared]).tolist(), strict=True
     ):
         hertz = share.curve.clock_for(watts)
-        for node, device in held[share.id]:
+        for node, device in boards[share.id]:
             caps[node][device.id] = max(caps[node][device.id], watts)
             if hertz is not None:
                 clocks[node][device.id] = hertz
@@ -101,12 +103,12 @@ def decide(
     )
 
 
-def _placed(
+def _place_jobs(
     settings: AgentSettings,
     watts: float,
     jobs: list[ClusterJob],
-    held: Mapping[str, list[tuple[str, DeviceState]]],
-    kept: Mapping[str, float],
+    boards: Mapping[str, list[tuple[str, DeviceState]]],
+    reserved: Mapping[str, float],
 ) -> tuple[Budget, list[ClusterJob]]:
     """The budget's tree with what is not shared as overhead, and each job's place in it.
 
@@ -118,23 +120,23 @@ def _placed(
     above = {cap.name: cap.parent for cap in tree.caps}
     overhead = dict.fromkeys(tree.names, 0.0)
     overhead[root] += settings.overhead_watts
-    for node, used in kept.items():
-        overhead[node if node in overhead else root] += used
-    paths = {node: list(_path(node if node in above else root, above)) for node in kept}
-    busy = Counter(part for d in held.values() for node, _ in d for part in paths[node])
+    for node, reserve in reserved.items():
+        overhead[node if node in overhead else root] += reserve
+    paths = {node: list(_path(node if node in above else root, above)) for node in reserved}
+    busy = Counter(part for d in boards.values() for node, _ in d for part in paths[node])
     inside = dict.fromkeys(tree.names, 0.0)
-    for name, used in overhead.items():
+    for name, reserve in overhead.items():
         for part in _path(name, above):
-            inside[part] += used
+            inside[part] += reserve
     limits = {cap.name: cap.watts - inside[cap.name] for cap in tree.caps}
     placed = []
     for job in jobs:
-        nodes = [node for node, _ in held[job.id]]
+        nodes = [node for node, _ in boards[job.id]]
         common = set.intersection(*(set(paths[node]) for node in nodes))
         home = next(part for part in paths[nodes[0]] if part in common)
         split = Counter(p for n in nodes for p in paths[n] if p not in common)
-        each = [limits[part] / busy[part] for part in split if math.isfinite(limits[part])]
-        limit = max(min([job.limit_watts or math.inf, *each]), job.curve.least_watts)
+        per_device = [limits[part] / busy[part] for part in split if math.isfinite(limits[part])]
+        limit = max(min([job.limit_watts or math.inf, *per_device]), job.curve.least_watts)
         for part, gpus in split.items():
             # Its watts count at home; below, they are only out of reach of the others.
             limits[part] -= gpus * limit
@@ -154,10 +156,10 @@ def _placed(
 
 def _path(part: str, above: Mapping[str, str | None]) -> Iterator[str]:
     """A part and all that contain it, smallest first."""
-    place: str | None = part
-    while place is not None:
-        yield place
-        place = above[place]
+    node: str | None = part
+    while node is not None:
+        yield node
+        node = above[node]
 
 
 def devices_of(
@@ -181,16 +183,18 @@ def _cluster_job(
 ) -> ClusterJob:
     """A job as the allocator takes it, by its comment within what users may ask for."""
     least = max(device.least_watts for _, device in devices)
-    most = max(least, min(device.most_watts for _, device in devices))
-    known = settings.frontiers.get(job.frontier_name) or history.observed.curve(job.id)
-    if known is not None:
-        curve = known.above(least)
-        limit = max(most, curve.least_watts)
+    largest = max(least, min(device.most_watts for _, device in devices))
+    curve = history.curve(job)
+    if curve is not None:
+        curve = curve.above(least)
+        limit = max(largest, curve.least_watts)
     else:
         share = history.observed.next_share(job.id)
         messages.append(f"job {job.id} ({job.name}) has no frontier: capped at {share:.0%}")
-        assumed = ((least, most), (least / most, 1.0)) if most > least else ((most,), (1.0,))
-        curve, limit = PowerCurve(*assumed), max(least, share * most)
+        assumed = (
+            ((least, largest), (least / largest, 1.0)) if largest > least else ((largest,), (1.0,))
+        )
+        curve, limit = PowerCurve(*assumed), max(least, share * largest)
     wishes, floor, weight = job.preferences, 0.0, 1.0
     try:
         if "tier" in wishes:

@@ -67,11 +67,11 @@ def mirror_events(
     for name in mirrored.keys() - current.keys():
         if mirrored.pop(name).end > clock.wall() and _file(state, name).exists():
             withdraw(state, name)
-    changed = [event for name, event in current.items() if mirrored.get(name) != event]
-    for event in changed:
+    updates = [event for name, event in current.items() if mirrored.get(name) != event]
+    for event in updates:
         announce(state, event, clock)
         mirrored[event.id] = event
-    return changed
+    return updates
 
 
 def active_events(state: Path, until: float, now: float) -> tuple[list[GridEvent], list[str]]:
@@ -79,17 +79,17 @@ def active_events(state: Path, until: float, now: float) -> tuple[list[GridEvent
 
     Events that ended before ``now`` are deleted.
     """
-    found, messages = [], []
+    events, messages = [], []
     for file in sorted((state / "events").glob("*.json")):
         try:
             event = GridEvent(**json.loads(file.read_text(encoding="utf-8")))
             if event.end <= now:
                 file.unlink(missing_ok=True)
             elif event.start <= until:
-                found.append(event)
+                events.append(event)
         except (OSError, ValueError, TypeError) as error:
             messages.append(f"event {file.name} is invalid and ignored: {error}")
-    return found, messages
+    return events, messages
 
 
 def _file(state: Path, event: str) -> Path:

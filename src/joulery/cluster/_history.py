@@ -15,24 +15,28 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from joulery.cluster._nodes import DeviceState
+    from joulery.cluster._slurm import EngineJob
 
-# A job is owed, or owes, at most this much of its performance at any time.
+# A job is owed, or owes, at most this much of its performance at any time; by hand.
 MOST_CREDIT = 0.25
-# Time within which a deficit is to be repaid.
+# Time within which a deficit is to be repaid; by hand: a shift.
 _HORIZON_SECONDS = 4 * 3600.0
-# Credits move in steps, so that jobs with nearly the same stay in one class.
+# Credits move in steps, so that jobs with nearly the same stay in one class; by
+# hand.
 CREDIT_STEP = 1 / 64
 # Caps to try on an unknown job, as shares of the most; the first is also the conservative one
-# under which it waits for its frontier.
+# under which it waits for its frontier; by hand.
 SHARES = (0.75, 0.6, 0.5)
-# Readings under one cap before the next is tried, at one reading a tick.
+# Readings under one cap before the next is tried, at one reading a tick; by hand.
 _READINGS = 10
 # Readings of the first ticks after a change still show the cap before.
 _SETTLING = 3
+# A reading belongs to a share of the most power that is this near; by hand: boards round caps.
 _SAME_SHARE = 0.03
-# What a job that draws less than its cap may have beyond what it draws.
+# What a job that draws less than its cap may have beyond what it draws; by hand.
 _HEADROOM = 1.1
-# Weight of the newest reading in the mean share of its cap that a job draws.
+# Weight of the newest reading in the mean share of its cap that a job draws; by hand: 50
+# ticks.
 _NEWEST = 0.02
 
 
@@ -54,11 +58,11 @@ class DeficitLedger:
         """Add an interval in which every job had some performance; others are forgotten."""
         share = float(performance.mean())
         rows = zip(ids, performance.tolist(), strict=True)
-        most = MOST_CREDIT * _HORIZON_SECONDS
-        kept = self.deficits
+        highest = MOST_CREDIT * _HORIZON_SECONDS
+        deficits = self.deficits
         self.deficits = {
-            name: min(most, max(-most, kept.get(name, 0.0) + (share - reached) * seconds))
-            for name, reached in rows
+            name: min(highest, max(-highest, deficits.get(name, 0.0) + (share - level) * seconds))
+            for name, level in rows
         }
 
     def credit(self, job: str) -> float:
@@ -67,9 +71,9 @@ class DeficitLedger:
         return round(owed / CREDIT_STEP) * CREDIT_STEP
 
 
-def ramped(
+def ramp(
     before: np.ndarray,
-    wanted: np.ndarray,
+    targets: np.ndarray,
     seconds: float,
     *,
     up_watts_per_second: float = math.inf,
@@ -78,10 +82,10 @@ def ramped(
 
     Both ends keep every cap of a budget tree, so every mixture of them does, too.
     """
-    change = float(wanted.sum() - before.sum())
-    allowed = up_watts_per_second * seconds
-    fraction = 1.0 if change <= allowed else allowed / change
-    mixture: np.ndarray = before + fraction * (wanted - before)
+    change = float(targets.sum() - before.sum())
+    step_watts = up_watts_per_second * seconds
+    fraction = 1.0 if change <= step_watts else step_watts / change
+    mixture: np.ndarray = before + fraction * (targets - before)
     return mixture
 
 
@@ -131,16 +135,16 @@ class ObservedJobs:
         for name, devices in jobs.items():
             cap = sum(device.cap_watts for device in devices) / len(devices)
             watts = sum(device.watts for device in devices) / len(devices)
-            most = min(device.most_watts for device in devices)
+            highest = min(device.most_watts for device in devices)
             before, age = self._under[name]
-            age = age + 1 if abs(cap - before) < _SAME_SHARE * most else 0
+            age = age + 1 if abs(cap - before) < _SAME_SHARE * highest else 0
             self._under[name] = (cap, age)
-            speeds = [each.speed_hertz for each in devices if each.speed_hertz is not None]
+            speeds = [device.speed_hertz for device in devices if device.speed_hertz is not None]
             if age < _SETTLING or len(speeds) < len(devices):
                 continue
-            self._forget_outgrown(name, cap, watts, SHARES[0] * most)
+            self._forget_outgrown(name, cap, watts, SHARES[0] * highest)
             for share in SHARES:
-                if abs(cap - share * most) < _SAME_SHARE * most:
+                if abs(cap - share * highest) < _SAME_SHARE * highest:
                     count, mean = self._means[name].get(share, (0, np.zeros(3)))
                     mean = mean + (np.array([cap, watts, min(speeds)]) - mean) / (count + 1)
                     self._means[name][share] = count + 1, mean
@@ -153,8 +157,8 @@ class ObservedJobs:
 
     def curve(self, job: str) -> PowerCurve | None:
         """The job's curve; None until all shares were tried."""
-        found = self._means.get(job, {}).values()
-        means = [mean.tolist() for count, mean in found if count >= _READINGS]
+        shares = self._means.get(job, {}).values()
+        means = [mean.tolist() for count, mean in shares if count >= _READINGS]
         if len(means) < len(SHARES) or not any(speed for _, _, speed in means):
             return None
         return PowerCurve.from_points(
@@ -200,8 +204,20 @@ class DrawnShares:
 
 @dataclass(frozen=True, slots=True)
 class JobHistory:
-    """Records of jobs from earlier ticks."""
+    """What is known of jobs from earlier ticks.
+
+    Attributes:
+        ledger: Performance that jobs are owed.
+        observed: Curves of jobs as their caps and speeds show them.
+        drawn: Shares of their caps that jobs draw.
+        frontiers: Curves by name of a job, of the administrator and from the store.
+    """
 
     ledger: DeficitLedger = field(default_factory=DeficitLedger)
     observed: ObservedJobs = field(default_factory=ObservedJobs)
     drawn: DrawnShares = field(default_factory=DrawnShares)
+    frontiers: dict[str, PowerCurve] = field(default_factory=dict)
+
+    def curve(self, job: EngineJob) -> PowerCurve | None:
+        """The curve of a job, by name or as observed; None where neither is known."""
+        return self.frontiers.get(job.frontier_name) or self.observed.curve(job.id)

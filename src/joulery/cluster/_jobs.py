@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from pathlib import Path
 
-# Share of its speed that a job of each flexibility tier may lose in a grid event.
+# Share of its speed that a job of each flexibility tier may lose in a grid event
+# (Colangelo et al., Turning AI Data Centers into Grid-Interactive Assets, 2025).
 _FLEXIBILITY = {"flex-0": 0.0, "flex-1": 0.10, "flex-2": 0.25, "flex-3": 0.50}
 
 
@@ -78,14 +79,18 @@ class PowerCurve:
         return cls(watts, tuple(rate / top for rate in rates), idle_watts)
 
     @classmethod
-    def from_frontier(
-        cls, frontier: Frontier, gpus: int | None = None, idle_watts: float = 0.0
-    ) -> PowerCurve:
+    def from_frontier(cls, frontier: Frontier, gpus: int, idle_watts: float = 0.0) -> PowerCurve:
         """The curve of one of the ``gpus`` on which the frontier's work was done.
 
-        Where None, the frontier's settings say how many.
+        Raises:
+            InvalidValueError: The frontier says that its work was done on another number of GPUs.
         """
-        gpus = gpus or frontier.fastest.setting.devices or 1
+        devices = frontier.fastest.setting.devices
+        if gpus < 1 or devices not in (None, gpus):
+            raise InvalidValueError(
+                f"{gpus} GPUs, and a frontier of {devices or 1}",
+                remedy="give the number of GPUs that the frontier's joules are those of",
+            )
         points = ((point.watts / gpus, 1 / point.seconds) for point in frontier)
         curve = cls.from_points(points, idle_watts)
         clocks = {point.watts / gpus: point.setting.clock_hertz for point in frontier}
@@ -110,20 +115,20 @@ class PowerCurve:
 
     def clock_for(self, watts: float) -> float | None:
         """Clock of the knot at or above a power; None where no clocks were locked."""
-        place = bisect_left(self.watts, watts * (1 - 1e-9))
-        return self.clocks_hertz[min(place, len(self.watts) - 1)] if self.clocks_hertz else None
+        position = bisect_left(self.watts, watts * (1 - 1e-9))
+        return self.clocks_hertz[min(position, len(self.watts) - 1)] if self.clocks_hertz else None
 
     def above(self, least_watts: float) -> PowerCurve:
         """The part of the curve that a GPU's least cap leaves."""
         if self.least_watts >= least_watts:
             return self
         first = min(bisect_right(self.watts, least_watts), len(self.watts) - 1)
-        kept = slice(first, None) if self.watts[first] > least_watts else slice(0, 0)
+        part = slice(first, None) if self.watts[first] > least_watts else slice(0, 0)
         return PowerCurve(
-            (least_watts, *self.watts[kept]),
-            (self.at(least_watts), *self.performance[kept]),
+            (least_watts, *self.watts[part]),
+            (self.at(least_watts), *self.performance[part]),
             self.idle_watts,
-            self.clocks_hertz and (self.clocks_hertz[first], *self.clocks_hertz[kept]),
+            self.clocks_hertz and (self.clocks_hertz[first], *self.clocks_hertz[part]),
         )
 
 
@@ -234,9 +239,9 @@ class Fleet:
         with np.errstate(invalid="ignore", divide="ignore"):
             self.slope = np.where(self.widths > 0, self.heights / self.widths, 0.0)
             self.rise = np.where(self.slope > 0, 1.0 / self.slope, 0.0)
-        most = at_watts(self, limit)
-        self.floor_performance = np.clip(self.floor, self.performance[0], most)
-        self.most_performance = most
+        highest = at_watts(self, limit)
+        self.floor_performance = np.clip(self.floor, self.performance[0], highest)
+        self.most_performance = highest
 
     @classmethod
     def from_jobs(cls, jobs: Sequence[ClusterJob], nodes: Sequence[str] = ("",)) -> Fleet:
@@ -244,9 +249,9 @@ class Fleet:
         if not jobs:
             raise InvalidValueError("there are no jobs", remedy="give at least one job")
         curves = {job.curve: None for job in jobs}
-        place = {curve: position for position, curve in enumerate(curves)}
-        known = {name: position for position, name in enumerate(nodes)}
-        missing = next((job for job in jobs if job.node and job.node not in known), None)
+        rows = {curve: position for position, curve in enumerate(curves)}
+        positions = {name: position for position, name in enumerate(nodes)}
+        missing = next((job for job in jobs if job.node and job.node not in positions), None)
         if missing is not None:
             raise InvalidValueError(
                 f"job {missing.id} is on {missing.node!r}, which the budget does not name",
@@ -254,12 +259,12 @@ class Fleet:
             )
         return cls(
             list(curves),
-            [place[job.curve] for job in jobs],
+            [rows[job.curve] for job in jobs],
             gpus=[job.gpus for job in jobs],
             weight=[job.weight for job in jobs],
             floor=[job.floor for job in jobs],
             limit_watts=[np.inf if j.limit_watts is None else j.limit_watts for j in jobs],
-            node=[known.get(job.node, 0) for job in jobs],
+            node=[positions.get(job.node, 0) for job in jobs],
             credit=[job.credit for job in jobs],
         )
 
@@ -267,22 +272,22 @@ class Fleet:
 def at_watts(fleet: Fleet, watts: np.ndarray) -> np.ndarray:
     """Performance of each row under a power of one GPU, within the curve's range."""
     steps = np.clip(watts - fleet.watts[:-1], 0.0, fleet.widths)
-    found: np.ndarray = fleet.performance[0] + (steps * fleet.slope).sum(axis=0)
-    return found
+    values: np.ndarray = fleet.performance[0] + (steps * fleet.slope).sum(axis=0)
+    return values
 
 
 def at_performance(fleet: Fleet, performance: np.ndarray) -> np.ndarray:
     """Power of one GPU at which each row reaches a performance, within the curve's range."""
     steps = np.clip(performance - fleet.performance[:-1], 0.0, fleet.heights)
-    found: np.ndarray = fleet.watts[0] + (steps * fleet.rise).sum(axis=0)
-    return found
+    values: np.ndarray = fleet.watts[0] + (steps * fleet.rise).sum(axis=0)
+    return values
 
 
 def segment_watts(fleet: Fleet, floor: np.ndarray) -> np.ndarray:
     """Watts of every segment of each row between a floor and the most that the row may have."""
-    most = np.maximum(floor, fleet.most_performance)
-    found: np.ndarray = np.diff(np.clip(fleet.performance, floor, most), axis=0) * fleet.rise
-    return found
+    highest = np.maximum(floor, fleet.most_performance)
+    values: np.ndarray = np.diff(np.clip(fleet.performance, floor, highest), axis=0) * fleet.rise
+    return values
 
 
 def read_jobs(path: Path) -> list[ClusterJob]:
@@ -305,21 +310,23 @@ def read_jobs(path: Path) -> list[ClusterJob]:
             f"cannot read jobs from {path}: {flaw}",
             remedy='write {"jobs": [{"id": "a", "points": [[watts, throughput], …]}]}',
         ) from None
-    seen: set[str] = set()
+    names: set[str] = set()
     for job in jobs:
-        if job.id in seen:
+        if job.id in names:
             raise FileError(f"job {job.id!r} is in {path} twice", remedy="give each its own id")
-        seen.add(job.id)
+        names.add(job.id)
     return jobs
 
 
 def _job(entry: dict[str, Any]) -> ClusterJob:
-    name, gpus = str(entry["id"]), int(entry.get("gpus", 1))
-    idle = float(entry.get("idle_watts", 0.0))
+    name, idle = str(entry["id"]), float(entry.get("idle_watts", 0.0))
+    gpus = int(entry.get("gpus", 1))
     if "points" in entry:
         curve = PowerCurve.from_points([(watts, rate) for watts, rate in entry["points"]], idle)
     elif "frontier" in entry:
-        curve = PowerCurve.from_frontier(Frontier.from_dict(entry["frontier"]), gpus, idle)
+        frontier = Frontier.from_dict(entry["frontier"])
+        gpus = int(entry.get("gpus", frontier.fastest.setting.devices or 1))
+        curve = PowerCurve.from_frontier(frontier, gpus, idle)
     else:
         raise FileError(
             f"job {name} has no frontier",
@@ -352,7 +359,7 @@ def _knots(curves: Sequence[PowerCurve], of_curve: np.ndarray) -> tuple[np.ndarr
     width = max(2, *(len(curve.watts) for curve in curves))
 
     def columns(knots: Iterable[tuple[float, ...]]) -> np.ndarray:
-        table = np.array([[*each, *each[-1:] * (width - len(each))] for each in knots])
+        table = np.array([[*row, *row[-1:] * (width - len(row))] for row in knots])
         # Rows lie side by side in memory, so that sums over knots run over whole columns at once.
         return np.ascontiguousarray(table.T[:, of_curve])
 

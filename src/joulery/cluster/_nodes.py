@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     import ssl
     from collections.abc import Callable, Mapping
 
+# Longest wait for a node; an event is to be met within 2 s.
 _TIMEOUT_SECONDS = 1.0
 # Boards keep whole milliwatts.
 _SAME_WATTS = 1e-3
@@ -103,17 +104,17 @@ class NodeClient:
             ttl_seconds: Time that the caps live without another request.
         """
         for name, watts in caps.items():
-            known = self._known.get(name)
-            wanted = finite(watts, f"cap of {name}")
-            if known is not None:
-                wanted = min(known.most_watts, max(known.least_watts, wanted))
-            stands = known is not None and abs(wanted - known.cap_watts) < _SAME_WATTS
+            cap = self._known.get(name)
+            target = finite(watts, f"cap of {name}")
+            if cap is not None:
+                target = min(cap.most_watts, max(cap.least_watts, target))
+            stands = cap is not None and abs(target - cap.cap_watts) < _SAME_WATTS
             if not stands or name not in self._leases:  # every request renews all leases
-                self._set(name, wanted, ttl_seconds)
+                self._set(name, target, ttl_seconds)
             hertz = clocks.get(name)
             if name in self._leases and self._locked.get(name) != hertz:
                 self._locked[name] = hertz  # also where it is refused: once is enough
-                self._tried("set", lease=self._leases[name], hertz=hertz)
+                self._try("set", lease=self._leases[name], hertz=hertz)
         return self.status()
 
     def close(self) -> None:
@@ -126,15 +127,15 @@ class NodeClient:
 
     def _set(self, device: str, watts: float, ttl_seconds: float) -> None:
         if device in self._leases:
-            if self._tried("set", lease=self._leases[device], watts=watts) is not None:
+            if self._try("set", lease=self._leases[device], watts=watts) is not None:
                 return
             del self._leases[device]  # it is lost, or the limit refused
         self._locked.pop(device, None)
-        reply = self._tried("acquire", device=device, watts=watts, ttl_seconds=ttl_seconds)
+        reply = self._try("acquire", device=device, watts=watts, ttl_seconds=ttl_seconds)
         if reply is not None:
             self._leases[device] = reply["lease"]
 
-    def _tried(self, operation: str, **details: Any) -> dict[str, Any] | None:
+    def _try(self, operation: str, **details: Any) -> dict[str, Any] | None:
         """The answer, or None for a refusal: it must not keep other GPUs from their caps."""
         try:
             return self._ask(operation, **details)
@@ -161,13 +162,13 @@ class NodeClient:
         cap, least = device["watts"], device["min_watts"]
         if cap is None:  # the driver does not answer
             cap = (ceiling or 0.0) if before is None else before.cap_watts
-        drawn, clock, busy = map(device.get, ("power_watts", "clock_hertz", "utilisation"))
+        draw, clock, busy = map(device.get, ("power_watts", "clock_hertz", "utilisation"))
         return DeviceState(
             id=device["id"],
             least_watts=cap if least is None else least,
             most_watts=ceiling or cap,
             cap_watts=cap,
-            watts=cap if drawn is None else drawn,
+            watts=cap if draw is None else draw,
             speed_hertz=None if clock is None else clock * (1.0 if busy is None else busy),
         )
 

@@ -94,7 +94,7 @@ class AgentSettings:
             flaw = f"overshoot_risk {self.overshoot_risk:g}"
             raise InvalidValueError(flaw, remedy="give a probability such as 1e-4, or 0")
         check_policy(self.policy)
-        if not self.nodes or not all(isinstance(place, str) for place in self.nodes.values()):
+        if not self.nodes or not all(isinstance(address, str) for address in self.nodes.values()):
             remedy = 'write [nodes] and n1 = "n1.example:7001"'
             raise InvalidValueError("no addresses of nodes", remedy=remedy)
 

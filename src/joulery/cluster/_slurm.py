@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
+# Longest wait for Slurm's commands and slurmrestd; by hand: busy controllers take seconds.
 _TIMEOUT_SECONDS = 20.0
 # Old versions name one of a job's states only, which hides that it runs.
 _STATES = {"RESIZING", "RUNNING", "SIGNALING", "STOPPED", "SUSPENDED"}
@@ -135,11 +136,11 @@ class SlurmRest:
 
     def _ask(self, path: str, method: str = "GET") -> str:
         if not self._version:
-            described = self._call("/openapi/v3", "GET").replace("\\/", "/")
-            found = re.findall(r'"/slurm/(v0\.0\.\d+)/jobs/?"', described)
-            if not found:
+            description = self._call("/openapi/v3", "GET").replace("\\/", "/")
+            versions = re.findall(r'"/slurm/(v0\.0\.\d+)/jobs/?"', description)
+            if not versions:
                 raise EngineError(f"{self._url} is no slurmrestd", remedy="check its address")
-            self._version = max(found, key=lambda version: int(version.rpartition(".")[2]))
+            self._version = max(versions, key=lambda version: int(version.rpartition(".")[2]))
         return self._call(f"/slurm/{self._version}/{path}", method)
 
     def _call(self, path: str, method: str) -> str:
@@ -159,9 +160,11 @@ class SlurmRest:
                 return str(answer.read().decode())
         except urllib.error.HTTPError as error:
             body = error.read().decode(errors="replace")
-            said = "; ".join(re.findall(r'"(?:description|error)": "([^"]+)"', body)) or body[:300]
+            message = (
+                "; ".join(re.findall(r'"(?:description|error)": "([^"]+)"', body)) or body[:300]
+            )
             remedy = "check the token, which expires, and slurmrestd's log"
-            raise EngineError(f"{self._url}{path}: {error.code} {said}", remedy=remedy) from None
+            raise EngineError(f"{self._url}{path}: {error.code} {message}", remedy=remedy) from None
         except (OSError, ValueError) as error:
             remedy = "check that slurmrestd runs there"
             raise EngineError(f"{self._url}: {error}", remedy=remedy) from None
@@ -175,8 +178,8 @@ def _run(command: list[str]) -> str:
     except (OSError, subprocess.TimeoutExpired) as error:
         raise EngineError(f"{command[0]}: {error}", remedy="check that Slurm runs here") from None
     if done.returncode != 0:
-        said = (done.stderr.strip().splitlines() or ["no reason given"])[-1][:300]
-        raise EngineError(f"{command[0]}: {said}", remedy="check slurmctld's log")
+        message = (done.stderr.strip().splitlines() or ["no reason given"])[-1][:300]
+        raise EngineError(f"{command[0]}: {message}", remedy="check slurmctld's log")
     return done.stdout
 
 
@@ -187,8 +190,8 @@ def _jobs(text: str, source: str) -> list[EngineJob]:
     fields that are not used does not matter.
     """
     try:
-        found = (_job(entry) for entry in json.loads(text)["jobs"])
-        return [job for job in found if job is not None]
+        jobs = (_job(entry) for entry in json.loads(text)["jobs"])
+        return [job for job in jobs if job is not None]
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise EngineError(
             f"{source} sends an invalid answer: {error!r}",
@@ -231,12 +234,12 @@ def _comment(value: Any) -> str:
 
 def _gpu_indices(detail: str) -> tuple[int, ...]:
     """``gpu:a100:3(IDX:0-1,3)`` holds the GPUs 0, 1 and 3."""
-    found: list[int] = []
+    indices: list[int] = []
     for listed in _INDICES.findall(detail):
         for part in filter(None, listed.split(",")):
             first, _, last = part.partition("-")
-            found += range(int(first), int(last or first) + 1)
-    return tuple(found)
+            indices += range(int(first), int(last or first) + 1)
+    return tuple(indices)
 
 
 def expand_hosts(text: str) -> Iterator[str]:

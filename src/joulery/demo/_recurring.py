@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from joulery.hardware import Board, Workload
 
-# The part of a step of the default batch size that does not depend on the batch size.
+# The part of a step of the default batch size that does not depend on the batch size; by hand.
 _FIXED_SHARE = 0.1
 # Half the pictures of the demonstration, so that a dozen trainings take seconds.
 RECIPE = Recipe(pictures=3000, test_pictures=1000)
@@ -93,8 +93,8 @@ class RecurringStory:
         """Shares of energy and of time that were saved, over all nights or the latest ones."""
         now, before = self.nights[-latest:], self.unchanged[-latest:]
         return (
-            1.0 - sum(one.joules for one in now) / sum(one.joules for one in before),
-            1.0 - sum(one.seconds for one in now) / sum(one.seconds for one in before),
+            1.0 - sum(night.joules for night in now) / sum(night.joules for night in before),
+            1.0 - sum(night.seconds for night in now) / sum(night.seconds for night in before),
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -122,18 +122,18 @@ def retrain(plan: RecurringPlan, on_progress: Callable[[str], None]) -> Recurrin
     unchanged, nights = [], []
     for night in range(plan.nights):
         on_progress(f"night {night + 1} of {plan.nights} with nothing changed")
-        unchanged.append(_Place(plan).unchanged(night))
-    place = _Place(plan)
+        unchanged.append(_Setup(plan).unchanged(night))
+    setup = _Setup(plan)
     with tempfile.TemporaryDirectory(prefix="joulery-demo-") as folder:
         store = f"{folder}/store.sqlite"
         open_backend(store).close()  # a run would only say that it cannot, and train all the same
         for night in range(plan.nights):
             on_progress(f"night {night + 1} of {plan.nights} as a recurring run")
-            nights.append(place.recurring(night, store))
+            nights.append(setup.recurring(night, store))
     return RecurringStory(plan, tuple(nights), tuple(unchanged))
 
 
-class _Place:
+class _Setup:
     """A simulated board to train on."""
 
     def __init__(self, plan: RecurringPlan) -> None:
@@ -144,14 +144,14 @@ class _Place:
     def unchanged(self, night: int) -> Night:
         """A night of the default batch size at the default limit, on a fresh board."""
         plan = self._plan
-        trainer, work = self._made(night, plan.default, 1.0)
-        for learned in trainer.epochs(lambda: self._gpu.run(work)):
-            if learned.accuracy >= plan.target:
+        trainer, work = self._make(night, plan.default, 1.0)
+        for progress in trainer.epochs(lambda: self._gpu.run(work)):
+            if progress.accuracy >= plan.target:
                 break
         limit = plan.board.default_limit_watts
         reason = "nothing is changed"
         return Night(
-            (plan.default,), learned.epoch, learned.accuracy, limit, *self._spent(), reason
+            (plan.default,), progress.epoch, progress.accuracy, limit, *self._spent(), reason
         )
 
     def recurring(self, night: int, store: str) -> Night:
@@ -173,7 +173,7 @@ class _Place:
         for _ in run.attempts():
             size = run.batch_size or plan.default
             sizes.append(size)
-            trainer, work = self._made(night, size, run.scaled_learning_rate(1.0))
+            trainer, work = self._make(night, size, run.scaled_learning_rate(1.0))
             network, random = trainer.fresh(), trainer.shuffling()
             for epoch in run.epochs():
                 for batch in run.steps(trainer.batches(random)):
@@ -186,10 +186,10 @@ class _Place:
         reason = "" if run.decision is None else run.decision.reason
         return Night(tuple(sizes), epochs, accuracy, limit, ended - began, total - joules, reason)
 
-    def _made(self, night: int, batch_size: int, rate: float) -> tuple[Trainer, Workload]:
+    def _make(self, night: int, batch_size: int, rate: float) -> tuple[Trainer, Workload]:
         """Pictures of that night in batches of that size, and the work of a step of it."""
         plan, recipe = self._plan, self._plan.recipe
-        own = replace(
+        options = replace(
             recipe,
             seed=recipe.seed + night,
             epochs=plan.max_epochs,
@@ -197,8 +197,8 @@ class _Place:
             rate=rate * recipe.rate,
         )
         share = _FIXED_SHARE + (1.0 - _FIXED_SHARE) * batch_size / plan.default
-        return Trainer(own), plan.workload.scaled(share)
+        return Trainer(options), plan.workload.scaled(share)
 
     def _spent(self) -> tuple[float, float]:
-        """Seconds and joules so far."""
+        """Seconds and joules until now."""
         return self._clock.now(), self._gpu.read_energy().joules

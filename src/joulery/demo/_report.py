@@ -23,14 +23,14 @@ if TYPE_CHECKING:
     from joulery.demo._story import Story
     from joulery.reports import Unit
 
-_NOTHING_PER_CENT = 0.1
-_LATEST_NIGHTS = 5
+_NOTHING_PER_CENT = 0.1  # by hand: smaller changes are not worth a word
+_LATEST_NIGHTS = 5  # by hand: nights after most of the exploring
 
 
 def story_report(story: Story, objective: str) -> Report:
     """The whole demonstration, step by step, for the terminal."""
     plan, recipe = story.plan, story.plan.recipe
-    about = (
+    introduction = (
         f"NumPy learns to read {recipe.pictures} noisy digits, {recipe.steps_per_epoch} steps of "
         f"{recipe.batch_size} pictures per epoch; seed {recipe.seed}. Loss and accuracy are real. "
         "Seconds, joules and watts are SIMULATED: they are what a model of the board takes for "
@@ -40,7 +40,7 @@ def story_report(story: Story, objective: str) -> Report:
         f"A real network on a simulated {plan.board.name}",
         "simulated",
         (
-            Paragraph(about),
+            Paragraph(introduction),
             Heading("1. Train once as the board comes"),
             _epochs_table(story),
             Heading("2. Sweep the power limit"),
@@ -126,13 +126,13 @@ def _sweep_table(story: Story) -> Table:
     return Table.of(
         story.sweep,
         {
-            ">limit": lambda one: _limit(one.setting.power_limit_watts),
-            ">time": lambda one: time.text(one.seconds),
-            ">energy": lambda one: energy.text(one.joules),
-            ">mean power": lambda one: f"{one.watts:.0f} W",
-            ">energy saved": lambda one: percent(gains(one, story.reference).energy),
-            ">time lost": lambda one: percent(gains(one, story.reference).time),
-            "figures": lambda one: one.provenance.origin.value,
+            ">limit": lambda point: _limit(point.setting.power_limit_watts),
+            ">time": lambda point: time.text(point.seconds),
+            ">energy": lambda point: energy.text(point.joules),
+            ">mean power": lambda point: f"{point.watts:.0f} W",
+            ">energy saved": lambda point: percent(gains(point, story.reference).energy),
+            ">time lost": lambda point: percent(gains(point, story.reference).time),
+            "figures": lambda point: point.provenance.origin.value,
         },
     )
 
@@ -188,11 +188,11 @@ def recurring_text(story: RecurringStory) -> str:
             "why": lambda row: row[1].reason,
         },
     )
-    good, allowed = per_cent(plan.target), ", ".join(map(str, plan.batch_sizes))
+    good, sizes = per_cent(plan.target), ", ".join(map(str, plan.batch_sizes))
     return "\n".join(
         [
             f"A small network is trained anew every night, until it reads {good} of the pictures.",
-            f"Its owner would run batch size {plan.default}; allowed are {allowed}.",
+            f"Its owner would run batch size {plan.default}; allowed are {sizes}.",
             f"Learning is real. Time and energy are simulated ({plan.board.name}).",
             "",
             nights,
@@ -203,9 +203,9 @@ def recurring_text(story: RecurringStory) -> str:
     )
 
 
-def _nights_saved(story: RecurringStory, latest: int, what: str) -> str:
+def _nights_saved(story: RecurringStory, latest: int, quantity: str) -> str:
     energy, time = (
         f"{per_cent(abs(share))} {'less' if share >= 0 else 'more'}"
         for share in story.saved(latest)
     )
-    return f"{what}: {energy} energy and {time} time than with nothing changed (simulated)."
+    return f"{quantity}: {energy} energy and {time} time than with nothing changed (simulated)."

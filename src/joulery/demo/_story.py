@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from joulery.objectives import Objective
 
 # How long the simulated board rests before each run, so that none inherits another's warmth.
-_REST_SECONDS = 2.0
+_REST_SECONDS = 2.0  # by hand: shows the idle board between two runs
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +77,8 @@ class TrainingRun:
             "loss": self.final.loss,
             "accuracy": self.final.accuracy,
             "epochs": [
-                {**asdict(one.learned), "seconds": one.seconds, "joules": one.joules}
-                for one in self.epochs
+                {**asdict(epoch.learned), "seconds": epoch.seconds, "joules": epoch.joules}
+                for epoch in self.epochs
             ],
         }
 
@@ -143,8 +143,8 @@ class Story:
         }
 
 
-def _percent(found: Gains) -> dict[str, float]:
-    return {"energy_saved_percent": found.energy, "time_lost_percent": found.time}
+def _percent(change: Gains) -> dict[str, float]:
+    return {"energy_saved_percent": change.energy, "time_lost_percent": change.time}
 
 
 class Demonstration:
@@ -190,27 +190,27 @@ class Demonstration:
         wished = self.plan.limits_watts or spread_limits(limit_range(self._gpu))
         return accepted_limits(self._gpu, wished)
 
-    def _train(self, trainer: Trainer, meter: Meter, watts: float, what: str) -> TrainingRun:
+    def _train(self, trainer: Trainer, meter: Meter, watts: float, name: str) -> TrainingRun:
         """One whole run under one limit."""
         self._clock.sleep(_REST_SECONDS)
         last = self.plan.recipe.epochs
-        learned, windows = [], []
+        progress, windows = [], []
         epochs = trainer.epochs(self._simulated_step)
-        with lease(self._gpu, watts=watts), meter.window(what) as whole:
+        with lease(self._gpu, watts=watts), meter.window(name) as run:
             for number in range(1, last + 1):
-                with meter.window(f"{what}, epoch {number}") as window:
-                    learned.append(next(epochs))
+                with meter.window(f"{name}, epoch {number}") as window:
+                    progress.append(next(epochs))
                 windows.append(window)
-                self._say(f"{what} at {watts:g} W: epoch {number} of {last}")
+                self._say(f"{name} at {watts:g} W: epoch {number} of {last}")
         # Figures are read only now: waiting for a counter would let time pass inside the run.
-        measured = whole.settle()
+        measured = run.settle()
         cost = OperatingPoint(
             measured.seconds,
             measured.joules,
             Setting(power_limit_watts=watts, device=self.plan.board.name),
             measured.provenance,
         )
-        pairs = zip(learned, windows, strict=True)
+        pairs = zip(progress, windows, strict=True)
         return TrainingRun(
             tuple(DemoEpoch(lesson, window.seconds, window.joules) for lesson, window in pairs),
             cost,

@@ -27,10 +27,10 @@ from joulery.governor._protocol import (
     check_secrecy,
     decode,
     default_socket,
-    encode,
 )
 from joulery.governor._watchdog import watchdog_address
 from joulery.hardware import Capability, Device, Obstacle, PowerLimit
+from joulery.json_lines import encode_line
 from joulery.units import finite
 
 if TYPE_CHECKING:
@@ -271,15 +271,15 @@ def daemon_obstacles(devices: Iterable[Device]) -> dict[str, Obstacle | None] | 
     daemon = _daemon()
     if daemon is None:
         return None
-    found: dict[str, Obstacle | None] = {}
+    obstacles: dict[str, Obstacle | None] = {}
     with closing(daemon):
         for device in devices:
             try:
                 daemon.ask("may", device=device.info.id)
-                found[device.info.id] = None
+                obstacles[device.info.id] = None
             except JouleryError as error:
-                found[device.info.id] = Obstacle.from_error(device.info.name, error)
-    return found
+                obstacles[device.info.id] = Obstacle.from_error(device.info.name, error)
+    return obstacles
 
 
 class Held(Protocol):
@@ -312,11 +312,11 @@ def held(
         hold: Context manager that holds one device; :func:`lease` by default.
     """
     with ExitStack() as stack:
-        taken: list[Held] = [stack.enter_context((hold or lease)(device)) for device in devices]
+        holders: list[Held] = [stack.enter_context((hold or lease)(device)) for device in devices]
         if watts is not None:
-            for each in taken:
-                each.set(watts=watts)
-        yield taken
+            for holder in holders:
+                holder.set(watts=watts)
+        yield holders
 
 
 def _acquired(device: Device, request: dict[str, float | None], ttl_seconds: float) -> Lease:
@@ -324,24 +324,24 @@ def _acquired(device: Device, request: dict[str, float | None], ttl_seconds: flo
     if device.info.vendor == _SIMULATED:
         return _direct(device, request)
     try:
-        made = Lease(
+        record = Lease(
             lambda: _daemon() or Connection(watchdog_address()), device.info.id, ttl_seconds
         )
-        made.acquire(request)
+        record.acquire(request)
     except UnknownDeviceError:
         # An emulated board ends with its test, so nothing can be left behind on it.
         if device.provenance.origin != Origin.SIMULATED:
             raise
         return _direct(device, request)
-    return made
+    return record
 
 
 def _direct(device: Device, request: dict[str, float | None]) -> Lease:
     # A simulated board has no administrator whose cap would be a ceiling.
     connect = partial(DirectChannel, device, capped=device.info.vendor != _SIMULATED)
-    made = Lease(connect, device.info.id, math.inf)
-    made.acquire(request)
-    return made
+    record = Lease(connect, device.info.id, math.inf)
+    record.acquire(request)
+    return record
 
 
 def _daemon() -> Connection | None:
@@ -357,10 +357,10 @@ def _daemon() -> Connection | None:
 
 
 def _request(watts: float | None, clock_hertz: float | None) -> dict[str, float | None]:
-    named = {"watts": watts, "hertz": clock_hertz}
+    knobs = {"watts": watts, "hertz": clock_hertz}
     return {
         knob: finite(value, f"{knob} to hold", minimum=0.0)
-        for knob, value in named.items()
+        for knob, value in knobs.items()
         if value is not None
     }
 
@@ -404,7 +404,7 @@ class Connection:
 
         An OSError means that the daemon has gone or does not answer.
         """
-        self._channel.sendall(encode({"op": operation, **details}))
+        self._channel.sendall(encode_line({"op": operation, **details}))
         line = self._replies.readline(MAX_REPLY_BYTES)
         if not line.endswith(b"\n"):
             raise ConnectionResetError("the governor closed the connection or does not answer")
@@ -420,8 +420,8 @@ def checked_reply(reply: dict[str, Any]) -> dict[str, Any]:
     """An answer of the governor; a refusal is raised as Joulery's error."""
     if reply.get("ok") is True:
         return reply
-    known = {**vars(errors), "LeaseLostError": LeaseLostError}
-    kind = known.get(str(reply.get("error")))
+    kinds = {**vars(errors), "LeaseLostError": LeaseLostError}
+    kind = kinds.get(str(reply.get("error")))
     if not (isinstance(kind, type) and issubclass(kind, JouleryError)):
         kind = DeviceError
     raise kind(str(reply.get("message")), remedy=str(reply.get("remedy")))

@@ -34,7 +34,7 @@ _KNOBS = {
     "lock_clock": {"index": 0, "mhz": 0},
     "unlock_clock": {"index": 0},
 }
-_SECONDS = 4.0
+_SECONDS = 4.0  # below the 5 s after which the daemon gives up a driver
 # Commands may take whole watts only.
 _SLACK_WATTS = 1.0
 
@@ -85,10 +85,10 @@ class _Commanded:
         if not self._ran("set_power_limit", watts=f"{watts:.3f}".rstrip("0").rstrip(".")):
             device.set_power_limit(watts)
             return
-        kept = device.power_limits().current_watts
-        if abs(kept - watts) > _SLACK_WATTS:
+        current_watts = device.power_limits().current_watts
+        if abs(current_watts - watts) > _SLACK_WATTS:
             raise MissingRightsError(
-                f"the command for {watts:g} W left {self._device.info.name} at {kept:g} W",
+                f"the command for {watts:g} W left {self._device.info.name} at {current_watts:g} W",
                 remedy=f"try the command of {_DEFAULT} or ${COMMANDS_VARIABLE} by hand",
             )
 
@@ -107,7 +107,7 @@ class _Commanded:
         words = shlex.split(self._commands[knob])
         command = [word.format(index=self._device.info.index, **values) for word in words]
         try:
-            done = subprocess.run(
+            process = subprocess.run(
                 command,
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
@@ -118,10 +118,10 @@ class _Commanded:
             )
         except (OSError, subprocess.TimeoutExpired) as error:
             raise DeviceError(str(error), remedy="try the command by hand") from None
-        if done.returncode != 0:
-            said = (done.stderr or done.stdout).strip()[-200:]
+        if process.returncode != 0:
+            output = (process.stderr or process.stdout).strip()[-200:]
             raise MissingRightsError(
-                f"`{shlex.join(command)}` failed: {said or done.returncode}",
+                f"`{shlex.join(command)}` failed: {output or process.returncode}",
                 remedy="have the administrator allow this command in sudoers, without a password",
             )
         return True

@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-_NICENESS = -10
-_MAX_AUDIT_BYTES = 16 * 1024 * 1024
+_NICENESS = -10  # by hand: before jobs, after the kernel's own threads
+_MAX_AUDIT_BYTES = 16 * 1024 * 1024  # by hand: some 100,000 events
 _AUDIT_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -163,9 +163,11 @@ class Governor:
     async def _settle(self, work: Callable[[DeviceLeases], None]) -> None:
         """Wait until every device has done some work, or is stuck."""
         devices = self._table.devices.values()
-        done = [asyncio.wrap_future(each.worker.submit(partial(work, each))) for each in devices]
-        if done:
-            await asyncio.wait(done, timeout=self._limits.stall_seconds)
+        futures = [
+            asyncio.wrap_future(device.worker.submit(partial(work, device))) for device in devices
+        ]
+        if futures:
+            await asyncio.wait(futures, timeout=self._limits.stall_seconds)
 
 
 class AuditLog:

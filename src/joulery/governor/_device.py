@@ -46,8 +46,10 @@ def governable_devices() -> dict[str, Device]:
     from joulery.hardware import discover
 
     # No environment: node meters have no knobs, and reading one may take seconds.
-    found = discover(environ={})
-    return {each.info.id: with_commands(each) for each in found if each.capabilities & KNOBS}
+    devices = discover(environ={})
+    return {
+        device.info.id: with_commands(device) for device in devices if device.capabilities & KNOBS
+    }
 
 
 @dataclass(slots=True, eq=False)
@@ -108,15 +110,15 @@ class GovernedDevice:
         """Take the device; its baseline is the limit in force, or that in a pending journal."""
         self.journal.lock()
         try:
-            left = self.journal.pending()
-            if left is None:
+            intent = self.journal.pending()
+            if intent is None:
                 self.baseline_watts = self.refresh()
                 self._expected = () if self.baseline_watts is None else (self.baseline_watts,)
             else:
-                self._dirty, self.baseline_watts = True, left.baseline_watts
-                self.hertz, self.pinned_hertz = left.hertz, left.pinned_hertz
-                if left.baseline_watts is not None:
-                    self._expected = (left.baseline_watts, *left.expected_watts)
+                self._dirty, self.baseline_watts = True, intent.baseline_watts
+                self.hertz, self.pinned_hertz = intent.hertz, intent.pinned_hertz
+                if intent.baseline_watts is not None:
+                    self._expected = (intent.baseline_watts, *intent.expected_watts)
                     self._unconfirmed = self._expected[-1]
         except BaseException:
             self.journal.unlock()
@@ -145,8 +147,11 @@ class GovernedDevice:
             if Capability.POWER in device.capabilities:
                 readings["power_watts"] = cast("PowerMeter", device).read_power()
             if Capability.TELEMETRY in device.capabilities:
-                found = cast("TelemetrySource", device).telemetry()
-                readings |= {"utilisation": found.utilisation, "clock_hertz": found.clock_hertz}
+                telemetry = cast("TelemetrySource", device).telemetry()
+                readings |= {
+                    "utilisation": telemetry.utilisation,
+                    "clock_hertz": telemetry.clock_hertz,
+                }
         self.readings = readings
 
     def check(self, request: LeaseRequest) -> None:
@@ -158,14 +163,18 @@ class GovernedDevice:
         if request.hertz is not None:
             require(self.device, Capability.CLOCK_LOCK)
             clocks = [hertz / 1e6 for hertz in cast("ClockLock", self.device).supported_clocks()]
-            most = clocks[-1] if self.pinned_hertz is None else self.pinned_hertz / 1e6
-            self._check_range("clock", request.hertz / 1e6, clocks[0], min(most, clocks[-1]), "MHz")
+            highest = clocks[-1] if self.pinned_hertz is None else self.pinned_hertz / 1e6
+            self._check_range(
+                "clock", request.hertz / 1e6, clocks[0], min(highest, clocks[-1]), "MHz"
+            )
 
-    def _check_range(self, what: str, value: float, least: float, most: float, unit: str) -> None:
-        if not least <= value <= most:
+    def _check_range(
+        self, knob: str, value: float, lowest: float, highest: float, unit: str
+    ) -> None:
+        if not lowest <= value <= highest:
             raise InvalidValueError(
-                f"{what} {value:g} {unit} is outside what {self.device.info.name} may get",
-                remedy=f"give {least:g} {unit} to {most:g} {unit}, the cap found in force",
+                f"{knob} {value:g} {unit} is outside what {self.device.info.name} may get",
+                remedy=f"give {lowest:g} {unit} to {highest:g} {unit}, the cap found in force",
             )
 
     def apply(self, request: LeaseRequest) -> None:
@@ -196,10 +205,10 @@ class GovernedDevice:
             return True
         return any(abs(watts - value) <= _SAME_WATTS for value in self._expected)
 
-    def _write_watts(self, found: float, target: float) -> None:
+    def _write_watts(self, current: float, target: float) -> None:
         if target != self.baseline_watts:
-            self._record((found, target), self.hertz)
-        self._expected, self._unconfirmed = (found, target), target
+            self._record((current, target), self.hertz)
+        self._expected, self._unconfirmed = (current, target), target
         knob = cast("PowerLimit", self.device)
         knob.set_power_limit(target)
         self._limits = knob.power_limits()

@@ -171,18 +171,20 @@ class FileJournal(LeaseJournal):
         with suppress(OSError):  # a file system without locks
             file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
             self._files.append(file)
-            mine = _FLOCK.pack(fcntl.F_RDLCK, os.SEEK_SET, self._place, 1, 0)
-            fcntl.fcntl(file, fcntl.F_OFD_SETLK, mine)
+            claim = _FLOCK.pack(fcntl.F_RDLCK, os.SEEK_SET, self._place, 1, 0)
+            fcntl.fcntl(file, fcntl.F_OFD_SETLK, claim)
             any_other = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, self._place, 1, 0)
-            found = fcntl.fcntl(file, fcntl.F_OFD_GETLK, any_other)
-            return bool(_FLOCK.unpack(found)[0] == fcntl.F_UNLCK)
+            holder = fcntl.fcntl(file, fcntl.F_OFD_GETLK, any_other)
+            return bool(_FLOCK.unpack(holder)[0] == fcntl.F_UNLCK)
         return True
 
     def _cannot_write(self) -> FileError:
         return FileError(f"cannot write journal {self._path}", remedy="make room on its disk")
 
-    def _damaged(self, why: object) -> FileError:
-        flaw = f"journal {self._path} of {self._device} is damaged ({why}): the limit in force may"
+    def _damaged(self, reason: object) -> FileError:
+        flaw = (
+            f"journal {self._path} of {self._device} is damaged ({reason}): the limit in force may"
+        )
         remedy = "set the limit that the board shall have, then remove the file"
         return FileError(f"{flaw} be one that was lent, and is left alone", remedy=remedy)
 
@@ -207,10 +209,10 @@ def private_folder(path: Path) -> Path:
     """``path`` as a folder that only this user may read or write, made if necessary."""
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        found = path.lstat()
+        status = path.lstat()
     except OSError as error:
         flaw = f"cannot use {path}: {error.strerror}"
         raise MissingRightsError(flaw, remedy="name another folder or be root") from None
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o077:
         raise FileError(f"{path} is not a folder of this user alone", remedy="chmod 700 your own")
     return path

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from joulery.governor._policy import AccessPolicy, Rule
     from joulery.hardware import Device
 
-CHECK_SECONDS = 1.0
-TTL_SECONDS = (0.5, 3600.0)
+CHECK_SECONDS = 1.0  # by hand: a foreign change is seen within a second
+TTL_SECONDS = (0.5, 3600.0)  # by hand: from two renewals a second to a long pause
 # A limit falls by this factor in each check until it has reached its fallback.
 _DECREASE = 0.9
 # The size of an answer must not grow with the number of holders.
@@ -151,9 +151,9 @@ class DeviceLeases:
     def check(self, peer: Peer, request: LeaseRequest) -> Rule:
         """The rule that permits a lease now; raises where there is none."""
         rule = self._permit(peer, request)
-        others = [lease for lease in self.leases if not lease.gives_way_to(rule)]
-        if others and not all(each.shared for each in [rule, *(o.rule for o in others)]):
-            flaw = f"{self.governed.device.info.name} ({self._id}) is held by {others[0].peer}"
+        rivals = [lease for lease in self.leases if not lease.gives_way_to(rule)]
+        if rivals and not all(entry.shared for entry in [rule, *(o.rule for o in rivals)]):
+            flaw = f"{self.governed.device.info.name} ({self._id}) is held by {rivals[0].peer}"
             remedy = 'wait until it ends, or ask for a policy with shared = "minimum"'
             raise NotPossibleHereError(flaw, remedy=remedy)
         return rule
@@ -168,9 +168,12 @@ class DeviceLeases:
         if before and request.watts is None:  # what stands, until the holder sets a limit
             request = replace(request, watts=before[0].request.watts)
         lease = self._added(peer, rule, ttl_seconds)
-        for each in before:
-            each.ended, lease.request = True, each.request  # which stays should the change fail
-            self.leases.remove(each)
+        for standing in before:
+            standing.ended, lease.request = (
+                True,
+                standing.request,
+            )  # which stays should the change fail
+            self.leases.remove(standing)
         self._audit("acquire", lease)
         try:
             self.change(lease, request)
@@ -194,13 +197,13 @@ class DeviceLeases:
             raise
         self._audit("set", lease, **asdict(request))
 
-    def end(self, lease: LeaseRecord, why: str) -> None:
+    def end(self, lease: LeaseRecord, reason: str) -> None:
         """End a lease, if it has not ended already."""
         if lease.ended:
             return
         lease.ended = True
         self.leases.remove(lease)
-        self._audit("end", lease, why=why)
+        self._audit("end", lease, why=reason)
         if lease.rule in self._fallback_rules():
             standing = self._added(Peer(), lease.rule, TTL_SECONDS[0])
             standing.expires_at, standing.request = lease.expires_at, lease.request
@@ -249,17 +252,17 @@ class DeviceLeases:
         """Adopt the table's new policy."""
         if not self.governed.held:
             self.governed.pinned_hertz = self._table.policy.pinned_hertz(self.governed.device.info)
-        rules, refused = self._fallback_rules(), []
+        rules, ending = self._fallback_rules(), []
         for lease in self.leases:
             try:
                 if not lease.is_standing:
                     lease.rule = self._permit(lease.peer, lease.request)
                 elif lease.rule not in rules:
-                    refused.append(lease)
+                    ending.append(lease)
             except JouleryError:
-                refused.append(lease)
+                ending.append(lease)
         self._guarded(lambda: self._stand(rules))
-        for lease in refused:
+        for lease in ending:
             self.end(lease, "the policy changed")
 
     def _fallback_rules(self) -> list[Rule]:
@@ -283,9 +286,9 @@ class DeviceLeases:
         due = [lease for lease in self.leases if lease.is_standing and lease.expires_at <= now]
         for lease in due:
             lease.expires_at = now + CHECK_SECONDS
-            found = lease.request.watts or self.governed.baseline_watts or 0.0
-            lowered = max(lease.rule.fallback_watts or 0.0, factor * found)
-            lease.request = LeaseRequest(min(found, lowered))
+            watts = lease.request.watts or self.governed.baseline_watts or 0.0
+            lowered = max(lease.rule.fallback_watts or 0.0, factor * watts)
+            lease.request = LeaseRequest(min(watts, lowered))
         if due:
             self.governed.refresh()
             self.governed.apply(self._joint_request())

@@ -88,7 +88,7 @@ def pidfd_of(connection: socket.socket, pid: int) -> int:
         return os.pidfd_open(pid)
 
 
-def owns(peer: Peer, device: Device, how: str, proc: Path = PROC) -> bool:
+def owns(peer: Peer, device: Device, proof: str, proc: Path = PROC) -> bool:
     """Whether ``peer`` runs on ``device``, has its device file open, or was allocated it.
 
     With :data:`SLURM` the allocation in the environment of a process inside a Slurm job of the same
@@ -101,7 +101,7 @@ def owns(peer: Peer, device: Device, how: str, proc: Path = PROC) -> bool:
     file = device_file(device.info.id, proc)
     if file is not None and file in islice(_open_files(peer.pid, proc), _MAX_FILES):
         return True
-    return how == SLURM and _allocated(peer, device.info.index, proc)
+    return proof == SLURM and _allocated(peer, device.info.index, proc)
 
 
 def _users_of(device: Device) -> tuple[int, ...]:
@@ -162,7 +162,9 @@ def _allocated(peer: Peer, index: int, proc: Path) -> bool:
     except OSError:
         return False
     variables = dict(entry.partition("=")[::2] for entry in environment)
-    named = next(filter(None, map(variables.get, _SLURM_VARIABLES)), "")
-    ranges = [re.fullmatch(r"(\d{1,4})(?:-(\d{1,4}))?", part) for part in named.split(",")]
-    fits = [each for each in ranges if each and int(each[1]) <= index <= int(each[2] or each[1])]
+    indices = next(filter(None, map(variables.get, _SLURM_VARIABLES)), "")
+    ranges = [re.fullmatch(r"(\d{1,4})(?:-(\d{1,4}))?", part) for part in indices.split(",")]
+    fits = [
+        match for match in ranges if match and int(match[1]) <= index <= int(match[2] or match[1])
+    ]
     return bool(in_job and fits)

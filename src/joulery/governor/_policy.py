@@ -78,14 +78,14 @@ class Rule:
             ("power limit", "W", 1.0, request.watts, self.limits_watts),
             ("clock", "MHz", HERTZ_PER_MEGAHERTZ, request.hertz, self.clocks_hertz),
         )
-        for what, unit, scale, value, allowed in checks:
+        for knob, unit, scale, value, bounds in checks:
             if value is None:
                 continue
-            if allowed is None:
-                return f"setting the {what} is not allowed"
-            if not allowed[0] <= value <= allowed[1]:
-                low, high = (f"{bound / scale:g}" for bound in allowed)
-                return f"{what} {value / scale:g} {unit} is outside {low} to {high} {unit}"
+            if bounds is None:
+                return f"setting the {knob} is not allowed"
+            if not bounds[0] <= value <= bounds[1]:
+                low, high = (f"{bound / scale:g}" for bound in bounds)
+                return f"{knob} {value / scale:g} {unit} is outside {low} to {high} {unit}"
         return ""
 
 
@@ -120,10 +120,10 @@ class AccessPolicy:
                 reason = "the client must own the device: run on it or have its device file open"
             if not reason:
                 return rule
-        what = f"{device.info.name} ({device.info.id})"
+        subject = f"{device.info.name} ({device.info.id})"
         remedy = "ask the machine's administrator for a rule in the governor's policy"
         who = f"user {peer.uid}" if peer.uid >= 0 else f"client {peer.client}"
-        raise MissingRightsError(f"{who} may not: {reason}, on {what}", remedy=remedy)
+        raise MissingRightsError(f"{who} may not: {reason}, on {subject}", remedy=remedy)
 
     def identify(self, token: object) -> Peer:
         """The client on another machine that has a token; else MissingRightsError."""
@@ -145,12 +145,12 @@ def load_policy(path: Path) -> AccessPolicy:
     """
     try:
         with path.open("rb") as file:
-            found = os.fstat(file.fileno())
+            status = os.fstat(file.fileno())
             text = file.read().decode()
     except (OSError, UnicodeDecodeError) as error:
         flaw = f"cannot read policy {path}: {error}"
         raise FileError(flaw, remedy="check the path and the encoding") from None
-    if found.st_uid not in (0, os.geteuid()) or found.st_mode & 0o022:
+    if status.st_uid not in (0, os.geteuid()) or status.st_mode & 0o022:
         remedy = f"chown root {path} && chmod go-w {path}"
         raise FileError(f"others than root may write policy {path}", remedy=remedy)
     return parse_policy(text, str(path), path.parent)
@@ -214,10 +214,10 @@ class _Table:
 
     def words(self, key: str) -> list[str]:
         """A list of names or numbers, as text."""
-        found = self.row.get(key, [])
-        if not isinstance(found, list) or any(type(word) not in (str, int) for word in found):
+        value = self.row.get(key, [])
+        if not isinstance(value, list) or any(type(word) not in (str, int) for word in value):
             raise self.error(key, "is not a list of names or numbers", 'write it as ["a", "b"]')
-        return [str(word) for word in found]
+        return [str(word) for word in value]
 
     def devices(self) -> frozenset[str]:
         """The names of devices."""
@@ -238,14 +238,14 @@ class _Table:
 
     def range(self, key: str, unit: float = 1.0) -> tuple[float, float] | None:
         """A pair of numbers in order."""
-        found = self.row.get(key)
-        if found is None:
+        pair = self.row.get(key)
+        if pair is None:
             return None
-        if not isinstance(found, list) or len(found) != 2 or not all(map(_is_amount, found)):
+        if not isinstance(pair, list) or len(pair) != 2 or not all(map(_is_amount, pair)):
             raise self.error(key, "is not a pair of positive numbers", "write it as [least, most]")
-        if found[0] > found[1]:
+        if pair[0] > pair[1]:
             raise self.error(key, "starts above its end", "write it as [least, most]")
-        return found[0] * unit, found[1] * unit
+        return pair[0] * unit, pair[1] * unit
 
     def amount(self, key: str) -> float | None:
         """A positive number."""
@@ -262,7 +262,7 @@ class _Table:
 
     def tokens(self, folder: Path) -> list[tuple[str, str]]:
         """Digest and name of the token in each file."""
-        found = []
+        pairs = []
         for word in self.words("tokens"):
             try:
                 with (folder / word).open("rb") as file:
@@ -272,8 +272,8 @@ class _Table:
             if mode & 0o077 or len(token) < _LEAST_TOKEN_LENGTH:
                 flaw = f"{word} is short or readable by others"
                 raise self.error("tokens", flaw, "umask 077; openssl rand -hex 32 > FILE")
-            found.append((_digest(token), word))
-        return found
+            pairs.append((_digest(token), word))
+        return pairs
 
 
 def _digest(token: str) -> str:

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 from joulery.errors import InvalidValueError, NotPossibleHereError
+from joulery.json_lines import decode_line
 
 if TYPE_CHECKING:
     import ssl
 
 SOCKET_VARIABLE = "JOULERY_GOVERNOR"
 VERSION = 1
-MAX_REQUEST_BYTES = 4096
-MAX_REPLY_BYTES = 1024 * 1024
+MAX_REQUEST_BYTES = 4096  # a request has below 500
+MAX_REPLY_BYTES = 1024 * 1024  # a status of 16 boards has below 100,000
 REMEDY = f"speak version {VERSION} of the governor's protocol"
 
 
@@ -50,23 +50,9 @@ def lost_lease() -> LeaseLostError:
     return LeaseLostError("there is no such lease any more", remedy="take a new one")
 
 
-def encode(message: dict[str, Any]) -> bytes:
-    """The line of one message."""
-    return json.dumps(message, allow_nan=False, separators=(",", ":")).encode() + b"\n"
-
-
 def decode(line: bytes) -> dict[str, Any]:
     """The message of a line; anything but a JSON object raises."""
     try:
-        message = json.loads(line.decode(), parse_constant=_refuse)
-    # Nesting beyond the interpreter's depth is as malformed as a missing brace.
-    except (ValueError, RecursionError):
-        message = None
-    if not isinstance(message, dict):
-        raise InvalidValueError("a line does not hold a JSON object", remedy=REMEDY)
-    return message
-
-
-def _refuse(constant: str) -> NoReturn:
-    """NaN and the infinities are no JSON, though Python would read them."""
-    raise ValueError(constant)
+        return decode_line(line)
+    except ValueError:
+        raise InvalidValueError("a line does not hold a JSON object", remedy=REMEDY) from None

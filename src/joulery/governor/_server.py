@@ -23,9 +23,10 @@ from joulery.governor._protocol import (
     REMEDY,
     VERSION,
     decode,
-    encode,
     lost_lease,
 )
+from joulery.json_lines import encode_line
+from joulery.rate_limit import RateLimiter
 from joulery.units import finite
 
 if TYPE_CHECKING:
@@ -35,9 +36,9 @@ if TYPE_CHECKING:
     from joulery.clock import Clock
     from joulery.governor._leases import LeaseRecord, LeaseTable
 
-_REST_SECONDS = 5e-3
-_TICK_SECONDS = 0.2
-_MAX_USERS = 4096
+_REST_SECONDS = 5e-3  # by hand: 200 refused connections a second at most
+_TICK_SECONDS = 0.2  # by hand: a lease outlives its time by that
+_MAX_USERS = 4096  # by hand: far above the users of a machine
 
 
 class LeaseSession:
@@ -54,8 +55,10 @@ class LeaseSession:
         self._greeted = False
         self._table = table
         self._leases: dict[int, LeaseRecord] = {}
-        known = (self._acquire, self._may, self._release, self._renew, self._set, self._status)
-        self._operations = {each.__name__.removeprefix("_"): each for each in known}
+        operations = (self._acquire, self._may, self._release, self._renew, self._set, self._status)
+        self._operations = {
+            operation.__name__.removeprefix("_"): operation for operation in operations
+        }
 
     @property
     def holds(self) -> bool:
@@ -69,17 +72,17 @@ class LeaseSession:
             message = decode(line)
         except JouleryError as error:
             self.closing = True  # it speaks another protocol
-            return encode(_refusal(error))
+            return encode_line(_refusal(error))
         try:
-            return encode({"ok": True, **await self._reply(message)})
+            return encode_line({"ok": True, **await self._reply(message)})
         except JouleryError as error:
-            return encode(_refusal(error))
+            return encode_line(_refusal(error))
 
-    def end(self, why: str) -> None:
+    def end(self, reason: str) -> None:
         """End the client's leases, because it is gone."""
         self.closing = True
         for lease in self._leases.values():
-            lease.device.worker.submit(partial(lease.device.end, lease, why))
+            lease.device.worker.submit(partial(lease.device.end, lease, reason))
         self._leases.clear()
 
     async def _reply(self, message: dict[str, Any]) -> dict[str, Any]:
@@ -96,8 +99,8 @@ class LeaseSession:
     def _greet(self, message: dict[str, Any]) -> dict[str, Any]:
         self.closing = True  # unless all is well
         versions = message.get("versions")
-        known = isinstance(versions, list) and VERSION in versions
-        if message.get("op") != "hello" or not known:
+        compatible = isinstance(versions, list) and VERSION in versions
+        if message.get("op") != "hello" or not compatible:
             raise InvalidValueError("the client did not greet", remedy=REMEDY)
         if self.peer == Peer():
             self.peer = self._table.policy.identify(message.get("token"))
@@ -149,10 +152,10 @@ class LeaseSession:
     def _lease(self, message: dict[str, Any]) -> LeaseRecord:
         """A lease of this client; leases of others raise like unknown ones."""
         number = message.get("lease")
-        found = self._leases.get(number) if type(number) is int else None
-        if found is None or found.ended:
+        lease = self._leases.get(number) if type(number) is int else None
+        if lease is None or lease.ended:
             raise lost_lease()
-        return found
+        return lease
 
 
 def _undo(acquired: Future[LeaseRecord]) -> None:
@@ -217,7 +220,7 @@ class _Client:
     task: asyncio.Task[None] | None = None
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(eq=False)
 class Server:
     """Server of sessions over listening sockets, those for other machines with a TLS context."""
 
@@ -229,8 +232,10 @@ class Server:
     _clients: defaultdict[int | str, list[_Client]] = field(
         default_factory=lambda: defaultdict(list)
     )
-    # Time at which each user's next request may be served: a token bucket as a single time.
-    _free_at: dict[int | str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        limits = self.limits
+        self._rates = RateLimiter(limits.requests_per_second, limits.burst, _MAX_USERS)
 
     async def run(self) -> None:
         """Serve until cancelled, then close all connections."""
@@ -270,21 +275,20 @@ class Server:
             await asyncio.sleep(_REST_SECONDS)
 
     def _may_connect(self, user: int | str) -> bool:
-        mine = len(self._clients.get(user, ()))
+        count = len(self._clients.get(user, ()))
         if (
-            mine >= self.limits.connections_per_user
-            or self._free_at.get(user, 0.0) > self.clock.now()
-            or self._wait_seconds(user) > 0.0
+            count >= self.limits.connections_per_user
+            or self._rates.wait_seconds(user, self.clock.now()) > 0.0
         ):
             return False
         reserved = self.limits.reserved if user in (0, os.geteuid()) else 0
         total = sum(map(len, self._clients.values()))
-        return total < self.limits.connections + reserved or self._made_room(mine)
+        return total < self.limits.connections + reserved or self._made_room(count)
 
-    def _made_room(self, mine: int) -> bool:
+    def _made_room(self, count: int) -> bool:
         """Whether a client without a lease was closed, of the user who has the most."""
         for crowd in sorted(self._clients.values(), key=len, reverse=True):
-            if len(crowd) <= mine + 1:
+            if len(crowd) <= count + 1:
                 break
             for client in crowd:
                 if client.task is not None and not client.session.holds:
@@ -301,7 +305,7 @@ class Server:
         pidfd: int | None,
     ) -> None:
         """Answer one line after the other until the client is gone for any reason."""
-        loop, session, why = asyncio.get_running_loop(), client.session, "it disconnected"
+        loop, session, reason = asyncio.get_running_loop(), client.session, "it disconnected"
         transport: asyncio.BaseTransport | None = None
         client.task = this = cast("asyncio.Task[None]", asyncio.current_task())
         if pidfd is not None:
@@ -317,17 +321,17 @@ class Server:
                     line = await reader.readline()
                 if not line:
                     break
-                await asyncio.sleep(self._wait_seconds(client.user))
+                await asyncio.sleep(self._rates.reserve_seconds(client.user, self.clock.now()))
                 writer.write(await session.answer(line))
                 async with asyncio.timeout(self.limits.stall_seconds):
                     await writer.drain()
         except (OSError, TimeoutError, ValueError) as error:  # the last for a line that is too long
-            why = f"it stalled or disconnected: {error}"
+            reason = f"it stalled or disconnected: {error}"
         except asyncio.CancelledError as error:
-            why = str(error) or "the governor stops"
+            reason = str(error) or "the governor stops"
             raise
         finally:
-            session.end(why)
+            session.end(reason)
             if pidfd is not None:
                 loop.remove_reader(pidfd)
                 os.close(pidfd)
@@ -345,15 +349,6 @@ class Server:
             clients.remove(client)
         if not clients:
             del self._clients[client.user]
-
-    def _wait_seconds(self, user: int | str) -> float:
-        """Time until the user's next request may be served; charges the user for it."""
-        now, interval = self.clock.now(), 1.0 / self.limits.requests_per_second
-        if len(self._free_at) > _MAX_USERS:  # drop users who need not wait
-            self._free_at = {user: at for user, at in self._free_at.items() if at > now}
-        at = max(self._free_at.get(user, 0.0), now - self.limits.burst * interval)
-        self._free_at[user] = at + interval
-        return max(0.0, at - now)
 
 
 async def _streams(

@@ -22,7 +22,7 @@ from joulery.governor._journal import private_folder, state_folder
 
 _GOODBYE = signal.SIGUSR1
 _ALL = (0.0, float("inf"))
-_ATTEMPTS = 600
+_ATTEMPTS = 600  # ten minutes at one a second, as for a driver that is reloaded
 # Isolated from the job's folder and environment, but with the same Joulery. The first process says
 # the number of the watchdog and ends, so that the watchdog has another parent.
 _START = """
@@ -105,11 +105,11 @@ async def watch(pid: int, listener: socket.socket) -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     uids, devices = frozenset({os.geteuid()}), frozenset({ANY})
-    own = Rule(uids, frozenset(), devices, limits_watts=_ALL, clocks_hertz=_ALL)
+    rule = Rule(uids, frozenset(), devices, limits_watts=_ALL, clocks_hertz=_ALL)
     no_audit = AuditLog(Path(os.devnull))
     limits = ConnectionLimits(requests_per_second=1e6)
     governed = governed_devices(state_folder(), no_audit, holder=pid)
-    governor = Governor(governed, AccessPolicy((own,)), no_audit, limits)
+    governor = Governor(governed, AccessPolicy((rule,)), no_audit, limits)
     loop = asyncio.get_running_loop()
     serving = loop.create_task(governor.serve([(listener, None)], lambda: None))
     loop.add_signal_handler(_GOODBYE, serving.cancel)

@@ -17,6 +17,10 @@ from joulery.lazy import lazy
 if TYPE_CHECKING:
     from joulery.grid._events import GridEvent as GridEvent, read_events as read_events
     from joulery.grid._openadr import OpenAdr as OpenAdr
+    from joulery.grid._price import (
+        ElectricityPrice as ElectricityPrice,
+        electricity_price as electricity_price,
+    )
     from joulery.grid._providers import (
         Eia as Eia,
         ElectricityMaps as ElectricityMaps,

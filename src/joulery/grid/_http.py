@@ -11,7 +11,7 @@ from typing import Any
 
 from joulery.errors import NotPossibleHereError
 
-_TIMEOUT_SECONDS = 20.0
+_TIMEOUT_SECONDS = 20.0  # by hand: providers answer in seconds
 
 
 class SignalError(NotPossibleHereError):
@@ -34,13 +34,13 @@ def request(
     if not url.startswith(("https://", "http://")):
         raise SignalError(f"not an address: {url}", remedy="give one that starts with https://")
     address = f"{url}?{urllib.parse.urlencode(query)}" if query else url
-    data, sent = None, dict(headers or {})
+    data, all_headers = None, dict(headers or {})
     if form is not None:
         data = urllib.parse.urlencode(form).encode()
     elif document is not None:
         data = json.dumps(document).encode()
-        sent["Content-Type"] = "application/json"
-    call = urllib.request.Request(address, data=data, headers=sent)  # noqa: S310 - checked above
+        all_headers["Content-Type"] = "application/json"
+    call = urllib.request.Request(address, data=data, headers=all_headers)  # noqa: S310 - checked above
     try:
         with urllib.request.urlopen(call, timeout=_TIMEOUT_SECONDS) as answer:  # noqa: S310
             return bytes(answer.read())

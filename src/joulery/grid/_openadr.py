@@ -50,26 +50,26 @@ class OpenAdr:
                 "client_secret": self.client_secret,
             },
         )
-        self._token = str(_decoded(body, dict).get("access_token", ""))
+        self._token = str(_decode(body, dict).get("access_token", ""))
         if not self._token:
             raise SignalError("the server gives no token", remedy="check the account's secret")
 
     def events(self, program: str | None = None) -> list[GridEvent]:
         """Events that ask for less power (GET /events); see ``malformed`` for the rest."""
         query = {} if program is None else {"programID": program}
-        found: list[GridEvent] = []
+        events: list[GridEvent] = []
         self.malformed = []
-        for raw in _decoded(self._ask("events", query=query), list):
+        for raw in _decode(self._ask("events", query=query), list):
             try:
-                found += grid_events(raw)
+                events += grid_events(raw)
             except SignalError as error:  # one must not hide the others
                 self.malformed.append(error.message)
-        return found
+        return events
 
     def report(self, event: dict[str, Any], watts: list[tuple[float, float]]) -> dict[str, Any]:
         """Report the power used, as (time, watts) (POST /reports)."""
         document = usage_report(event, watts, self.ven_name)
-        return dict(_decoded(self._ask("reports", document=document), dict))
+        return dict(_decode(self._ask("reports", document=document), dict))
 
     def _ask(self, path: str, **details: Any) -> bytes:
         if not self._token:
@@ -84,7 +84,7 @@ class OpenAdr:
 
 def grid_events(raw: dict[str, Any]) -> list[GridEvent]:
     """The requests for less power in one OpenADR event, one for each interval."""
-    found = []
+    events = []
     try:
         general = raw.get("intervalPeriod") or {}
         following = general.get("start")
@@ -94,20 +94,20 @@ def grid_events(raw: dict[str, Any]) -> list[GridEvent]:
             start = utc_seconds(str(interval.get("intervalPeriod", {}).get("start") or following))
             end = start + _duration(period["duration"])
             following = datetime.fromtimestamp(end, UTC).isoformat()
-            given = f"{raw.get('id') or raw.get('eventName')}#{interval['id']}"
-            name = re.sub(r"^\.|[^\w.#-]", "-", given)  # which is to be the name of a file
+            event_id = f"{raw.get('id') or raw.get('eventName')}#{interval['id']}"
+            name = re.sub(r"^\.|[^\w.#-]", "-", event_id)  # which is to be the name of a file
             for payload in interval["payloads"]:
                 wish = _wish(payload, units.get(payload["type"]))
                 if wish:
                     announced = raw.get("createdDateTime")
-                    known = utc_seconds(announced) if announced else None
-                    found.append(GridEvent(name, start, end, announced=known, **wish))
+                    announced_seconds = utc_seconds(announced) if announced else None
+                    events.append(GridEvent(name, start, end, announced=announced_seconds, **wish))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise SignalError(
             f"event {raw.get('id')!r} is not as OpenADR 3 has it: {error!r}",
             remedy="ask the program's operator; the caps in force stay",
         ) from None
-    return found
+    return events
 
 
 def _wish(payload: dict[str, Any], unit: str | None) -> dict[str, float] | None:
@@ -130,9 +130,9 @@ def usage_report(
         {
             "id": number,
             "intervalPeriod": {"start": _iso(time), "duration": f"PT{seconds}S"},
-            "payloads": [{"type": "DEMAND", "values": [used / _WATTS_PER_KILOWATT]}],
+            "payloads": [{"type": "DEMAND", "values": [power / _WATTS_PER_KILOWATT]}],
         }
-        for number, (time, used) in enumerate(watts)
+        for number, (time, power) in enumerate(watts)
     ]
     return {
         "objectType": "REPORT",
@@ -160,12 +160,12 @@ def _duration(text: str) -> float:
     return 3600 * hours + 60 * parts["minutes"] + parts["seconds"]
 
 
-def _decoded(body: bytes, kind: type) -> Any:
+def _decode(body: bytes, kind: type) -> Any:
     try:
-        found = json.loads(body)
+        document = json.loads(body)
     except ValueError:
-        found = None
-    if not isinstance(found, kind):
+        document = None
+    if not isinstance(document, kind):
         flaw = f"the server's answer is not a JSON {kind.__name__}"
         raise SignalError(flaw, remedy="check its address")
-    return found
+    return document

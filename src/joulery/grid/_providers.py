@@ -209,28 +209,28 @@ def fetch_signal(
     """
     start, end = window
     file = cache / (re.sub(r"[^A-Za-z0-9-]+", "_", provider.name) + ".json")
-    kept = _kept(file)
-    if kept is not None and not kept[1].start <= start < kept[1].end:
-        kept = None
-    if kept is not None and clock.wall() - kept[0] < _FRESH_SECONDS:
-        return kept[1]
+    cached = _read_cache(file)
+    if cached is not None and not cached[1].start <= start < cached[1].end:
+        cached = None
+    if cached is not None and clock.wall() - cached[0] < _FRESH_SECONDS:
+        return cached[1]
     try:
-        found = provider.fetch(start, end)
+        signal = provider.fetch(start, end)
     except (SignalError, FileError) as error:
-        known = fallback if kept is None else kept[1]
-        if known is not None:
-            return known
+        substitute = fallback if cached is None else cached[1]
+        if substitute is not None:
+            return substitute
         raise SignalError(
             f"{error.message}; nothing is kept from before",
             remedy="give a static region or a file as fallback",
         ) from error
     cache.mkdir(parents=True, exist_ok=True)
-    entry = [clock.wall(), found.start, found.step_seconds, found.values, found.source]
+    entry = [clock.wall(), signal.start, signal.step_seconds, signal.values, signal.source]
     write_atomic(file, json.dumps(entry).encode())
-    return found
+    return signal
 
 
-def _kept(file: Path) -> tuple[float, Signal] | None:
+def _read_cache(file: Path) -> tuple[float, Signal] | None:
     try:
         written, start, step, values, source = json.loads(file.read_text(encoding="utf-8"))
         return float(written), Signal(start, step, tuple(values), source)

@@ -101,7 +101,11 @@ class Signal:
             raise FileError(f"no rows in {source or 'the series'}", remedy="give at least one row")
         steps = Counter(b[0] - a[0] for a, b in itertools.pairwise(ordered))
         # The most common one, and of equally common ones the shortest.
-        step = min(steps, key=lambda one: (-steps[one], one)) if steps else 3600.0
+        step = (
+            min(steps, key=lambda step_seconds: (-steps[step_seconds], step_seconds))
+            if steps
+            else 3600.0
+        )
         values = [ordered[0][1]]
         for (before, old), (time, new) in itertools.pairwise(ordered):
             if time == before:
@@ -177,12 +181,12 @@ def read_signal(path: Path, column: str | None = None, *, zone: tzinfo | None = 
             f"{path} has the columns {', '.join(names)}",
             remedy=f"name one of them like {', '.join(_TIME_COLUMNS)}, and choose another",
         )
-    chosen = column or values[0]
+    value_column = column or values[0]
     assumed = UTC if time_column.lower() == "utc" else zone
     rows = []
     for number, row in enumerate(table, 2):
         try:
-            time, value = _seconds(row[time_column], assumed), float(row[chosen])
+            time, value = _seconds(row[time_column], assumed), float(row[value_column])
         except (TypeError, ValueError) as error:
             raise FileError(
                 f"{path}, line {number}: {error}", remedy="give a time and a number in every row"
@@ -223,7 +227,7 @@ def _seconds(value: Any, zone: tzinfo | None) -> float:
     try:
         return float(value)
     except (TypeError, ValueError):
-        time = value if isinstance(value, datetime) else _parsed(str(value).strip())
+        time = value if isinstance(value, datetime) else _parse_time(str(value).strip())
     if time.tzinfo is None:
         if zone is None:
             raise ValueError(f"time {value!r} does not state its zone; name the zone of the file")
@@ -231,7 +235,7 @@ def _seconds(value: Any, zone: tzinfo | None) -> float:
     return float(time.timestamp())
 
 
-def _parsed(text: str) -> datetime:
+def _parse_time(text: str) -> datetime:
     try:
         return datetime.fromisoformat(text)
     except ValueError:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         Survey as Survey,
         Telemetry as Telemetry,
         TelemetrySource as TelemetrySource,
+        Throttle as Throttle,
         protocol_of as protocol_of,
         require as require,
     )
@@ -54,7 +55,10 @@ if TYPE_CHECKING:
         Steady as Steady,
         Workload as Workload,
         clock_states as clock_states,
+        execute as execute,
+        relative_voltage as relative_voltage,
         settle as settle,
+        smooth_max as smooth_max,
     )
 
 

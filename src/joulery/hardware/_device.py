@@ -107,6 +107,14 @@ class PowerLimitRange:
             )
 
 
+class Throttle(StrEnum):
+    """Reason why a device runs below the clock that it would choose."""
+
+    POWER_CAP = "power cap"
+    THERMAL = "thermal slowdown"
+    HARDWARE = "hardware slowdown"
+
+
 @dataclass(frozen=True, slots=True)
 class Telemetry:
     """State of a device besides its power; None where the device does not report it.
@@ -116,12 +124,14 @@ class Telemetry:
         temperature_celsius: Core temperature.
         clock_hertz: Current core clock.
         process_ids: Processes that use the device, as far as this user may see them.
+        throttles: Reasons why its clock is lowered now.
     """
 
     utilisation: float | None = None
     temperature_celsius: float | None = None
     clock_hertz: float | None = None
     process_ids: tuple[int, ...] | None = None
+    throttles: frozenset[Throttle] | None = None
 
 
 @runtime_checkable
@@ -273,22 +283,22 @@ class Obstacle:
     """Reason why something that is present cannot be used.
 
     Attributes:
-        what: Device, meter or plug-in.
-        why: Fault, in one line.
+        subject: Device, meter or plug-in.
+        reason: Fault, in one line.
         remedy: Advice to the user, in one line.
     """
 
-    what: str
-    why: str
+    subject: str
+    reason: str
     remedy: str
 
     @classmethod
-    def from_error(cls, what: str, error: JouleryError) -> Self:
+    def from_error(cls, subject: str, error: JouleryError) -> Self:
         """The obstacle that an error describes."""
-        return cls(what, error.message, error.remedy)
+        return cls(subject, error.message, error.remedy)
 
     def __str__(self) -> str:
-        return f"{self.what}: {self.why} ({self.remedy})"
+        return f"{self.subject}: {self.reason} ({self.remedy})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,5 +308,5 @@ class Survey:
     devices: tuple[Device, ...] = ()
     obstacles: tuple[Obstacle, ...] = ()
 
-    def __add__(self, other: Survey) -> Survey:
-        return Survey(self.devices + other.devices, self.obstacles + other.obstacles)
+    def __add__(self, addition: Survey) -> Survey:
+        return Survey(self.devices + addition.devices, self.obstacles + addition.obstacles)

@@ -37,11 +37,13 @@ def discover(clock: Clock = REAL_CLOCK, *, environ: Mapping[str, str] = os.envir
         environ: Variables that name node meters (:mod:`joulery.hardware.node`) and the CPU's
             design power (:mod:`joulery.hardware._estimate`).
     """
-    found = survey(clock, environ=environ)
-    for obstacle in found.obstacles:
-        if obstacle.what.startswith("node meter "):
-            _log.warning("%s is left out: %s (%s)", obstacle.what, obstacle.why, obstacle.remedy)
-    return list(found.devices)
+    result = survey(clock, environ=environ)
+    for obstacle in result.obstacles:
+        if obstacle.subject.startswith("node meter "):
+            _log.warning(
+                "%s is left out: %s (%s)", obstacle.subject, obstacle.reason, obstacle.remedy
+            )
+    return list(result.devices)
 
 
 def survey(clock: Clock = REAL_CLOCK, *, environ: Mapping[str, str] = os.environ) -> Survey:
@@ -49,27 +51,27 @@ def survey(clock: Clock = REAL_CLOCK, *, environ: Mapping[str, str] = os.environ
     from joulery.hardware import _estimate as estimate, _rapl as rapl, amd, node, nvidia
     from joulery.hardware._integrated import with_energy
 
-    found = (
+    result = (
         _attempted("NVIDIA GPUs", lambda: nvidia.survey(clock))
         + _attempted("AMD GPUs", lambda: amd.survey(clock))
         + _attempted("CPU energy counters", lambda: rapl.survey(clock))
         + _attempted("node meters", lambda: node.survey(environ, clock))
     )
     for point in entry_points():
-        found += _plugin(point, clock)
-    if not any(_counts_cpu_energy(device) for device in found.devices):
-        found += _attempted("CPU energy estimate", lambda: estimate.survey(environ, clock))
+        result += _plugin(point, clock)
+    if not any(_counts_cpu_energy(device) for device in result.devices):
+        result += _attempted("CPU energy estimate", lambda: estimate.survey(environ, clock))
     # Devices with a power sensor but no counter, such as old GPUs, are integrated.
-    counting = tuple(with_energy(device, clock) for device in found.devices)
-    return _without_duplicates(Survey(counting, found.obstacles))
+    counting = tuple(with_energy(device, clock) for device in result.devices)
+    return _without_duplicates(Survey(counting, result.obstacles))
 
 
-def _attempted(what: str, find: Callable[[], Survey]) -> Survey:
+def _attempted(subject: str, find: Callable[[], Survey]) -> Survey:
     """Result of ``find``, or the obstacle that its error describes."""
     try:
         return find()
     except JouleryError as error:
-        return Survey(obstacles=(Obstacle.from_error(what, error),))
+        return Survey(obstacles=(Obstacle.from_error(subject, error),))
 
 
 def entry_points() -> Iterable[EntryPoint]:
@@ -81,18 +83,18 @@ def entry_points() -> Iterable[EntryPoint]:
 
 
 def _plugin(point: EntryPoint, clock: Clock) -> Survey:
-    what = f"plug-in {point.name} ({point.value})"
+    subject = f"plug-in {point.name} ({point.value})"
     try:
         devices = tuple(point.load()(clock))
         flaws = [flaw for device in devices if (flaw := _flaw(device))]
     except JouleryError as error:
-        return Survey(obstacles=(Obstacle.from_error(what, error),))
+        return Survey(obstacles=(Obstacle.from_error(subject, error),))
     # Third-party code may fail in any way, and must not take the other devices with it.
     except Exception as failure:  # noqa: BLE001 - a fail-open edge: reported, not hidden
         flaws = [f"{type(failure).__name__}: {failure}"]
     if flaws:
         remedy = "report it to the plug-in's author, or uninstall it"
-        return Survey(obstacles=tuple(Obstacle(what, flaw, remedy) for flaw in flaws))
+        return Survey(obstacles=tuple(Obstacle(subject, flaw, remedy) for flaw in flaws))
     return Survey(devices)
 
 
@@ -110,14 +112,14 @@ def _counts_cpu_energy(device: Device) -> bool:
     return device.info.kind is DeviceKind.CPU and Capability.ENERGY in device.capabilities
 
 
-def _without_duplicates(found: Survey) -> Survey:
+def _without_duplicates(result: Survey) -> Survey:
     """Keep the first of devices with the same id; a second would count its energy twice."""
-    kept: dict[str, Device] = {}
-    obstacles = list(found.obstacles)
-    for device in found.devices:
-        if kept.setdefault(device.info.id, device) is not device:
-            what = f"{device.info.name} ({device.info.vendor})"
-            why = f"another device has the id {device.info.id!r} already"
+    devices: dict[str, Device] = {}
+    obstacles = list(result.obstacles)
+    for device in result.devices:
+        if devices.setdefault(device.info.id, device) is not device:
+            subject = f"{device.info.name} ({device.info.vendor})"
+            reason = f"another device has the id {device.info.id!r} already"
             remedy = "name each node meter once; uninstall one of the plug-ins"
-            obstacles.append(Obstacle(what, why, remedy))
-    return Survey(tuple(kept.values()), tuple(obstacles))
+            obstacles.append(Obstacle(subject, reason, remedy))
+    return Survey(tuple(devices.values()), tuple(obstacles))

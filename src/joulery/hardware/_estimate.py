@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 STAT = Path("/proc/stat")
 CPUINFO = Path("/proc/cpuinfo")
 VARIABLE = "JOULERY_CPU_TDP_WATTS"
-RELATIVE_ERROR = 0.5
+RELATIVE_ERROR = 0.5  # by hand: half, as no sensor is behind it
 
 # A round assumption: real packages idle anywhere from a few percent to a third of their TDP.
 _IDLE_SHARE = 0.2
@@ -118,8 +118,8 @@ def survey(
     except (OSError, ValueError):
         text = ""
     processor = parse_cpuinfo(text)
-    given = environ.get(VARIABLE)
-    tdp = guess_tdp_watts(processor) if given is None else _parse_watts(given)
+    watts_text = environ.get(VARIABLE)
+    tdp = guess_tdp_watts(processor) if watts_text is None else _parse_watts(watts_text)
     estimate = CpuEstimate(processor, tdp, clock, stat)
     estimate.read_energy()
     return Survey((estimate,))

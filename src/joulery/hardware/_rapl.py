@@ -49,7 +49,7 @@ _RELATIVE_ERRORS = {DeviceKind.CPU: 0.03, DeviceKind.MEMORY: 0.1}
 
 # No package draws this much. A counter that went back and would need more to have wrapped was
 # reset instead (driver reload, resume from suspend).
-_IMPLAUSIBLE_WATTS = 5000.0
+_IMPLAUSIBLE_WATTS = 5000.0  # ten times the largest package of 2026
 
 
 class RaplDevice:

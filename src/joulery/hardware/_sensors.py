@@ -9,12 +9,13 @@ Examples:
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-_SIGMAS_95 = 1.96
+_SIGMAS_95 = 1.96  # half the interval of 95 % of a normal distribution
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +31,7 @@ class PowerSensor:
         lag_error_seconds: Longest further delay, where nothing is known about the sensor.
         gain_error: One sigma of watts read per true watt.
         offset_error_watts: One sigma of watts read at zero.
+        correlation: Correlation of gain and offset.
         gains: Lowest and highest gain that were measured; 1 where none was.
         offsets_watts: Lowest and highest offset that were measured; 0 where none was.
         source: Document behind the numbers.
@@ -42,6 +44,7 @@ class PowerSensor:
     lag_error_seconds: float = 0.0
     gain_error: float = 0.0
     offset_error_watts: float = 0.0
+    correlation: float = 0.0
     gains: tuple[float, float] = (1.0, 1.0)
     offsets_watts: tuple[float, float] = (0.0, 0.0)
     source: str = ""
@@ -50,6 +53,11 @@ class PowerSensor:
     def duty(self) -> float:
         """Fraction of the time that the sensor looks at."""
         return min(1.0, self.window_seconds / self.period_seconds)
+
+    def error_joules(self, joules: float, seconds: float) -> float:
+        """One sigma of an energy by the errors of gain and offset."""
+        gain, offset = self.gain_error * joules, self.offset_error_watts * seconds
+        return math.sqrt(gain**2 + offset**2 + 2.0 * self.correlation * gain * offset)
 
     @property
     def is_prompt(self) -> bool:
@@ -66,7 +74,7 @@ def sensor_of(board: str, *, field: str = "instant", driver: str = "") -> PowerS
         field: ``instant`` or ``plain``, the call whose value is used.
         driver: Version of the driver, such as ``535.54.03``.
     """
-    major = int(found[0]) if (found := re.match(r"\d+", driver)) else None
+    major = int(digits[0]) if (digits := re.match(r"\d+", driver)) else None
     for entry in _document()["sensor"]:
         first, last = entry.get("drivers", (0, 10**6))
         fits = entry.get("field", field) == field
@@ -88,13 +96,14 @@ def _sensor(entry: dict[str, Any]) -> PowerSensor:
     # At least what was seen on boards of this kind, as the outer end of a bar of 95 %.
     gain_seen = max(abs(gain - 1.0) for gain in gains) / _SIGMAS_95
     offset_seen = max(map(abs, offsets)) / _SIGMAS_95
-    known = {key: value for key, value in entry.items() if key in PowerSensor.__dataclass_fields__}
+    values = {key: value for key, value in entry.items() if key in PowerSensor.__dataclass_fields__}
     errors = {
         "gain_error": max(document["gain_error"], gain_seen),
         "offset_error_watts": max(document["offset_error_watts"], offset_seen),
+        "correlation": document["correlation"],
     }
     ranges = {"gains": gains, "offsets_watts": offsets}
-    return PowerSensor(**known | errors | ranges, source=document["source"])
+    return PowerSensor(**values | errors | ranges, source=document["source"])
 
 
 @cache

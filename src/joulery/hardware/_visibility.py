@@ -45,13 +45,13 @@ def _hidden_nvidia(devices: Sequence[Device], environ: Mapping[str, str], cgroup
     boards, instances = _accelerators(devices, "nvidia")
     if not boards:
         return set()
-    named = cuda_visible_ids(_nvidia_list(environ), boards, instances)
+    listed = cuda_visible_ids(_nvidia_list(environ), boards, instances)
     permitted = _permitted_minors(cgroup)
     if permitted is not None:
-        named = tuple(
-            name for name in named if name not in boards or str(boards.index(name)) in permitted
+        listed = tuple(
+            name for name in listed if name not in boards or str(boards.index(name)) in permitted
         )
-    visible = set(named)
+    visible = set(listed)
     # A board that is visible as a whole includes its instances; they are listed for the doctor.
     for device in devices:
         if device.info.parent in visible:
@@ -102,13 +102,13 @@ def cuda_visible_ids(
     entries = value.split(",")
     first = entries[0].strip()
     if first.startswith("GPU-"):
-        found = _by_prefix(entries, boards, "GPU-")
+        matches = _by_prefix(entries, boards, "GPU-")
     elif first.startswith("MIG-"):
-        found = _by_prefix(entries, instances, "MIG-")
+        matches = _by_prefix(entries, instances, "MIG-")
     else:
-        found = _by_index(entries, boards)
-    seen = tuple(found)
-    return seen if len(set(seen)) == len(seen) else ()
+        matches = _by_index(entries, boards)
+    visible = tuple(matches)
+    return visible if len(set(visible)) == len(visible) else ()
 
 
 def _by_index(entries: Sequence[str], boards: Sequence[str]) -> Iterator[str]:
@@ -122,7 +122,7 @@ def _by_index(entries: Sequence[str], boards: Sequence[str]) -> Iterator[str]:
 def _by_prefix(entries: Sequence[str], ids: Sequence[str], kind: str) -> Iterator[str]:
     for entry in entries:
         prefix = entry.strip()
-        matching = [one for one in ids if one.startswith(prefix)]
+        matching = [identity for identity in ids if identity.startswith(prefix)]
         if not prefix.startswith(kind) or len(matching) != 1:
             return
         yield matching[0]
@@ -151,23 +151,21 @@ def rocm_visible_indices(environ: Mapping[str, str], uuids: Sequence[str]) -> tu
     return _chosen(hip, runtime, uuids)
 
 
-def _chosen(
-    wanted: str | None, available: tuple[int, ...], uuids: Sequence[str]
-) -> tuple[int, ...]:
-    if wanted is None:
+def _chosen(text: str | None, available: tuple[int, ...], uuids: Sequence[str]) -> tuple[int, ...]:
+    if text is None:
         return available
     by_uuid = {_bare_uuid(uuids[index]): index for index in available}
-    chosen: list[int] = []
-    for word in (part.strip() for part in wanted.split(",")):
+    indices: list[int] = []
+    for word in (part.strip() for part in text.split(",")):
         if word.isdecimal():
             index = available[int(word)] if int(word) < len(available) else None
         else:
             index = by_uuid.get(_bare_uuid(word)) if word else None
         if index is None:
             break
-        if index not in chosen:
-            chosen.append(index)
-    return tuple(chosen)
+        if index not in indices:
+            indices.append(index)
+    return tuple(indices)
 
 
 def _bare_uuid(text: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
 from accelerate.tracking import GeneralTracker, on_main_process
@@ -16,9 +17,11 @@ if TYPE_CHECKING:
 
 
 class AccelerateTracker(GeneralTracker):  # type: ignore[misc]
-    """Measures energy from ``Accelerator.init_trackers`` to ``end_training``.
+    """Measures the energy of all ranks from ``Accelerator.init_trackers`` to ``end_training``.
 
-    Whenever something is logged in between, the energy so far goes to the sinks.
+    Whenever something is logged in between, the energy of the job goes to the sinks. Make the
+    tracker on every rank, as examples of accelerate do: it calls that of the first alone, and the
+    others measure their devices from where they are made.
 
     Args:
         meter: Meter of the devices; one over this job's devices unless given.
@@ -40,6 +43,8 @@ class AccelerateTracker(GeneralTracker):  # type: ignore[misc]
         super().__init__()
         self.measurement: Measurement | None = None
         self._loop = CallbackLoop(meter=meter, sinks=sinks)
+        if os.environ.get("RANK", "0") != "0":
+            self._loop.follow()
 
     @property
     def tracker(self) -> CallbackLoop:
@@ -57,7 +62,7 @@ class AccelerateTracker(GeneralTracker):  # type: ignore[misc]
 
     @on_main_process  # type: ignore[untyped-decorator]
     def log(self, values: dict[str, Any], step: int | None = None, **_: Any) -> None:
-        """Write the figures so far, at the step of this log entry."""
+        """Write the figures, at the step of this log entry."""
         if step is not None:
             self._loop.steps = step
         self._loop.log()

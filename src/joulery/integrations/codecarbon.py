@@ -63,7 +63,7 @@ _UNUSED = frozenset(
 )  # fmt: skip
 
 # Longest wait for a handler that is being called when the tracker stops.
-_STOP_SECONDS = 5.0
+_STOP_SECONDS = 5.0  # by hand
 
 # Columns that add up over time.
 _SUMS = ("duration", "emissions", "cpu_energy", "gpu_energy", "ram_energy", "energy_consumed")
@@ -148,7 +148,7 @@ class BaseOutput:
         """Take the figures at a flush or the end: all, and those since the last call."""
 
     def live_out(self, total: EmissionsData, delta: EmissionsData) -> None:
-        """Take the figures while the tracker goes on."""
+        """Take the figures while the tracker continues."""
 
     def task_out(self, data: list[TaskEmissionsData], experiment_name: str) -> None:
         """Take the figures of all tasks that have ended."""
@@ -165,7 +165,7 @@ class LoggerOutput(BaseOutput):
         self.logging_severity = severity
 
     def out(self, total: EmissionsData, delta: EmissionsData) -> None:
-        """Log the figures so far."""
+        """Log the figures."""
         self.logger.log(self.logging_severity, json.dumps(total.values))
 
     live_out = out
@@ -308,7 +308,7 @@ class EmissionsTracker:
             self._looking.start()
 
     def flush(self) -> float | None:
-        """Give the figures so far to the file and the handlers; kg of CO2, None before start."""
+        """Give the figures to the file and the handlers; kg of CO2, None before start."""
         if self._window is None:
             return None
         return self._give_out(self._data(self._window.measurement)).emissions
@@ -430,8 +430,8 @@ class EmissionsTracker:
         devices = [device for device in measured.devices if device.info.kind is kind]
         if kind is DeviceKind.GPU and self._gpu_ids is not None:
             devices = [devices[index] for index in self._gpu_ids if index < len(devices)]
-        known = [device.joules for device in devices if device.joules == device.joules]
-        return self._pue * sum(known) / JOULES_PER_KILOWATT_HOUR
+        joules = [device.joules for device in devices if device.joules == device.joules]
+        return self._pue * sum(joules) / JOULES_PER_KILOWATT_HOUR
 
     def _cpu_percent(self) -> float:
         """Share of the CPUs' time that was busy since the start."""
@@ -457,9 +457,9 @@ def track_emissions(
         return functools.partial(track_emissions, offline=offline, **options)
 
     @functools.wraps(function)
-    def tracked(*args: Any, **given: Any) -> Any:
+    def tracked(*args: Any, **keywords: Any) -> Any:
         with EmissionsTracker(**options):
-            return function(*args, **given)
+            return function(*args, **keywords)
 
     return tracked
 
@@ -472,17 +472,17 @@ def track_task_emissions(
     """Decorate a function: every call is a task of the tracker, of one of its own unless given."""
     if fn is None:
         return functools.partial(track_task_emissions, tracker=tracker, task_name=task_name)
-    used = tracker or EmissionsTracker()
+    task_tracker = tracker or EmissionsTracker()
 
     @functools.wraps(fn)
-    def tracked(*args: Any, **given: Any) -> Any:
-        used.start_task(task_name)
+    def tracked(*args: Any, **keywords: Any) -> Any:
+        task_tracker.start_task(task_name)
         try:
-            return fn(*args, **given)
+            return fn(*args, **keywords)
         finally:
-            used.stop_task()
+            task_tracker.stop_task()
             if tracker is None:
-                used.stop()
+                task_tracker.stop()
 
     return tracked
 
@@ -503,7 +503,7 @@ def _valid(intensity: Any) -> float | None:
         value = math.nan
     if value is None or (math.isfinite(value) and value >= 0):
         return value
-    _log.warning("joulery: %r is no carbon intensity; that of the place applies", intensity)
+    _log.warning("joulery: %r is not a carbon intensity; that of the place applies", intensity)
     return None
 
 

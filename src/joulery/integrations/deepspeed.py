@@ -42,7 +42,7 @@ def observed(
         on_cuda: Whether work is queued on a CUDA device.
 
     Raises:
-        InvalidValueError: The object is no pipeline engine.
+        InvalidValueError: The object is not a pipeline engine.
     """
     commands, train = (
         getattr(engine, "_INSTRUCTION_MAP", None),
@@ -50,7 +50,7 @@ def observed(
     )
     if not isinstance(commands, dict) or not callable(train):
         raise InvalidValueError(
-            f"{type(engine).__name__} is no pipeline engine",
+            f"{type(engine).__name__} is not a pipeline engine",
             remedy="give what deepspeed.initialize() returns for a PipelineModule",
         )
     calls = OrderedCalls(observer, order, queue_marker(on_cuda))
@@ -59,8 +59,8 @@ def observed(
         command: _command(calls, kinds[command.__name__], run) if command.__name__ in kinds else run
         for command, run in commands.items()
     }
-    engine.train_batch = lambda *arguments, **named: calls.iteration(
-        lambda: train(*arguments, **named)
+    engine.train_batch = lambda *arguments, **options: calls.iteration(
+        lambda: train(*arguments, **options)
     )
     try:
         yield
@@ -70,8 +70,8 @@ def observed(
 
 
 def _command(calls: OrderedCalls, kind: str, run: Callable[..., Any]) -> Callable[..., Any]:
-    def wrapped(engine: Any, *arguments: Any, **named: Any) -> Any:
-        return calls.call(kind, lambda: run(engine, *arguments, **named))
+    def wrapped(engine: Any, *arguments: Any, **options: Any) -> Any:
+        return calls.call(kind, lambda: run(engine, *arguments, **options))
 
     return wrapped
 
@@ -91,19 +91,19 @@ def schedule_of(schedule: Callable[..., Any], ranks: int, microbatches: int) -> 
     """
     orders = []
     for rank in range(ranks):
-        done: Counter[tuple[str, int]] = Counter()
+        counts: Counter[tuple[str, int]] = Counter()
         steps = []
-        made = schedule(micro_batches=microbatches, stages=ranks, stage_id=rank)
-        for command in (command for commands in made.steps() for command in commands):
+        rank_schedule = schedule(micro_batches=microbatches, stages=ranks, stage_id=rank)
+        for command in (command for commands in rank_schedule.steps() for command in commands):
             kind = _KINDS.get(type(command).__name__)
             if kind is None:
                 continue
             # Schedules with two stages per rank name the way that a microbatch goes.
             way = getattr(command, "kwargs", {}).get("phase", 0)
             stage = 2 * ranks - 1 - rank if way else rank
-            steps.append(Instruction(stage, rank, kind, done[kind, way]))
-            done[kind, way] += 1
+            steps.append(Instruction(stage, rank, kind, counts[kind, way]))
+            counts[kind, way] += 1
         orders.append(tuple(steps))
-    found = Schedule(getattr(schedule, "__name__", "deepspeed"), tuple(orders))
-    dependencies(found)
-    return found
+    result = Schedule(getattr(schedule, "__name__", "deepspeed"), tuple(orders))
+    dependencies(result)
+    return result

@@ -15,10 +15,14 @@ if TYPE_CHECKING:
 
 FIGURES = (
     "joulery/joules",
+    "joulery/kwh",
+    "joulery/co2_grams",
     "joulery/seconds",
     "joulery/relative_error",
     "joulery/watts",
     "joulery/joules_per_step",
+    "joulery/boards",
+    "joulery/nodes",
     "joulery/energy_saving",
 )
 

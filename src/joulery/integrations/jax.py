@@ -74,7 +74,7 @@ class JaxStep(Generic[P, R]):
         self._loop.pause()
 
     def log(self) -> dict[str, float]:
-        """Figures so far, also written to the sinks."""
+        """Figures until now, also written to the sinks."""
         return self._loop.log()
 
     @property

@@ -64,7 +64,7 @@ class KerasCallback(Callback):  # type: ignore[misc]
         self._stop_if_over()
 
     def on_test_begin(self, logs: Any = None) -> None:
-        """Validation is no training."""
+        """Validation is not training."""
         self._loop.pause()
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
@@ -78,7 +78,7 @@ class KerasCallback(Callback):  # type: ignore[misc]
             logs.update(figures)
 
     def on_train_end(self, logs: Any = None) -> None:
-        """End: the run is closed, and the limit found before is back in force."""
+        """End: the run is closed, and the original limit is back in force."""
         self.measurement = self._loop.end()
 
     def _stop_if_over(self) -> None:

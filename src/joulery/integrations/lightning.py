@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 class LightningCallback(Callback):  # type: ignore[misc]
     """Measures the energy of a fit, and tunes its power if it is given a run.
 
-    Figures go to the trainer's loggers after every epoch, and into checkpoints.
+    Figures of the whole job, over all ranks, go to the trainer's loggers and ``callback_metrics``
+    after every epoch, and into checkpoints.
 
     Args:
         run: Run whose power is tuned; without one nothing is changed.
@@ -55,8 +56,8 @@ class LightningCallback(Callback):  # type: ignore[misc]
     def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:
         """Begin an epoch."""
         batches = trainer.num_training_batches
-        known = isinstance(batches, int)
-        self._loop.begin_epoch(batches // trainer.accumulate_grad_batches if known else None)
+        is_known = isinstance(batches, int)
+        self._loop.begin_epoch(batches // trainer.accumulate_grad_batches if is_known else None)
 
     def on_train_batch_start(
         self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int
@@ -74,7 +75,7 @@ class LightningCallback(Callback):  # type: ignore[misc]
             self._stop_if_over(trainer)
 
     def on_validation_start(self, trainer: Any, pl_module: Any) -> None:
-        """Validation is no training."""
+        """Validation is not training."""
         self._loop.pause()
 
     def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
@@ -85,14 +86,15 @@ class LightningCallback(Callback):  # type: ignore[misc]
             self._stop_if_over(trainer)
 
     def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
-        """Write the figures to the loggers."""
+        """Write the figures to the loggers and to ``callback_metrics``."""
         self._loop.pause()
         figures = self._loop.log()
+        pl_module.log_dict(figures, logger=False)
         for logger in trainer.loggers:
             logger.log_metrics(figures, step=trainer.global_step)
 
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
-        """End: the run is closed, and the limit found before is back in force."""
+        """End: the run is closed, and the original limit is back in force."""
         self.measurement = self._loop.end()
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
@@ -100,7 +102,7 @@ class LightningCallback(Callback):  # type: ignore[misc]
         self.measurement = self._loop.end()
 
     def state_dict(self) -> dict[str, Any]:
-        """Figures so far."""
+        """Figures of the fit."""
         return dict(self._loop.state_dict())
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:

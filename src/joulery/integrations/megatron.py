@@ -46,15 +46,15 @@ def observed(
         InvalidValueError: The module has no such functions.
     """
     calls = OrderedCalls(observer, order, queue_marker(on_cuda))
-    found = {name: _function(schedules, name) for name in (*_STEPS, *_ITERATIONS)}
+    functions = {name: _function(schedules, name) for name in (*_STEPS, *_ITERATIONS)}
     for name, kind in _STEPS.items():
-        setattr(schedules, name, _step(calls, kind, found[name]))
+        setattr(schedules, name, _step(calls, kind, functions[name]))
     for name in _ITERATIONS:
-        setattr(schedules, name, _iteration(calls, found[name]))
+        setattr(schedules, name, _iteration(calls, functions[name]))
     try:
         yield
     finally:
-        for name, function in found.items():
+        for name, function in functions.items():
             setattr(schedules, name, function)
 
 
@@ -69,12 +69,12 @@ def _function(schedules: Any, name: str) -> Callable[..., Any]:
 
 
 def _step(calls: OrderedCalls, kind: str, run: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda *arguments, **named: calls.call(kind, lambda: run(*arguments, **named))
+    return lambda *arguments, **options: calls.call(kind, lambda: run(*arguments, **options))
 
 
 def _iteration(calls: OrderedCalls, run: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda *arguments, **named: calls.iteration(
-        lambda: run(*arguments, **named), training=not named.get("forward_only", False)
+    return lambda *arguments, **options: calls.iteration(
+        lambda: run(*arguments, **options), training=not options.get("forward_only", False)
     )
 
 
@@ -96,15 +96,17 @@ def schedule_of(schedules: Any, ranks: int, microbatches: int, *, chunks: int = 
     table = table_of(microbatches, chunks, ranks)
     orders = []
     for rank in range(ranks):
-        place = SimpleNamespace(size=lambda: ranks, rank=lambda rank=rank: rank)
+        group = SimpleNamespace(size=lambda: ranks, rank=lambda rank=rank: rank)
         communicator = SimpleNamespace(
-            pp_group=place, virtual_pipeline_model_parallel_size=chunks if chunks > 1 else None
+            pp_group=group, virtual_pipeline_model_parallel_size=chunks if chunks > 1 else None
         )
-        _, _, warmup, left = counts_of(microbatches, chunks, ranks, p2p_communicator=communicator)
+        _, _, warmup, remainder = counts_of(
+            microbatches, chunks, ranks, p2p_communicator=communicator
+        )
         forward = [Instruction(c * ranks + rank, rank, FORWARD, m) for m, c in table]
         back = [Instruction((chunks - 1 - c) * ranks + rank, rank, BACKWARD, m) for m, c in table]
-        steady = (pair for k in range(left) for pair in (forward[warmup + k], back[k]))
-        orders.append((*forward[:warmup], *steady, *back[left:]))
+        steady = (pair for k in range(remainder) for pair in (forward[warmup + k], back[k]))
+        orders.append((*forward[:warmup], *steady, *back[remainder:]))
     schedule = Schedule("megatron", tuple(orders))
     dependencies(schedule)
     return schedule

@@ -33,14 +33,14 @@ class HardwareMetrics:
     def __init__(self, meter: Meter, provider: Any = None) -> None:
         self._meter = meter.start()
         self._since_start = meter.begin("export")
-        made = metrics.get_meter("joulery", meter_provider=provider)
-        made.create_observable_counter(
+        instruments = metrics.get_meter("joulery", meter_provider=provider)
+        instruments.create_observable_counter(
             "hw.energy", [lambda _: self._energy(whole=False)], unit="J", description="Energy used."
         )
-        made.create_observable_gauge(
+        instruments.create_observable_gauge(
             "hw.power", [lambda _: self._power()], unit="W", description="Power now."
         )
-        made.create_observable_counter(
+        instruments.create_observable_counter(
             "hw.host.energy",
             [lambda _: self._energy(whole=True)],
             unit="J",

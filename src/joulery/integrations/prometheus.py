@@ -101,5 +101,5 @@ def _limit(device: Device) -> float | None:
         return None
     try:
         return device.power_limits().current_watts
-    except Exception:  # noqa: BLE001 - a scrape goes on without it
+    except Exception:  # noqa: BLE001 - a scrape does without it
         return None

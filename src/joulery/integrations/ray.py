@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class RayTraining:
-    """A training inside a worker of Ray; its results carry the energy so far.
+    """A training inside a worker of Ray; its results carry its energy.
 
     Args:
         run: Run whose power is tuned; without one nothing is changed.
@@ -50,7 +50,7 @@ class RayTraining:
         self._loop.begin_step()
 
     def report(self, results: Mapping[str, Any], **options: Any) -> None:
-        """Report results to Ray, with the figures so far; options are Ray's, ``checkpoint``."""
+        """Report results to Ray, with the figures; options are Ray's, ``checkpoint``."""
         self._loop.pause()
         self._report({**results, **self._loop.log()}, **options)
         self._loop.begin_step()

@@ -119,17 +119,17 @@ class EnergyDataLoader:
         """The loader of torch for the batch size that is run now."""
         size = self.batch_size
         if self._loader is None or size != self._loader_size:
-            self._loader, self._loader_size = self._made(size), size
+            self._loader, self._loader_size = self._make(size), size
         return self._loader
 
-    def _made(self, size: int | None) -> Any:
+    def _make(self, size: int | None) -> Any:
         from torch.utils.data import DataLoader, DistributedSampler, IterableDataset
 
         options = dict(self._options)
-        own = options.get("sampler") or options.get("batch_sampler")
+        sampler = options.get("sampler") or options.get("batch_sampler")
         if (
             self._distributed is not None
-            and not own
+            and not sampler
             and not isinstance(self.dataset, IterableDataset)
         ):
             shuffle = bool(options.pop("shuffle", False))

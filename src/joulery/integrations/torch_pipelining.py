@@ -40,19 +40,19 @@ def observed(torch_schedule: Any, observer: PipelineObserver) -> Iterator[None]:
         observer: Observer to call.
 
     Raises:
-        InvalidValueError: The object is no schedule with stages.
+        InvalidValueError: The object is not a schedule with stages.
     """
     stages = _stages_of(torch_schedule)
     step, mark = torch_schedule.step, queue_marker(_on_cuda(stages[0]))
     training = False
 
-    def observed_step(*arguments: Any, **named: Any) -> Any:
+    def observed_step(*arguments: Any, **options: Any) -> Any:
         nonlocal training
         training = bool(getattr(torch_schedule, "_has_backward", True))
         if training:
             observer.begin_iteration(mark())
         try:
-            return step(*arguments, **named)
+            return step(*arguments, **options)
         finally:
             training = False
 
@@ -60,12 +60,12 @@ def observed(torch_schedule: Any, observer: PipelineObserver) -> Iterator[None]:
         run, kind_of, number = getattr(stage, name), _KIND_OF[name], stage.stage_index
         mark = queue_marker(_on_cuda(stage))
 
-        def call(microbatch: int, *arguments: Any, **named: Any) -> Any:
+        def call(microbatch: int, *arguments: Any, **options: Any) -> Any:
             if not training:
-                return run(microbatch, *arguments, **named)
-            kind = kind_of(*arguments, **named)
+                return run(microbatch, *arguments, **options)
+            kind = kind_of(*arguments, **options)
             observer.before(number, kind, microbatch, mark())
-            result = run(microbatch, *arguments, **named)
+            result = run(microbatch, *arguments, **options)
             observer.after(number, kind, microbatch, mark())
             return result
 
@@ -100,8 +100,8 @@ def _on_cuda(stage: Any) -> bool:
 
 
 def _stages_of(torch_schedule: Any) -> list[Any]:
-    one = getattr(torch_schedule, "_stage", None)
-    stages = getattr(torch_schedule, "_stages", None) or ([] if one is None else [one])
+    stage = getattr(torch_schedule, "_stage", None)
+    stages = getattr(torch_schedule, "_stages", None) or ([] if stage is None else [stage])
     if not stages or not callable(getattr(torch_schedule, "step", None)):
         raise InvalidValueError(
             f"{type(torch_schedule).__name__} has no stages to observe", remedy=_REMEDY

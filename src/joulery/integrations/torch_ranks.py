@@ -8,6 +8,7 @@ from joulery.errors import MissingExtraError, NotPossibleHereError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from datetime import timedelta
     from types import ModuleType
 
     from joulery.power import ProcessGroup
@@ -15,11 +16,14 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-def torch_ranks() -> ProcessGroup:
+def torch_ranks(timeout: timedelta | None = None) -> ProcessGroup:
     """The process group of all ranks of this job, for :class:`joulery.Run` and the tuner.
 
     Call it on every rank, after ``torch.distributed.init_process_group``. The ranks talk over a
     process group of their own on the CPU (gloo), so that nothing waits behind gradients.
+
+    Args:
+        timeout: Longest wait of one rank for another; torch's own unless given.
 
     Raises:
         MissingExtraError: There is no torch.
@@ -36,13 +40,13 @@ def torch_ranks() -> ProcessGroup:
             "torch.distributed has no process group yet",
             remedy="call torch.distributed.init_process_group first, on every rank",
         )
-    return _TorchRanks(distributed)
+    return _TorchRanks(distributed, timeout)
 
 
 class _TorchRanks:
-    def __init__(self, distributed: ModuleType) -> None:
+    def __init__(self, distributed: ModuleType, timeout: timedelta | None) -> None:
         self._distributed = distributed
-        self._group = distributed.new_group(backend="gloo")
+        self._group = distributed.new_group(backend="gloo", timeout=timeout)
         self.rank = int(distributed.get_rank())
 
     def broadcast(self, value: T) -> T:
@@ -54,6 +58,6 @@ class _TorchRanks:
 
     def all_gather(self, value: T) -> Sequence[T]:
         """Every rank's value."""
-        found: list[Any] = [None] * self._distributed.get_world_size()
-        self._distributed.all_gather_object(found, value, group=self._group)
-        return found
+        values: list[Any] = [None] * self._distributed.get_world_size()
+        self._distributed.all_gather_object(values, value, group=self._group)
+        return values

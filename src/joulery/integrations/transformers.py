@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import TYPE_CHECKING, Any
 
 from transformers import TrainerCallback
@@ -15,11 +16,16 @@ if TYPE_CHECKING:
     from joulery.training import Run, Sink
 
 
+# Callers up to transformers' list of callbacks, which it gives to none of them.
+_CALLERS = 3
+
+
 class TransformersCallback(TrainerCallback):  # type: ignore[misc]
     """Measures a Trainer's energy, and tunes its power if it is given a run.
 
-    Figures join the Trainer's log entries (``trainer.state.log_history``) and are counted on after
-    a resume from a checkpoint.
+    Figures of the whole job, over all ranks, join the Trainer's log entries
+    (``trainer.state.log_history``), and with them all that ``report_to`` names; they are counted on
+    after a resume from a checkpoint.
 
     Args:
         run: Run whose power is tuned; without one nothing is changed. Make the training arguments
@@ -47,8 +53,13 @@ class TransformersCallback(TrainerCallback):  # type: ignore[misc]
         self._loop = CallbackLoop(run, meter=meter, sinks=sinks)
         self._metric = metric
 
+    def on_init_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Come before the callbacks of ``report_to``, which take a log entry as they find it."""
+        _move_to_front(self)
+
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Begin, after the figures of the checkpoint that is resumed from."""
+        _move_to_front(self)
         for entry in reversed(state.log_history):
             if "joulery/joules" in entry:
                 error = entry.get("joulery/relative_error", 0.0) * entry["joulery/joules"]
@@ -78,11 +89,11 @@ class TransformersCallback(TrainerCallback):  # type: ignore[misc]
         self._stop_if_over(control)
 
     def on_prediction_step(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Evaluation is no training."""
+        """Evaluation is not training."""
         self._loop.pause()
 
     def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """A checkpoint was written, which is no training."""
+        """A checkpoint was written, which is not training."""
         self._loop.pause()
 
     def on_evaluate(
@@ -102,9 +113,23 @@ class TransformersCallback(TrainerCallback):  # type: ignore[misc]
             state.log_history[-1].update(figures)
 
     def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """End: the run is closed, and the limit found before is back in force."""
+        """End: the run is closed, and the original limit is back in force."""
         self.measurement = self._loop.end()
 
     def _stop_if_over(self, control: Any) -> None:
         if not self._loop.goes_on:
             control.should_epoch_stop = control.should_training_stop = True
+
+
+def _move_to_front(callback: TrainerCallback) -> None:
+    """Move a callback to the front of the list that is calling it, wherever it was added."""
+    frame = inspect.currentframe()
+    for _ in range(_CALLERS):
+        frame = None if frame is None else frame.f_back
+        handler = None if frame is None else frame.f_locals.get("self")
+        callbacks = getattr(handler, "callbacks", None)
+        if isinstance(callbacks, list) and callback in callbacks:
+            # Callbacks that have yet to be called stay where they are.
+            callbacks.remove(callback)
+            callbacks.insert(0, callback)
+            return

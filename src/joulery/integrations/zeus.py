@@ -57,7 +57,7 @@ class ZeusMonitor:
     """Measures windows by name, as Zeus's monitor does.
 
     Args:
-        gpu_indices: GPUs among those that this process sees; all unless given.
+        gpu_indices: GPUs among all that this process sees; all unless given.
         cpu_indices: CPU packages; all unless given, none for an empty list.
         approx_instant_energy: Accepted; short windows are always interpolated.
         log_file: CSV file of all windows.
@@ -84,9 +84,9 @@ class ZeusMonitor:
         self.gpu_indices = list(range(len(gpus))) if gpu_indices is None else list(gpu_indices)
         cpus = self._of_kind(DeviceKind.CPU)
         self.cpu_indices = list(range(len(cpus))) if cpu_indices is None else list(cpu_indices)
-        for wanted, found in ((self.gpu_indices, gpus), (self.cpu_indices, cpus)):
-            if any(not 0 <= index < len(found) for index in wanted):
-                raise ValueError(f"indices {wanted} are not all among the {len(found)} found")
+        for indices, devices in ((self.gpu_indices, gpus), (self.cpu_indices, cpus)):
+            if any(not 0 <= index < len(devices) for index in indices):
+                raise ValueError(f"indices {indices} are not all among the {len(devices)} found")
         self.gpus = [gpus[index] for index in self.gpu_indices]
         self._synchronize = _SYNCHRONIZE[sync_execution_with]
         self._windows: dict[str, Window] = {}
@@ -152,8 +152,8 @@ class ZeusMonitor:
 
 
 def _by_index(devices: Sequence[Any], kind: DeviceKind, indices: list[int]) -> dict[int, float]:
-    found = [device.joules for device in devices if device.info.kind is kind]
-    return {index: found[index] for index in indices}
+    joules = [device.joules for device in devices if device.info.kind is kind]
+    return {index: joules[index] for index in indices}
 
 
 def _wait_for_torch() -> None:

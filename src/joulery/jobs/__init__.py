@@ -7,60 +7,49 @@ from typing import TYPE_CHECKING
 from joulery.lazy import lazy
 
 if TYPE_CHECKING:
+    from joulery.jobs._choice import (
+        SettingChoice as SettingChoice,
+        choose_setting as choose_setting,
+    )
     from joulery.jobs._documents import (
         decision_energy as decision_energy,
         decision_page as decision_page,
-        energy_page as energy_page,
         job_entry as job_entry,
-        job_page as job_page,
-        keep_profile as keep_profile,
-        note_energy as note_energy,
-        profile_list as profile_list,
     )
     from joulery.jobs._models import (
-        ASKED_FOR as ASKED_FOR,
         LONGEST_BEFORE_SECONDS as LONGEST_BEFORE_SECONDS,
         MOST_LIVE_DEVICES as MOST_LIVE_DEVICES,
-        MOST_PER_PAGE as MOST_PER_PAGE,
         BatchSize as BatchSize,
         Decision as Decision,
         DecisionEntry as DecisionEntry,
         DecisionLease as DecisionLease,
-        DecisionPage as DecisionPage,
         Definition as Definition,
         EnergyEntry as EnergyEntry,
-        EnergyPage as EnergyPage,
         Job as Job,
         JobEntry as JobEntry,
-        JobPage as JobPage,
         LiveDevice as LiveDevice,
         LiveState as LiveState,
         Measured as Measured,
-        Moment as Moment,
         Outcome as Outcome,
-        OutcomeReport as OutcomeReport,
-        PauseState as PauseState,
-        PowerLimit as PowerLimit,
         ProfileEntry as ProfileEntry,
-        ProfileList as ProfileList,
-        ProgressReport as ProgressReport,
         Receipt as Receipt,
         Request as Request,
-        checked_name as checked_name,
         parse_decision_id as parse_decision_id,
     )
     from joulery.jobs._posterior import JobBeliefs as JobBeliefs, job_beliefs as job_beliefs
-    from joulery.jobs._schema import (
-        LARGEST_ID as LARGEST_ID,
-        Codec as Codec,
-        Constraint as Constraint,
-        Count as Count,
-        JsonModel as JsonModel,
-        Name as Name,
-        NotJsonError as NotJsonError,
-        Text as Text,
-        from_bytes as from_bytes,
-        to_bytes as to_bytes,
+    from joulery.jobs._run_history import (
+        Heartbeat as Heartbeat,
+        RunHistory as RunHistory,
+        run_history as run_history,
+        total_watts as total_watts,
+    )
+    from joulery.jobs._savings import (
+        OpenRun as OpenRun,
+        PeriodSavings as PeriodSavings,
+        PeriodUnit as PeriodUnit,
+        SavingsHistory as SavingsHistory,
+        open_runs as open_runs,
+        savings_history as savings_history,
     )
     from joulery.jobs._service import JobService as JobService
     from joulery.jobs._summary import (
@@ -73,8 +62,8 @@ if TYPE_CHECKING:
         saved_energy as saved_energy,
     )
     from joulery.jobs._totals import (
+        EndedRecurrence as EndedRecurrence,
         JobTotals as JobTotals,
-        job_summary as job_summary,
         job_totals as job_totals,
     )
 

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from joulery.errors import InvalidValueError
-from joulery.jobs._models import ASKED_FOR
 from joulery.jobs._replay import ROW, action_document
-from joulery.jobs.policies import ActionKind, BayesianPolicy
+from joulery.jobs.policies import ActionKind, ChoosesLimits, RunEnd
 
 if TYPE_CHECKING:
     from joulery.jobs._models import Job, Request
     from joulery.jobs._posterior import JobState
+    from joulery.jobs._report_filter import ReportFilter
     from joulery.jobs.policies import Actions, Policy
     from joulery.storage import Document
 
@@ -28,6 +28,9 @@ _UNPROBED = (
 _SUREST = "most runs reached the target with it, and the last report has to be confirmed"
 # A try may cost this many times what the best takes (You et al., NSDI'23, section 4.4).
 _BETA = 2.0
+# The same for a client that makes one training per recurrence: a night without a model is worse
+# than a dear one. By hand: as a run of the best, see joulery.jobs.policies.bayesian.
+_PLAIN_BETA = 4.0
 # From this training of a recurrence on, each may cost twice as much as the one before.
 _PATIENCE = 4
 _MOST_DOUBLINGS = 64
@@ -51,14 +54,16 @@ def client_action(
         actions = only_batch_size(chosen, state.job, only)
         would = state.job.batch_sizes[int(chosen.arm[0])]
         if would != only:
-            reason = f"{ASKED_FOR}; {would} would be run: {reason}"
-    elif before is not None and doubted and _may_fail_again(before, state.reports.surest()):
+            reason = f"this batch size was asked for; {would} would be run: {reason}"
+    elif _needs_a_model(state.reports, chosen, request, before, doubted=doubted):
         actions, reason = only_batch_size(chosen, state.job, state.reports.surest()), _SUREST
     else:
         actions = chosen
         if chosen.kind[0] == ActionKind.PROBE and (not request.probing or _again(chosen, before)):
             actions, reason = without_probe(chosen, state.reports.best_cost()), _UNPROBED
         actions = widened(actions, attempt)
+        if not request.probing and before is None:
+            actions = _with_patience(actions, state.reports.best_cost())
     if actions.arm[0] != chosen.arm[0] or only is not None:
         actions = with_known_limit(actions, state.policy, state.beliefs)
     action = action_document(actions, state.job, attempt)
@@ -67,14 +72,35 @@ def client_action(
     return action, reason
 
 
-def _may_fail_again(before: Document, surest: int) -> bool:
-    """Whether a policy that ignores the failure of a training would have it fail the same way.
+def _with_patience(actions: Actions, best_cost: float) -> Actions:
+    """The same for a client that ends without a model where it is stopped."""
+    return dataclasses.replace(
+        actions, ceiling=np.maximum(actions.ceiling, _PLAIN_BETA * best_cost)
+    )
 
-    The next training of the recurrence is then one of the batch size that is surest to reach the
-    target, without a ceiling; once, since that may fail, too.
+
+def _needs_a_model(
+    reports: ReportFilter,
+    chosen: Actions,
+    request: Request,
+    before: Document | None,
+    *,
+    doubted: bool,
+) -> bool:
+    """Whether the batch size that is surest to reach the target is run next, without a ceiling.
+
+    A policy does not see a report in quarantine, so it would have the next training fail the same
+    way. Within a recurrence the surest one is run once, since that may fail, too. A client that
+    makes one training per recurrence must not end without a model twice in a row.
     """
-    had_it = (before["batch_size"], before["ceiling"]) == (surest, None)
-    return before["kind"] == ActionKind.TRAIN and not had_it
+    if before is not None:
+        repeated = (before["batch_size"], before["ceiling"]) == (reports.surest(), None)
+        return doubted and before["kind"] == ActionKind.TRAIN and not repeated
+    latest = reports.latest_training()
+    if request.probing or latest is None:
+        return False
+    may_stop = chosen.kind[0] == ActionKind.PROBE or bool(np.isfinite(chosen.ceiling[0]))
+    return latest.quarantined or (latest.end != RunEnd.REACHED and may_stop)
 
 
 def _again(chosen: Actions, before: Document | None) -> bool:
@@ -101,14 +127,14 @@ def without_probe(probe: Actions, best_cost: float) -> Actions:
     measured is stopped there, and what it measured until then is what the probe would have shown.
     Before anything has reached the target there is nothing to compare with, and so no ceiling.
     """
-    wanted = probe.probe_limits
-    alone = np.zeros(0) if wanted is None else np.flatnonzero(wanted[0])
+    mask = probe.probe_limits
+    alone = np.zeros(0) if mask is None else np.flatnonzero(mask[0])
     return dataclasses.replace(
         probe,
         kind=np.full(1, ActionKind.TRAIN),
         limit=np.array([alone[0] if len(alone) == 1 else -1], dtype=np.int64),
         ceiling=np.array([_BETA * best_cost]),
-        probe_limits=None if wanted is None or len(alone) != 1 else np.zeros_like(wanted),
+        probe_limits=None if mask is None or len(alone) != 1 else np.zeros_like(mask),
     )
 
 
@@ -145,7 +171,7 @@ def with_known_limit(actions: Actions, policy: Policy[Any], beliefs: Any) -> Act
     just-in-time profiling, as ``zeus`` does, or where it has measured none.
     """
     decided = actions.limit[0] != -1 or actions.kind[0] != ActionKind.TRAIN
-    if decided or not isinstance(policy, BayesianPolicy):
+    if decided or not isinstance(policy, ChoosesLimits):
         return actions
     limits = policy.limit_of(beliefs, ROW, actions.arm)
     if limits.hold[0] == -1:

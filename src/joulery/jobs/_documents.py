@@ -2,34 +2,25 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 from joulery.errors import UnknownRecordError
 from joulery.frontier import Frontier
 from joulery.jobs._job_registry import job_from, own_parameters, warm_start_text
 from joulery.jobs._models import (
+    Decision,
     DecisionEntry,
-    DecisionPage,
     Definition,
     EnergyEntry,
-    EnergyPage,
     JobEntry,
-    JobPage,
     Outcome,
     ProfileEntry,
-    ProfileList,
     decision_id,
     parse_decision_id,
 )
-from joulery.jobs._service import answer
-from joulery.storage import (
-    EnergyRecord,
-    OutcomeRecord,
-    ProfileRecord,
-    add_energy,
-    put_profile,
-    records,
-)
+from joulery.jobs.policies import ActionKind
+from joulery.storage import EnergyRecord, OutcomeRecord, ProfileRecord, records
 
 if TYPE_CHECKING:
     from joulery.storage import DecisionRecord, JobRecord, Transaction
@@ -55,32 +46,36 @@ def job_entry(record: JobRecord) -> JobEntry:
     )
 
 
-def job_page(transaction: Transaction, team: str, after: int, limit: int) -> JobPage:
-    """Jobs of a team with numbers above ``after``, at most ``limit``."""
-    found = transaction.jobs(team, after, limit + 1)
-    following = found[limit - 1].id if len(found) > limit else None
-    return JobPage(tuple(map(job_entry, found[:limit])), following)
+def job_page(
+    transaction: Transaction, team: str, after: int, limit: int
+) -> tuple[list[JobEntry], int | None]:
+    """Jobs of a team with numbers above ``after``, at most ``limit``; and where the next begin."""
+    rows = transaction.jobs(team, after, limit + 1)
+    following = rows[limit - 1].id if len(rows) > limit else None
+    return list(map(job_entry, rows[:limit])), following
 
 
-def decision_page(transaction: Transaction, job: int, after: int, limit: int) -> DecisionPage:
-    """Decisions of a job with numbers above ``after``, at most ``limit``.
+def decision_page(
+    transaction: Transaction, job: int, after: int, limit: int
+) -> tuple[list[DecisionEntry], int | None]:
+    """Decisions of a job with numbers above ``after``, at most ``limit``; and the next number.
 
     Raises:
         UnknownRecordError: There is no such job.
     """
     transaction.job(job)
-    found = transaction.decisions(job, after, limit + 1)
+    rows = transaction.decisions(job, after, limit + 1)
     # A decision has at most one outcome, so those of the page are the first after its beginning.
-    first = found[0].sequence if found else 0
-    outcomes = records(transaction, OutcomeRecord, job, first - 1, min(limit, len(found)))
-    by_decision = {one.decision: one for one in outcomes}
-    entries = tuple(_decision_entry(one, by_decision.get(one.sequence)) for one in found[:limit])
-    return DecisionPage(entries, found[limit - 1].sequence if len(found) > limit else None)
+    first = rows[0].sequence if rows else 0
+    outcomes = records(transaction, OutcomeRecord, job, first - 1, min(limit, len(rows)))
+    reports = {report.decision: report for report in outcomes}
+    entries = [_decision_entry(record, reports.get(record.sequence)) for record in rows[:limit]]
+    return entries, rows[limit - 1].sequence if len(rows) > limit else None
 
 
 def _decision_entry(record: DecisionRecord, report: OutcomeRecord | None) -> DecisionEntry:
     return DecisionEntry(
-        decision=answer(record),
+        decision=decision_from(record),
         number=record.sequence,
         key=record.key,
         state=_STATES[record.state],  # type: ignore[arg-type]  # one of the literals
@@ -92,50 +87,67 @@ def _decision_entry(record: DecisionRecord, report: OutcomeRecord | None) -> Dec
     )
 
 
-def profile_list(transaction: Transaction, job: int) -> ProfileList:
+def decision_from(record: DecisionRecord) -> Decision:
+    """A stored decision as its holder sees it, with the deadline that holds now."""
+    action = record.action
+    ceiling = action["ceiling"]
+    return Decision(
+        id=decision_id(record.job, record.sequence),
+        recurrence=record.recurrence,
+        kind=ActionKind(action["kind"]),
+        batch_size=action["batch_size"],
+        power_limit_watts=action["power_limit_watts"],
+        probe_limits_watts=tuple(action["probe_limits_watts"]),
+        cost_ceiling_joules=math.inf if ceiling is None else ceiling,
+        reason=record.reason,
+        expires_wall_seconds=record.deadline_wall_seconds,
+        issued_wall_seconds=record.issued_wall_seconds,
+        volunteered=action.get("volunteered", False),
+    )
+
+
+def profile_list(transaction: Transaction, job: int) -> list[ProfileEntry]:
     """Time-energy frontiers of a job, by batch size.
 
     Raises:
         UnknownRecordError: There is no such job.
     """
     transaction.job(job)
-    return ProfileList(
-        tuple(
-            ProfileEntry(
-                one.batch_size, one.device, Frontier.from_dict(one.frontier), one.wall_seconds
-            )
-            for one in records(transaction, ProfileRecord, job)
+    return [
+        ProfileEntry(
+            record.batch_size,
+            record.device,
+            Frontier.from_dict(record.frontier),
+            record.wall_seconds,
         )
-    )
+        for record in records(transaction, ProfileRecord, job)
+    ]
 
 
-def keep_profile(
-    transaction: Transaction, job: int, profile: ProfileEntry, now_wall_seconds: float
-) -> None:
-    """Store a frontier, in place of an earlier one of the same batch size and device."""
+def profile_record(job: int, profile: ProfileEntry, now_wall_seconds: float) -> ProfileRecord:
+    """A frontier as it is stored."""
     frontier = profile.frontier.to_dict()
-    put_profile(
-        transaction,
-        ProfileRecord(job, profile.batch_size, profile.device, frontier, now_wall_seconds),
-    )
+    return ProfileRecord(job, profile.batch_size, profile.device, frontier, now_wall_seconds)
 
 
-def energy_page(transaction: Transaction, job: int, after: int, limit: int) -> EnergyPage:
-    """Energy of a job in the order in which it was reported, at most ``limit`` entries.
+def energy_page(
+    transaction: Transaction, job: int, after: int, limit: int
+) -> tuple[list[EnergyEntry], int | None]:
+    """Energy of a job in the order of the reports, at most ``limit``; and the next number.
 
     Raises:
         UnknownRecordError: There is no such job.
     """
     transaction.job(job)
-    found = records(transaction, EnergyRecord, job, after, limit + 1)
-    entries = tuple(map(_energy_entry, found[:limit]))
-    return EnergyPage(entries, found[limit - 1].id if len(found) > limit else None)
+    rows = records(transaction, EnergyRecord, job, after, limit + 1)
+    following = rows[limit - 1].id if len(rows) > limit else None
+    return list(map(_energy_entry, rows[:limit])), following
 
 
 def decision_energy(transaction: Transaction, job: int, decision: int) -> tuple[EnergyEntry, ...]:
     """Energy that was used under a decision, by device."""
-    found = records(transaction, EnergyRecord, job, decision=decision)
-    return tuple(map(_energy_entry, sorted(found, key=lambda one: one.device)))
+    rows = records(transaction, EnergyRecord, job, decision=decision)
+    return tuple(map(_energy_entry, sorted(rows, key=lambda record: record.device)))
 
 
 def _energy_entry(record: EnergyRecord) -> EnergyEntry:
@@ -151,29 +163,23 @@ def _energy_entry(record: EnergyRecord) -> EnergyEntry:
     )
 
 
-def note_energy(
-    transaction: Transaction, job: int, used: EnergyEntry, now_wall_seconds: float
-) -> None:
-    """Store energy that was used; where a decision is named, once for each device.
+def energy_record(job: int, energy: EnergyEntry, now_wall_seconds: float) -> EnergyRecord:
+    """Energy as it is stored.
 
     Raises:
         UnknownRecordError: It names a decision of another job.
-        ConflictError: Another figure is stored for that decision and device.
     """
     decision = None
-    if used.decision is not None:
-        owner, decision = parse_decision_id(used.decision)
+    if energy.decision is not None:
+        owner, decision = parse_decision_id(energy.decision)
         if owner != job:
             raise UnknownRecordError(
-                f"no decision {used.decision[:40]} of this job",
+                f"no decision {energy.decision[:40]} of this job",
                 remedy="give the id that came with the decision",
             )
-    provenance: dict[str, Any] = {"origin": str(used.origin), "source": used.source}
-    if used.relative_error is not None:
-        provenance["relative_error"] = used.relative_error
-    add_energy(
-        transaction,
-        EnergyRecord(
-            job, decision, used.device, used.seconds, used.joules, provenance, now_wall_seconds
-        ),
+    provenance: dict[str, Any] = {"origin": str(energy.origin), "source": energy.source}
+    if energy.relative_error is not None:
+        provenance["relative_error"] = energy.relative_error
+    return EnergyRecord(
+        job, decision, energy.device, energy.seconds, energy.joules, provenance, now_wall_seconds
     )

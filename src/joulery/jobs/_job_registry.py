@@ -8,44 +8,45 @@ from typing import TYPE_CHECKING, Any
 
 from joulery.errors import InvalidValueError
 from joulery.jobs._models import Job
-from joulery.jobs.policies import BayesianBeliefs, WarmStart, make_policy
+from joulery.jobs.policies import CarriesOver, WarmStart, make_policy, policy_parameters
 
 if TYPE_CHECKING:
     from joulery.jobs._posterior import PosteriorCache
     from joulery.jobs.policies import Policy
     from joulery.storage import Document, JobRecord, Transaction
 
-_MOST_SIBLINGS = 4  # devices that a job is looked for on to start from
+_MOST_SIBLINGS = 4  # devices that a job is looked for on to start from; by hand: more add reads
 # Standard deviations by which log epochs of a changed job may be off together, and those of each
-# batch size besides.
+# batch size besides; by hand: new data may change epochs by a third, rarely their order.
 _SHIFT_SD, _SHAPE_SD = 0.3, 0.1
 
 
-def job_from(stored: JobRecord) -> Job:
+def job_from(record: JobRecord) -> Job:
     """A stored job as its policy sees it; the specification is its document without the name."""
-    return Job.from_document(stored.specification | {"name": stored.name})
+    return Job.from_document(record.specification | {"name": record.name})
 
 
-def policy_from(stored: JobRecord, job: Job) -> Policy[Any]:
+def policy_from(record: JobRecord, job: Job) -> Policy[Any]:
     """The policy that decides for a stored job.
 
     Raises:
         InvalidValueError: There is no such policy, or it takes no such parameter.
     """
-    options, received = own_parameters(stored), stored.parameters.get("inherited")
-    known = {
+    options, inherited = own_parameters(record), record.parameters.get("inherited")
+    context = {
         "objective": job.objective,
-        "warm_start": None if received is None else _warm_start_from(received),
+        "warm_start": None if inherited is None else _warm_start_from(inherited),
     }
-    policy: Any = make_policy(stored.policy, **options | known)
-    taken = {each.name for each in dataclasses.fields(policy) if each.type in ("int", "float")}
-    unknown = sorted(options.keys() - taken)
+    parameters = policy_parameters(record.policy)
+    unknown = sorted(options.keys() - parameters)
     if unknown:
         raise InvalidValueError(
-            f"the policy {stored.policy} takes no parameter {reprlib.repr(unknown)[1:-1]}",
-            remedy=f"give {', '.join(sorted(taken))} or none" if taken else "leave it out",
+            f"the policy {record.policy} takes no parameter {reprlib.repr(unknown)[1:-1]}",
+            remedy=f"give {', '.join(sorted(parameters))} or none"
+            if parameters
+            else "leave it out",
         )
-    return policy  # type: ignore[no-any-return]
+    return make_policy(record.policy, **options | context)
 
 
 def _warm_start_from(document: Document) -> WarmStart:
@@ -58,53 +59,50 @@ def _warm_start_from(document: Document) -> WarmStart:
     )
 
 
-def define_job(cache: PosteriorCache, wanted: JobRecord, transaction: Transaction) -> JobRecord:
+def define_job(cache: PosteriorCache, definition: JobRecord, transaction: Transaction) -> JobRecord:
     """The newest version of a job on its device if it is as wanted, else a new version.
 
     A changed job starts from the version before, with doubt. The first on a device starts from the
     device where the job has run most, without: epochs to the target do not depend on the device
     (You et al., NSDI'23, section 7).
     """
-    newest = transaction.newest(wanted.team, wanted.name, wanted.device)
-    if newest is not None and _same(newest, wanted):
+    newest = transaction.newest(definition.team, definition.name, definition.device)
+    if newest is not None and _same(newest, definition):
         return newest
     if newest is not None:
         sources = [newest]
-        wanted = dataclasses.replace(wanted, inherits=newest.id)
+        definition = dataclasses.replace(definition, inherits=newest.id)
     else:
-        sources = transaction.siblings(wanted.team, wanted.name, _MOST_SIBLINGS)
+        sources = transaction.siblings(definition.team, definition.name, _MOST_SIBLINGS)
     for source in sources:
-        shown = _shown(cache, transaction, source, wanted)
-        if shown is not None:
+        start = _experience(cache, transaction, source, definition)
+        if start is not None:
             if newest is not None:
-                shown = dataclasses.replace(shown, shift_sd=_SHIFT_SD, shape_sd=_SHAPE_SD)
-            return transaction.add_job(_warm_started(wanted, source, shown))
-    return transaction.add_job(wanted)
+                start = dataclasses.replace(start, shift_sd=_SHIFT_SD, shape_sd=_SHAPE_SD)
+            return transaction.add_job(_warm_started(definition, source, start))
+    return transaction.add_job(definition)
 
 
-def _shown(
-    cache: PosteriorCache, transaction: Transaction, source: JobRecord, wanted: JobRecord
+def _experience(
+    cache: PosteriorCache, transaction: Transaction, source: JobRecord, definition: JobRecord
 ) -> WarmStart | None:
-    """The epochs that another job has shown, if any."""
-    if wanted.policy != source.policy:
+    """What the runs of another job have shown, if anything."""
+    if definition.policy != source.policy:
         return None
     # Not locked: operations lock one job only, and what is committed does not change.
-    beliefs = cache.current(transaction, source).beliefs
-    if not isinstance(beliefs, BayesianBeliefs):
+    state = cache.current(transaction, source)
+    if not isinstance(state.policy, CarriesOver):
         return None
-    shown = WarmStart.of(beliefs)
-    received = source.parameters.get("inherited")
-    if received is not None:
-        shown = shown.extended(_warm_start_from(received))
-    return shown if shown.batch_sizes else None
+    start = state.policy.experience(state.beliefs)
+    return start if start.batch_sizes else None
 
 
-def _warm_started(wanted: JobRecord, source: JobRecord, start: WarmStart) -> JobRecord:
-    known: Document = {"source": {"version": source.version, "device": source.device}}
-    for name, one in dataclasses.asdict(start).items():
-        known[name] = list(one) if isinstance(one, tuple) else one
-    parameters = wanted.parameters | {"inherited": known}
-    return dataclasses.replace(wanted, inherits=source.id, parameters=parameters)
+def _warm_started(definition: JobRecord, source: JobRecord, start: WarmStart) -> JobRecord:
+    document: Document = {"source": {"version": source.version, "device": source.device}}
+    for name, value in dataclasses.asdict(start).items():
+        document[name] = list(value) if isinstance(value, tuple) else value
+    parameters = definition.parameters | {"inherited": document}
+    return dataclasses.replace(definition, inherits=source.id, parameters=parameters)
 
 
 def warm_start_text(record: JobRecord) -> str:
@@ -132,9 +130,9 @@ def own_parameters(job: JobRecord) -> Document:
     return {name: value for name, value in job.parameters.items() if name != "inherited"}
 
 
-def _same(stored: JobRecord, wanted: JobRecord) -> bool:
+def _same(stored: JobRecord, definition: JobRecord) -> bool:
     return (stored.specification, stored.policy, own_parameters(stored)) == (
-        wanted.specification,
-        wanted.policy,
-        wanted.parameters,
+        definition.specification,
+        definition.policy,
+        definition.parameters,
     )

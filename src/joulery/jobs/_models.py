@@ -1,89 +1,92 @@
-"""The schema of jobs, decisions, reports and measurements.
+"""Jobs, decisions, outcomes and measurements as documents.
 
-Every class has exactly one JSON form (:class:`joulery.jobs._schema.JsonModel`), which is what the
+Every class has exactly one JSON form (:class:`joulery.documents.JsonModel`), which is what the
 client sends, the server answers and describes, the store keeps and the outbox writes.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass, field
-from functools import partial
-from reprlib import repr as shown
+from reprlib import repr as short_repr
 from typing import Annotated, Literal
 
-from joulery.errors import FileError, InvalidValueError, UnknownRecordError
-from joulery.frontier import Frontier, Origin
-from joulery.jobs._schema import (
+from msgspec import Meta, field
+
+from joulery.documents import (
     LARGEST,
+    LARGEST_ID,
     SMALLEST,
     Codec,
-    Constraint,
     Count,
+    Foreign,
     JsonModel,
     Name,
     Quantity,
     Text,
     Unlimited,
-    by_name,
-    read_text,
+    enumeration,
 )
+from joulery.errors import FileError, InvalidValueError, UnknownRecordError
+from joulery.frontier import Frontier, Origin
 from joulery.jobs.policies import ActionKind, RunEnd
 from joulery.objectives import Cost, Objective, objective_text, parse_objective
 from joulery.units import finite
 
-MOST_LIMITS = 32
-MOST_LIVE_DEVICES = 64
-LONGEST_BEFORE_SECONDS = 7 * 24 * 3600.0
-MOST_PER_PAGE = 1000
-_LONGEST_EPOCH_SECONDS = 1e10  # three hundred years
+MOST_LIMITS = 32  # of a job (by hand: boards take some 10 limits that differ)
+MOST_BATCH_SIZES = 64  # of a job (by hand: powers of two are 40)
+MOST_LIVE_DEVICES = 64  # of a heartbeat (by hand: one process rarely sees more than 16)
+LONGEST_BEFORE_SECONDS = 7 * 24 * 3600.0  # by hand: a server that was down over a holiday
+_LONGEST_EPOCH_SECONDS = 1e10  # by hand: three hundred years
+_LONGEST_OBJECTIVE = 200  # characters (by hand: the longest of ours has 60)
 _RESERVED = "inherited"  # among a job's stored parameters, for what a warm start gave it
-# How the reason of a decision begins whose batch size the policy would not have chosen.
-ASKED_FOR = "this batch size was asked for"
 
-BatchSize = Annotated[int, Constraint(minimum=1, maximum=2**40, examples=[128])]
-PowerLimit = Quantity
+BatchSize = Annotated[int, Meta(ge=1, le=2**40, examples=[128])]
+LimitWatts = Quantity
 DecisionId = Annotated[
-    str, Constraint(maxLength=40, pattern=r"^[0-9]{1,18}\.[0-9]{1,18}$", examples=["7.12"])
+    str, Meta(max_length=40, pattern=r"^[0-9]{1,18}\.[0-9]{1,18}$", examples=["7.12"])
 ]
-_RanSeconds = Annotated[float, Constraint(minimum=0, maximum=LONGEST_BEFORE_SECONDS)]
-Moment = Annotated[float, Constraint(minimum=0, maximum=LARGEST, examples=[1.8e9])]
+UnixSeconds = Annotated[float, Meta(ge=0, le=LARGEST, examples=[1.8e9])]
+_RanSeconds = Annotated[float, Meta(ge=0, le=LONGEST_BEFORE_SECONDS)]
+_Parameter = (
+    Annotated[int, Meta(ge=-LARGEST_ID, le=LARGEST_ID)]
+    | Annotated[float, Meta(ge=-LARGEST, le=LARGEST)]
+)
 
 
-def _read_objective(value: object, name: str) -> Objective:
-    if not isinstance(value, str) or len(value) > 200:
+def _read_objective(value: object) -> Objective:
+    if not isinstance(value, str) or len(value) > _LONGEST_OBJECTIVE:
         raise InvalidValueError(
-            f"{name} must be an objective as text, not {shown(value)}",
+            f"must be an objective as text, not {short_repr(value)}",
             remedy="write it as on the command line, such as least-energy:slowdown=5%",
         )
     objective = parse_objective(value)
-    figures = (getattr(objective, one.name) for one in dataclasses.fields(objective))  # type: ignore[arg-type]
+    figures = (getattr(objective, part.name) for part in dataclasses.fields(objective))  # type: ignore[arg-type]
     if any(isinstance(figure, float) and abs(figure) > LARGEST for figure in figures):
         raise InvalidValueError(
-            f"{name} has a figure out of range: {shown(value)}",
+            f"has a figure out of range: {short_repr(value)}",
             remedy=f"give numbers up to {LARGEST:g}",
         )
     return objective
 
 
-def _read_cost(value: object, name: str) -> Cost:
-    cost = _read_objective(value, name)
+def _read_cost(value: object) -> Cost:
+    cost = _read_objective(value)
     if not isinstance(cost, Cost):
         raise InvalidValueError(
-            f"{name} is no cost: {shown(value)}", remedy="write cost:eta=0.5,max_watts=300"
+            f"is no cost: {short_repr(value)}", remedy="write cost:eta=0.5,max_watts=300"
         )
     return cost
 
 
-_TEXT = {"type": "string", "maxLength": 200}
+_TEXT = {"type": "string", "maxLength": _LONGEST_OBJECTIVE}
 _OBJECTIVE = Codec(
     objective_text, _read_objective, _TEXT | {"examples": ["least-energy:slowdown=5%"]}
 )
 _COST = Codec(objective_text, _read_cost, _TEXT | {"examples": ["cost:eta=0.5,max_watts=300"]})
+_ACTION_KIND, _RUN_END = enumeration(ActionKind), enumeration(RunEnd)
 
 
-@dataclass(frozen=True, slots=True)
-class Job(JsonModel):
+class Job(JsonModel, frozen=True):
     """Specification of a job: batch sizes, power limits and objective.
 
     Attributes:
@@ -98,12 +101,12 @@ class Job(JsonModel):
     """
 
     name: Name
-    batch_sizes: Annotated[tuple[BatchSize, ...], Constraint(minItems=1, maxItems=64)]
+    batch_sizes: Annotated[tuple[BatchSize, ...], Meta(min_length=1, max_length=MOST_BATCH_SIZES)]
     default: BatchSize
-    cost: Annotated[Cost, _COST]
-    objective: Annotated[Objective, _OBJECTIVE] | None = None
-    max_epochs: Annotated[int, Constraint(minimum=1, maximum=10**6)] = 100
-    limits_watts: Annotated[tuple[PowerLimit, ...], Constraint(maxItems=32)] = ()
+    cost: Foreign[Cost, _COST]
+    objective: Foreign[Objective, _OBJECTIVE] | None = None
+    max_epochs: Annotated[int, Meta(ge=1, le=10**6)] = 100
+    limits_watts: Annotated[tuple[LimitWatts, ...], Meta(max_length=MOST_LIMITS)] = ()
 
     def __post_init__(self) -> None:
         if not self.batch_sizes:
@@ -118,12 +121,13 @@ class Job(JsonModel):
                     remedy="give samples per step as whole numbers",
                 )
         for watts in self.limits_watts:
-            finite(watts, f"job {self.name!r}: power limit in watts", minimum=0.0)
-        both = {"batch sizes": self.batch_sizes, "power limits": self.limits_watts}
-        for what, values in both.items():
+            least = SMALLEST if watts else 0.0
+            finite(watts, f"job {self.name!r}: power limit in watts", minimum=least)
+        sets = {"batch sizes": self.batch_sizes, "power limits": self.limits_watts}
+        for name, values in sets.items():
             if list(values) != sorted(set(values)):
                 raise InvalidValueError(
-                    f"job {self.name!r}: {what} must ascend without repeats",
+                    f"job {self.name!r}: {name} must ascend without repeats",
                     remedy="sort them and drop repeats",
                 )
         if self.default not in self.batch_sizes:
@@ -138,8 +142,7 @@ class Job(JsonModel):
             )
 
 
-@dataclass(frozen=True, slots=True)
-class Definition(JsonModel):
+class Definition(JsonModel, frozen=True):
     """A job to be defined.
 
     Attributes:
@@ -152,7 +155,7 @@ class Definition(JsonModel):
     job: Job
     device: Text = ""
     policy: Text = "joulery"
-    parameters: dict[str, int | float] = field(default_factory=dict)
+    parameters: dict[str, _Parameter] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if _RESERVED in self.parameters:
@@ -161,8 +164,7 @@ class Definition(JsonModel):
             )
 
 
-@dataclass(frozen=True, slots=True)
-class Request(JsonModel):
+class Request(JsonModel, frozen=True):
     """A request for a decision.
 
     Attributes:
@@ -191,8 +193,7 @@ class Request(JsonModel):
             )
 
 
-@dataclass(frozen=True, slots=True)
-class Decision(JsonModel):
+class Decision(JsonModel, frozen=True):
     """A decision: the batch size and power limit to run next.
 
     Attributes:
@@ -212,23 +213,24 @@ class Decision(JsonModel):
             a later report still counts.
         token: Token for calls on this decision; empty in lists and without a server.
         issued_wall_seconds: Unix time at which the decision was made.
+        volunteered: Whether the client asked for this batch size, where another one was chosen.
     """
 
     id: Text
     recurrence: Count
-    kind: Annotated[ActionKind, by_name(ActionKind)]
+    kind: Foreign[ActionKind, _ACTION_KIND]
     batch_size: BatchSize
-    power_limit_watts: PowerLimit | None
-    probe_limits_watts: Annotated[tuple[PowerLimit, ...], Constraint(maxItems=MOST_LIMITS)]
+    power_limit_watts: LimitWatts | None
+    probe_limits_watts: Annotated[tuple[LimitWatts, ...], Meta(max_length=MOST_LIMITS)]
     cost_ceiling_joules: Unlimited
-    reason: Annotated[str, Constraint(maxLength=500)]
-    expires_wall_seconds: Moment
+    reason: Annotated[str, Meta(max_length=500)]
+    expires_wall_seconds: UnixSeconds
     token: Text = ""
-    issued_wall_seconds: Moment = 0.0
+    issued_wall_seconds: UnixSeconds = 0.0
+    volunteered: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Measured(JsonModel):
+class Measured(JsonModel, frozen=True):
     """Time and energy of an epoch under one power limit.
 
     Attributes:
@@ -238,14 +240,13 @@ class Measured(JsonModel):
         relative_error: One sigma of the seconds and, independently, of the watts.
     """
 
-    limit_watts: PowerLimit | None
-    epoch_seconds: Annotated[float, Constraint(minimum=SMALLEST, maximum=_LONGEST_EPOCH_SECONDS)]
-    epoch_joules: Annotated[float, Constraint(minimum=SMALLEST, maximum=LARGEST)]
-    relative_error: Annotated[float, Constraint(minimum=0, maximum=10)]
+    limit_watts: LimitWatts | None
+    epoch_seconds: Annotated[float, Meta(ge=SMALLEST, le=_LONGEST_EPOCH_SECONDS)]
+    epoch_joules: Annotated[float, Meta(ge=SMALLEST, le=LARGEST)]
+    relative_error: Annotated[float, Meta(ge=0, le=10)]
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome(JsonModel):
+class Outcome(JsonModel, frozen=True):
     """Outcome of a decision; with a heartbeat, its progress so far.
 
     Attributes:
@@ -261,30 +262,15 @@ class Outcome(JsonModel):
             empty for the mean of the whole run.
     """
 
-    end: Annotated[RunEnd, by_name(RunEnd)]
+    end: Foreign[RunEnd, _RUN_END]
     epochs: Quantity
     seconds: Quantity
     joules: Quantity
-    limit_watts: PowerLimit | None = None
-    measured: Annotated[tuple[Measured, ...], Constraint(maxItems=MOST_LIMITS)] = ()
+    limit_watts: LimitWatts | None = None
+    measured: Annotated[tuple[Measured, ...], Meta(max_length=MOST_LIMITS)] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class OutcomeReport(JsonModel):
-    """A report on how a decision ended.
-
-    Attributes:
-        key: Name of the report, chosen by the client; unique per decision, of which one report
-            counts, however often it is sent.
-        outcome: Outcome of the decision.
-    """
-
-    key: Name
-    outcome: Outcome
-
-
-@dataclass(frozen=True, slots=True)
-class LiveDevice(JsonModel):
+class LiveDevice(JsonModel, frozen=True):
     """State of one device of a run under way.
 
     Attributes:
@@ -300,8 +286,7 @@ class LiveDevice(JsonModel):
     limit_watts: Quantity | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class LiveState(JsonModel):
+class LiveState(JsonModel, frozen=True):
     """State of a run under way, for people who watch it; nothing is learned from it.
 
     Attributes:
@@ -315,25 +300,11 @@ class LiveState(JsonModel):
     seconds: Quantity
     phase: Text = ""
     steps_per_second: Quantity | None = None
-    devices: Annotated[tuple[LiveDevice, ...], Constraint(maxItems=MOST_LIVE_DEVICES)] = ()
+    devices: Annotated[tuple[LiveDevice, ...], Meta(max_length=MOST_LIVE_DEVICES)] = ()
     processes: Count = 1
 
 
-@dataclass(frozen=True, slots=True)
-class ProgressReport(JsonModel):
-    """A heartbeat of the process that holds a decision.
-
-    Attributes:
-        progress: Progress of the run, with the end `abandoned`; counts if no report follows.
-        live: State of the run for people who watch it, which is not stored; null for none.
-    """
-
-    progress: Outcome | None = None
-    live: LiveState | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Receipt(JsonModel):
+class Receipt(JsonModel, frozen=True):
     """Answer to a report; the same whenever it is repeated.
 
     Attributes:
@@ -350,8 +321,7 @@ class Receipt(JsonModel):
     quarantined: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class DecisionLease(JsonModel):
+class DecisionLease(JsonModel, frozen=True):
     """Answer to a heartbeat.
 
     Attributes:
@@ -361,22 +331,10 @@ class DecisionLease(JsonModel):
     """
 
     held: bool
-    expires_wall_seconds: Moment
+    expires_wall_seconds: UnixSeconds
 
 
-@dataclass(frozen=True, slots=True)
-class PauseState(JsonModel):
-    """Whether decisions of a job are refused.
-
-    Attributes:
-        paused: True to refuse decisions, false to make them again.
-    """
-
-    paused: bool
-
-
-@dataclass(frozen=True, slots=True)
-class JobEntry(JsonModel):
+class JobEntry(JsonModel, frozen=True):
     """A version of a job, as its team sees it.
 
     Attributes:
@@ -400,7 +358,7 @@ class JobEntry(JsonModel):
     warm_start: str
     paused: bool
     definition: Definition
-    created_wall_seconds: Moment
+    created_wall_seconds: UnixSeconds
     events: Count
     recurrences: Count
 
@@ -415,8 +373,7 @@ class JobEntry(JsonModel):
         return self.definition.device
 
 
-@dataclass(frozen=True, slots=True)
-class DecisionEntry(JsonModel):
+class DecisionEntry(JsonModel, frozen=True):
     """A decision and its outcome, as the team sees them.
 
     Attributes:
@@ -436,14 +393,14 @@ class DecisionEntry(JsonModel):
     number: Count
     key: Name
     state: Literal["open", "reported", "expired"]
-    heartbeat_wall_seconds: Moment | None = None
+    heartbeat_wall_seconds: UnixSeconds | None = None
     outcome: Outcome | None = None
     late: bool = False
     quarantined: bool = False
-    reported_wall_seconds: Moment | None = None
+    reported_wall_seconds: UnixSeconds | None = None
 
 
-def _read_frontier(document: object, _name: str) -> Frontier:
+def _read_frontier(document: object) -> Frontier:
     try:
         return Frontier.from_dict(document)
     except FileError as error:
@@ -457,8 +414,7 @@ _FRONTIER = Codec(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class ProfileEntry(JsonModel):
+class ProfileEntry(JsonModel, frozen=True):
     """The time-energy frontier of an epoch of one batch size on one kind of device.
 
     Attributes:
@@ -471,12 +427,11 @@ class ProfileEntry(JsonModel):
 
     batch_size: BatchSize
     device: Text
-    frontier: Annotated[Frontier, _FRONTIER]
-    wall_seconds: Moment | None = None
+    frontier: Foreign[Frontier, _FRONTIER]
+    wall_seconds: UnixSeconds | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class EnergyEntry(JsonModel):
+class EnergyEntry(JsonModel, frozen=True):
     """Energy that a job used.
 
     Attributes:
@@ -497,60 +452,7 @@ class EnergyEntry(JsonModel):
     origin: Literal["measured", "predicted", "simulated", "assumed"] = Origin.ASSUMED.value
     source: Text = ""
     relative_error: Quantity | None = None
-    wall_seconds: Moment | None = None
-
-
-_PAGE = Constraint(maxItems=MOST_PER_PAGE)
-
-
-@dataclass(frozen=True, slots=True)
-class JobPage(JsonModel):
-    """Jobs by number.
-
-    Attributes:
-        jobs: Jobs of the page, all versions.
-        next: Number that the next page begins after; null at the end.
-    """
-
-    jobs: Annotated[tuple[JobEntry, ...], _PAGE]
-    next: Count | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class DecisionPage(JsonModel):
-    """Decisions in the order in which they were made.
-
-    Attributes:
-        decisions: Decisions of the page.
-        next: Number that the next page begins after; null at the end.
-    """
-
-    decisions: Annotated[tuple[DecisionEntry, ...], _PAGE]
-    next: Count | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class EnergyPage(JsonModel):
-    """Energy in the order in which it was reported.
-
-    Attributes:
-        energy: Entries of the page.
-        next: Number that the next page begins after; null at the end.
-    """
-
-    energy: Annotated[tuple[EnergyEntry, ...], _PAGE]
-    next: Count | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class ProfileList(JsonModel):
-    """Profiles of a job by batch size.
-
-    Attributes:
-        profiles: All profiles of the job.
-    """
-
-    profiles: tuple[ProfileEntry, ...]
+    wall_seconds: UnixSeconds | None = None
 
 
 def decision_id(job: int, sequence: int) -> str:
@@ -567,7 +469,3 @@ def parse_decision_id(text: str) -> tuple[int, int]:
             f"no decision {text[:40]!r}", remedy="give the id that came with the decision"
         )
     return int(job), int(sequence)
-
-
-checked_name = partial(read_text, rules={"minLength": 1, "maxLength": 200})
-"""Checks a text, said to be what, as a name that any database can hold and any log can show."""

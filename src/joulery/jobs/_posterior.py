@@ -11,10 +11,11 @@ import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from joulery.errors import InvalidValueError
 from joulery.jobs._job_registry import job_from, policy_from
 from joulery.jobs._replay import ROW, actions_from, outcome_document, outcomes_from
 from joulery.jobs._report_filter import ReportFilter, RunReport
-from joulery.jobs._snapshot import code_fingerprint, deserialize, serialize
+from joulery.jobs._snapshot import deserialize, fold_version, serialize
 from joulery.jobs.policies import EstimatesCosts, JobBatch, RunEnd
 from joulery.storage import EventKind, Snapshot
 
@@ -45,7 +46,7 @@ class JobState:
         open: Actions under way by decision, each with its recurrence and the time of its issue, in
             the order of issue.
         sequence: Number of the last event folded in.
-        kept: Number of the last event in the stored snapshot.
+        snapshotted: Number of the last event in the stored snapshot.
         changed: Decisions on whose reports the verdict has changed with the last event.
         swept_seconds: Time of the last search for ended leases, on the monotonic clock.
     """
@@ -58,19 +59,19 @@ class JobState:
     reports: ReportFilter
     open: dict[int, tuple[Document, int, float]] = field(default_factory=dict)
     sequence: int = 0
-    kept: int = 0
+    snapshotted: int = 0
     changed: set[int] = field(default_factory=set)
     swept_seconds: float = float("-inf")
 
     @classmethod
     def start(cls, record: JobRecord, snapshot: Snapshot | None = None) -> JobState:
-        """The state before the first event, or at a snapshot if the same code made it."""
+        """The state before the first event, or at a snapshot of the same versions."""
         job = job_from(record)
         policy = policy_from(record, job)
         batch = JobBatch.of([job], [record.seed])
         beliefs = policy.start(batch), policy.start(batch)
         state = cls(job, policy, batch, *beliefs, ReportFilter(job))
-        if snapshot is not None and snapshot.code == code_fingerprint():
+        if snapshot is not None and snapshot.code == fold_version(policy):
             state._restore(snapshot)
         return state
 
@@ -123,10 +124,10 @@ class JobState:
         body, final = event.body, list[RunReport]()
         if report.claims:
             final, self.changed = self.reports.add(report)
-        for one in final:
+        for old_report in final:
             # What a ceiling refused depends on others.
-            if one.end != RunEnd.STOPPED or one.body["epochs"]:
-                self._learn_again(self.settled, one)
+            if old_report.end != RunEnd.STOPPED or old_report.body["epochs"]:
+                self._learn_again(self.settled, old_report)
         if self.changed - {report.decision}:
             self._rebuild()
         else:
@@ -138,10 +139,10 @@ class JobState:
         """Start again from the settled posterior, with the reports that are accepted now."""
         self.beliefs = copy.deepcopy(self.settled)
         best_cost = self.reports.best_cost()
-        for one in sorted(self.reports.latest, key=lambda one: one.end == RunEnd.STOPPED):
+        for report in sorted(self.reports.latest, key=lambda report: report.end == RunEnd.STOPPED):
             # What a ceiling stopped that followed from a wrong report says nothing.
-            if one.end != RunEnd.STOPPED or one.cost >= best_cost:
-                self._learn_again(self.beliefs, one)
+            if report.end != RunEnd.STOPPED or report.cost >= best_cost:
+                self._learn_again(self.beliefs, report)
         for action, *_ in self.open.values():
             self.policy.begin(self.beliefs, ROW, actions_from(action))
 
@@ -154,12 +155,12 @@ class JobState:
         """Snapshot of the beliefs; None if they cannot be serialized."""
         document = {
             "reports": self.reports.to_list(),
-            "open": [[number, *each] for number, each in self.open.items()],
+            "open": [[number, *action] for number, action in self.open.items()],
         }
         content = serialize((self.settled, self.beliefs), document)
         if content is None:
             return None
-        return Snapshot(job, self.sequence, code_fingerprint(), content)
+        return Snapshot(job, self.sequence, fold_version(self.policy), content)
 
     def _restore(self, snapshot: Snapshot) -> None:
         """Continue from a snapshot; stay at the start if it is damaged."""
@@ -170,7 +171,7 @@ class JobState:
                 number: (action, recurrence, issued)
                 for number, action, recurrence, issued in document["open"]
             }
-            self.sequence = self.kept = snapshot.sequence
+            self.sequence = self.snapshotted = snapshot.sequence
 
 
 def rebuilt(transaction: Transaction, record: JobRecord) -> JobState:
@@ -188,23 +189,34 @@ class JobBeliefs:
         costs: Cost of a whole run in joules, by batch size: one sigma below, expected, one above;
             empty for policies that keep no such beliefs.
         changed: Whether the policy has noticed that the job no longer trains as it used to.
+        quarantine: Reasons why reports are in quarantine, and what would release each, by the
+            number of their decision.
     """
 
     costs: dict[int, tuple[float, float, float]]
     changed: bool
+    quarantine: dict[int, str] = field(default_factory=dict)
 
 
 def job_beliefs(transaction: Transaction, record: JobRecord) -> JobBeliefs:
-    """Beliefs of a job from its snapshot and the events since; in any thread."""
-    state, costs = JobState.start(record, transaction.snapshot(record.id)), {}
+    """Beliefs of a job from its snapshot and the events since; in any thread.
+
+    Empty where this process does not have the job's policy, which may be registered in others only.
+    """
+    try:
+        state = JobState.start(record, transaction.snapshot(record.id))
+    except InvalidValueError:
+        return JobBeliefs({}, changed=False)
+    costs = {}
     state.fold_all(transaction.events(record.id, state.sequence))
     if isinstance(state.policy, EstimatesCosts):
-        found = state.policy.believed_costs(state.beliefs, ROW)
+        bounds = state.policy.believed_costs(state.beliefs, ROW)
         for arm, size in enumerate(state.job.batch_sizes):
-            low, mean, high = (float(each[0, arm]) for each in found)
+            low, mean, high = (float(bound[0, arm]) for bound in bounds)
             if math.isfinite(mean):
                 costs[size] = low, mean, high
-    return JobBeliefs(costs, bool(getattr(state.beliefs, "changed", [False])[0]))
+    changed = bool(getattr(state.beliefs, "changed", [False])[0])
+    return JobBeliefs(costs, changed, state.reports.reasons())
 
 
 class PosteriorCache:
@@ -238,8 +250,8 @@ class PosteriorCache:
         state = self._jobs[job]
         transaction.append(job, event)
         state.fold(event)
-        if state.sequence - state.kept >= _SNAPSHOT_EVENTS:
-            state.kept = state.sequence
+        if state.sequence - state.snapshotted >= _SNAPSHOT_EVENTS:
+            state.snapshotted = state.sequence
             snapshot = state.to_snapshot(job)
             if snapshot is not None:
                 transaction.put_snapshot(snapshot)

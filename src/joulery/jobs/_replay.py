@@ -28,13 +28,13 @@ _MEAN_ERROR = 0.03
 def action_document(actions: Actions, job: Job, attempt: int = 1) -> Document:
     """The only action of ``actions`` as JSON; ``attempt`` is its position in the recurrence."""
     kind, arm, limit = int(actions.kind[0]), int(actions.arm[0]), int(actions.limit[0])
-    ceiling, known = float(actions.ceiling[0]), job.limits_watts
+    ceiling, limits_watts = float(actions.ceiling[0]), job.limits_watts
     if actions.probe_limits is None:
-        wanted = None
-        measured = list(known) if kind == ActionKind.PROBE or limit == -1 else []
+        mask = None
+        measured = list(limits_watts) if kind == ActionKind.PROBE or limit == -1 else []
     else:
-        wanted = actions.probe_limits[0].tolist()
-        measured = [watts for watts, want in zip(known, wanted, strict=False) if want]
+        mask = actions.probe_limits[0].tolist()
+        measured = [watts for watts, want in zip(limits_watts, mask, strict=False) if want]
     return {
         "kind": kind,
         "arm": arm,
@@ -42,24 +42,24 @@ def action_document(actions: Actions, job: Job, attempt: int = 1) -> Document:
         "ceiling": ceiling if math.isfinite(ceiling) else None,
         "why": int(actions.reason[0]),
         "attempt": attempt,
-        "probe_limits": wanted,
+        "probe_limits": mask,
         # The same in figures, for readers that do not know the job.
         "batch_size": job.batch_sizes[arm],
-        "power_limit_watts": known[limit] if 0 <= limit < len(known) else None,
+        "power_limit_watts": limits_watts[limit] if 0 <= limit < len(limits_watts) else None,
         "probe_limits_watts": measured,
     }
 
 
 def actions_from(document: Document) -> Actions:
     """The action that :func:`action_document` described."""
-    ceiling, wanted = document["ceiling"], document["probe_limits"]
+    ceiling, mask = document["ceiling"], document["probe_limits"]
     return Actions(
         kind=np.array([document["kind"]], dtype=np.int64),
         arm=np.array([document["arm"]], dtype=np.int64),
         limit=np.array([document["limit"]], dtype=np.int64),
         ceiling=np.array([math.inf if ceiling is None else ceiling], dtype=np.float64),
         reason=np.array([document["why"]], dtype=np.int64),
-        probe_limits=None if wanted is None else np.array([wanted], dtype=np.bool_),
+        probe_limits=None if mask is None else np.array([mask], dtype=np.bool_),
     )
 
 
@@ -73,9 +73,14 @@ def outcome_document(
         return body | {"end": int(RunEnd.ABANDONED), "limit": -1, "measured": []}
     training = action["kind"] == ActionKind.TRAIN
     measured = [
-        [limit, float(one.epoch_seconds), float(one.epoch_joules), float(one.relative_error)]
-        for one in outcome.measured
-        for limit in (_limit_of(job, one.limit_watts),)
+        [
+            limit,
+            float(measurement.epoch_seconds),
+            float(measurement.epoch_joules),
+            float(measurement.relative_error),
+        ]
+        for measurement in outcome.measured
+        for limit in (_limit_of(job, measurement.limit_watts),)
         if limit >= 0
     ]
     return body | {

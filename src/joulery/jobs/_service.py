@@ -9,25 +9,34 @@ another request under its key is refused.
 
 from __future__ import annotations
 
+import copy
 import dataclasses
-import math
 import secrets
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from msgspec.structs import replace
 
 from joulery.clock import REAL_CLOCK
+from joulery.documents import check_name
 from joulery.errors import ConflictError, UnknownRecordError
 from joulery.jobs._client_actions import client_action
+from joulery.jobs._documents import (
+    decision_from,
+    decision_page,
+    energy_page,
+    energy_record,
+    job_entry,
+    job_page,
+    profile_list,
+    profile_record,
+)
 from joulery.jobs._job_registry import define_job, policy_from
 from joulery.jobs._models import (
-    Decision,
     DecisionLease,
     Outcome,
-    OutcomeReport,
     Receipt,
-    checked_name,
     decision_id,
     parse_decision_id,
 )
@@ -43,32 +52,45 @@ from joulery.storage import (
     JobRecord,
     OutcomeRecord,
     Subject,
+    add_energy,
+    put_profile,
 )
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from joulery.clock import Clock
-    from joulery.jobs._models import Definition, Request
+    from joulery.jobs._models import (
+        Decision,
+        DecisionEntry,
+        Definition,
+        EnergyEntry,
+        JobEntry,
+        LiveState,
+        ProfileEntry,
+        Request,
+    )
     from joulery.jobs._posterior import JobState
     from joulery.storage import Document, Store, Transaction
 
-_SWEEP_SECONDS = 10.0
-_STEP = 256  # decisions of a job that are released at once, so that others need not wait
+_SWEEP_SECONDS = 10.0  # between looks for expired leases of a job (by hand)
+_STEP = 256  # decisions released at once (by hand: other operations wait a few milliseconds)
 
 
 class JobService:
-    """Makes decisions for recurring jobs and learns from their reports.
+    """Makes decisions for the recurring jobs of a team, and learns from their reports.
 
-    Methods come in pairs: ``decide`` checks its arguments and waits until its answer is durable;
-    ``decide_soon`` returns a future of the answer, for servers, which have read arguments from
-    documents and wait for many answers at once.
+    It has the methods of :class:`joulery.client.DecisionBackend`, which check their arguments and
+    wait until what they did is durable. Those that a server is busy with come with a second form:
+    ``decide_soon`` takes arguments that were read from documents, of any team, and returns a
+    future, so that a server waits for many answers at once.
 
     Args:
-        store: Store that keeps everything.
+        store: Store that holds everything.
         clock: Clock, monotonic for pauses and wall for what is stored.
         lease_seconds: Time for which a holder may be silent.
         cached_jobs: Number of jobs whose posteriors are kept in memory.
+        team: Team whose jobs are defined and listed; numbers of jobs find those of any team.
     """
 
     def __init__(
@@ -77,23 +99,32 @@ class JobService:
         clock: Clock = REAL_CLOCK,
         lease_seconds: float = 600.0,
         cached_jobs: int = 2000,
+        *,
+        team: str = "default",
     ) -> None:
         self._store = store
         self._clock = clock
         self._lease_seconds = lease_seconds
         self._cache = PosteriorCache(cached_jobs)
+        self._team = team
 
-    def define(self, team: str, definition: Definition, seed: int | None = None) -> JobRecord:
-        """The job of that team, name and device, created if it does not exist.
+    def for_team(self, team: str) -> JobService:
+        """The same service for the jobs of another team."""
+        service = copy.copy(self)
+        service._team = team  # noqa: SLF001 - of this class
+        return service
+
+    def define(self, definition: Definition, seed: int | None = None) -> JobEntry:
+        """The job of that name and device, created or changed if need be.
 
         A job that was changed becomes a new version, which starts from the epochs that the version
         before needed, with doubt. The first of a name on a device starts from those of another
-        device, without doubt; :func:`joulery.jobs._job_registry.warm_start_text` describes it.
+        device, without doubt; its ``warm_start`` describes it.
         """
         definition = definition.checked()
         specification = definition.job.to_document()
-        wanted = JobRecord(
-            team=checked_name(team, "a team's name"),
+        record = JobRecord(
+            team=check_name(self._team, "a team's name"),
             name=specification.pop("name"),
             specification=specification,
             policy=definition.policy,
@@ -102,48 +133,55 @@ class JobService:
             device=definition.device,
             created_wall_seconds=self._clock.wall(),
         )
-        policy_from(wanted, definition.job)  # so that a wrong one is refused here
-        return self._store.write(partial(define_job, self._cache, wanted))
+        policy_from(record, definition.job)  # so that a wrong one is refused here
+        return job_entry(self._store.write(partial(define_job, self._cache, record)))
 
-    def find(self, team: str, name: str, device: str | None = None) -> JobRecord:
+    def job(self, name: str, device: str | None = None) -> JobEntry:
         """The newest version of a job on a device; None takes the latest on any.
 
         Raises:
             UnknownRecordError: There is none.
         """
         with self._store.reading() as transaction:
-            found = transaction.newest(team, name, device)
-        if found is None:
+            record = transaction.newest(self._team, name, device)
+        if record is None:
             raise UnknownRecordError(
-                f"no job {name[:40]!r} of {team[:40]!r}", remedy="list the jobs, or define it"
+                f"no job {name[:40]!r} of {self._team[:40]!r}",
+                remedy="list the jobs, or define it",
             )
-        return found
+        return job_entry(record)
+
+    def jobs(self, after: int = 0, limit: int = 100) -> tuple[list[JobEntry], int | None]:
+        """Jobs with numbers above ``after``, and where the next page begins."""
+        with self._store.reading() as transaction:
+            return job_page(transaction, self._team, after, limit)
 
     def decide(self, job: int, request: Request) -> Decision:
-        """Decide what to run next; see :meth:`decide_soon`."""
+        """The next decision; see :meth:`decide_soon`."""
         return self._store.wait(self.decide_soon(job, request.checked()))
 
     def decide_soon(self, job: int, request: Request) -> Future[Decision]:
-        """Decide what to run next.
+        """The next decision; the same key gives the same decision.
 
         Raises (from the future):
             UnknownRecordError: No such job, or no such earlier decision.
             ConflictError: The job is paused, or the key was used for another request.
             InvalidValueError: The request names none of the job's batch sizes.
         """
-        about = Subject(job, decision_key=request.key)
+        subject = Subject(job, decision_key=request.key)
         return self._store.submit(
-            lambda transaction: self._decide(transaction, job, request), about
+            lambda transaction: self._decide(transaction, job, request), subject
         )
 
-    def heartbeat(self, decision: str, progress: Outcome | None = None) -> DecisionLease:
-        """Prolong the lease of a decision; see :meth:`heartbeat_soon`.
-
-        Raises:
-            InvalidValueError: Figures are out of bounds.
-        """
+    def heartbeat(
+        self,
+        decision: Decision,
+        progress: Outcome | None = None,
+        live: LiveState | None = None,  # noqa: ARG002 - for those who watch a server
+    ) -> DecisionLease:
+        """Prolong the lease of a decision; see :meth:`heartbeat_soon`."""
         progress = None if progress is None else progress.checked()
-        return self._store.wait(self.heartbeat_soon(decision, progress))
+        return self._store.wait(self.heartbeat_soon(decision.id, progress))
 
     def heartbeat_soon(
         self, decision: str, progress: Outcome | None = None, issued: float | None = None
@@ -152,26 +190,30 @@ class JobService:
 
         Args:
             decision: Id of the decision.
-            progress: Figures so far, which count as those of an abandoned run if nothing more is
-                ever reported; as they were read.
+            progress: Figures that count as those of an abandoned run if nothing more is ever
+                reported.
             issued: Unix time at which the decision was made, as its token says; None for callers
                 without one. Ids are used again after a store was restored, times are not.
+
+        Raises (from the future):
+            UnknownRecordError: No such decision.
+            InvalidValueError: The progress is impossible.
         """
-        place = parse_decision_id(decision)
+        key = parse_decision_id(decision)
         return self._store.submit(
             lambda transaction: self._heartbeat(
-                transaction, _found(transaction, place, issued), progress
+                transaction, _lock_decision(transaction, key, issued), progress
             ),
-            Subject(*place),
+            Subject(*key),
         )
 
-    def report(self, decision: str, outcome: Outcome, key: str) -> Receipt:
+    def report(self, decision: Decision, outcome: Outcome, key: str) -> Receipt:
         """Report how a decision ended; see :meth:`report_soon`."""
-        report = OutcomeReport(key, outcome).checked()
-        return self._store.wait(self.report_soon(decision, report))
+        check_name(key, "key")
+        return self._store.wait(self.report_soon(decision.id, outcome.checked(), key))
 
     def report_soon(
-        self, decision: str, report: OutcomeReport, issued: float | None = None
+        self, decision: str, outcome: Outcome, key: str, issued: float | None = None
     ) -> Future[Receipt]:
         """Report how a decision ended; it counts once, however late and however often.
 
@@ -180,16 +222,50 @@ class JobService:
             ConflictError: Another outcome of it was reported already.
             InvalidValueError: The outcome is impossible.
         """
-        place = parse_decision_id(decision)
+        owner = parse_decision_id(decision)
         return self._store.submit(
             lambda transaction: self._report(
-                transaction, _found(transaction, place, issued), report
+                transaction, _lock_decision(transaction, owner, issued), outcome, key
             ),
-            Subject(*place),
+            Subject(*owner),
         )
 
+    def decisions(
+        self, job: int, after: int = 0, limit: int = 100
+    ) -> tuple[list[DecisionEntry], int | None]:
+        """Decisions with their outcomes, in order, and where the next page begins."""
+        with self._store.reading() as transaction:
+            return decision_page(transaction, job, after, limit)
+
+    def profiles(self, job: int) -> list[ProfileEntry]:
+        """Time-energy frontiers of the batch sizes of a job."""
+        with self._store.reading() as transaction:
+            return profile_list(transaction, job)
+
+    def put_profile(self, job: int, profile: ProfileEntry) -> None:
+        """Store a frontier, in place of an earlier one of the same batch size and device."""
+        record = profile_record(job, profile.checked(), self._clock.wall())
+        self._store.write(lambda transaction: put_profile(transaction, record), job)
+
+    def energy(
+        self, job: int, after: int = 0, limit: int = 100
+    ) -> tuple[list[EnergyEntry], int | None]:
+        """Energy used, in the order of the reports, and where the next page begins."""
+        with self._store.reading() as transaction:
+            return energy_page(transaction, job, after, limit)
+
+    def add_energy(self, job: int, energy: EnergyEntry) -> None:
+        """Store energy that was used; where a decision is named, once for each device.
+
+        Raises:
+            UnknownRecordError: It names a decision of another job.
+            ConflictError: Another figure is stored for that decision and device.
+        """
+        record = energy_record(job, energy.checked(), self._clock.wall())
+        self._store.write(lambda transaction: add_energy(transaction, record), job)
+
     def expire(self, now_wall_seconds: float | None = None) -> int:
-        """Release decisions whose leases have ended, and count them.
+        """Release decisions of any team whose leases have ended, and count them.
 
         Deciding does so for its own job; a server also calls this from time to time.
         """
@@ -205,9 +281,11 @@ class JobService:
 
     def pause(self, job: int, *, paused: bool = True) -> None:
         """Refuse decisions, or make them again; reports are always accepted."""
-        self._store.write(
-            lambda one: one.put(dataclasses.replace(one.lock(job), paused=paused)), job
-        )
+
+        def change(transaction: Transaction) -> None:
+            transaction.put(dataclasses.replace(transaction.lock(job), paused=paused))
+
+        self._store.write(change, job)
 
     def delete(self, job: int) -> None:
         """Delete a job with all its history."""
@@ -219,18 +297,22 @@ class JobService:
         with self._store.reading() as transaction:
             return rebuilt(transaction, transaction.job(job)).beliefs
 
+    def close(self) -> None:
+        """Close the store. May be called twice."""
+        self._store.close()
+
     def _decide(self, transaction: Transaction, job: int, request: Request) -> Decision:
         """Decide what to run next; the same as before if the key was used before."""
         record = transaction.lock(job)
-        asked = request.to_document()
-        made = transaction.find(DecisionRecord, job, key=request.key)
-        if made is not None and made.request != asked:
+        request_document = request.to_document()
+        earlier = transaction.find(DecisionRecord, job, key=request.key)
+        if earlier is not None and earlier.request != request_document:
             raise ConflictError(
-                f"key {made.key!r} was used for another request",
+                f"key {earlier.key!r} was used for another request",
                 remedy="choose a new key for a new decision",
             )
-        if made is not None:
-            return answer(made)
+        if earlier is not None:
+            return decision_from(earlier)
         if record.paused:
             raise ConflictError(
                 f"job {record.name!r} is paused", remedy="resume it, or run its default"
@@ -255,7 +337,7 @@ class JobService:
             recurrence=recurrence,
             action=action,
             reason=reason,
-            request=asked,
+            request=request_document,
             issued_wall_seconds=now,
             deadline_wall_seconds=now + self._lease_seconds,
         )
@@ -263,7 +345,7 @@ class JobService:
         body = {"action": action, "recurrence": recurrence}
         event = Event(decision.sequence, EventKind.ISSUED, decision.sequence, body, now)
         self._cache.append(transaction, job, event)
-        return answer(decision)
+        return decision_from(decision)
 
     def _heartbeat(
         self, transaction: Transaction, decision: DecisionRecord, progress: Outcome | None
@@ -274,7 +356,7 @@ class JobService:
         now = self._clock.wall()
         document = decision.progress
         if progress is not None:
-            abandoned = dataclasses.replace(progress, end=RunEnd.ABANDONED)
+            abandoned = replace(progress, end=RunEnd.ABANDONED)
             state = self._cache.current(transaction, transaction.lock(decision.job))
             kind = ActionKind(decision.action["kind"])
             check_outcome(abandoned, state.job, kind, _elapsed(decision, now))
@@ -291,57 +373,53 @@ class JobService:
         return DecisionLease(held=True, expires_wall_seconds=deadline)
 
     def _report(
-        self, transaction: Transaction, decision: DecisionRecord, report: OutcomeReport
+        self, transaction: Transaction, decision: DecisionRecord, outcome: Outcome, key: str
     ) -> Receipt:
         """Learn how a decision ended; the same receipt if it was reported before."""
-        job, sequence = decision.job, decision.sequence
-        place, body = decision_id(job, sequence), report.outcome.to_document()
-        stored = None
+        name = decision_id(decision.job, decision.sequence)
+        record = None
         if decision.state == DecisionState.REPORTED:
-            stored = transaction.find(OutcomeRecord, job, decision=sequence)
-        if stored is None:
-            stored = self._learn(transaction, decision, report, body)
-        elif stored.body != body:
+            record = transaction.find(OutcomeRecord, decision.job, decision=decision.sequence)
+        if record is None:
+            record = self._learn(transaction, decision, outcome, key)
+        elif record.body != outcome.to_document():
             raise ConflictError(
-                f"another outcome of decision {place} was reported",
+                f"another outcome of decision {name} was reported",
                 remedy="report each decision once; repeat a report unchanged",
             )
-        return Receipt(place, stored.event, stored.late, stored.quarantined)
+        return Receipt(name, record.event, record.late, record.quarantined)
 
     def _learn(
-        self,
-        transaction: Transaction,
-        decision: DecisionRecord,
-        report: OutcomeReport,
-        body: Document,
+        self, transaction: Transaction, decision: DecisionRecord, outcome: Outcome, key: str
     ) -> OutcomeRecord:
         """Check and store the first report on a decision, and the verdicts that it changes."""
         job, sequence, now = decision.job, decision.sequence, self._clock.wall()
         state = self._cache.current(transaction, transaction.lock(job))
         kind = ActionKind(decision.action["kind"])
-        check_outcome(report.outcome, state.job, kind, _elapsed(decision, now))
+        check_outcome(outcome, state.job, kind, _elapsed(decision, now))
         late = decision.state == DecisionState.EXPIRED
-        ended = EventKind.LATE if late else EventKind.OUTCOME
-        event = self._end(transaction, decision, ended, report.outcome, now)
-        ignored = set(state.reports.quarantined())
-        own = sequence in ignored
-        stored = OutcomeRecord(job, sequence, report.key, body, event, late, now, own, own)
-        transaction.add(stored)
-        for other in state.changed - {sequence}:
-            earlier = transaction.find(OutcomeRecord, job, decision=other)
+        event_kind = EventKind.LATE if late else EventKind.OUTCOME
+        event = self._end(transaction, decision, event_kind, outcome, now)
+        quarantine = set(state.reports.quarantined())
+        body, ignored = outcome.to_document(), sequence in quarantine
+        record = OutcomeRecord(job, sequence, key, body, event, late, now, ignored, ignored)
+        transaction.add(record)
+        for changed_sequence in state.changed - {sequence}:
+            earlier = transaction.find(OutcomeRecord, job, decision=changed_sequence)
             if earlier is not None:
-                transaction.put(dataclasses.replace(earlier, ignored=other in ignored))
+                ignored = changed_sequence in quarantine
+                transaction.put(dataclasses.replace(earlier, ignored=ignored))
         transaction.put(dataclasses.replace(decision, state=DecisionState.REPORTED))
-        return stored
+        return record
 
     def _release(self, transaction: Transaction, job: int, now: float) -> int:
         """Release decisions whose leases have ended, at most :data:`_STEP`; count them."""
         transaction.lock(job)
         overdue = transaction.overdue(job, now, _STEP)
         for decision in overdue:
-            progress = decision.progress
-            known = None if progress is None else Outcome.from_document(progress)
-            self._end(transaction, decision, EventKind.EXPIRED, known, now)
+            document = decision.progress
+            progress = None if document is None else Outcome.from_document(document)
+            self._end(transaction, decision, EventKind.EXPIRED, progress, now)
             transaction.put(dataclasses.replace(decision, state=DecisionState.EXPIRED))
         return len(overdue)
 
@@ -363,33 +441,15 @@ class JobService:
         return event.sequence
 
 
-def answer(made: DecisionRecord) -> Decision:
-    """A stored decision as its holder sees it, with the deadline that holds now."""
-    action = made.action
-    ceiling = action["ceiling"]
-    return Decision(
-        id=decision_id(made.job, made.sequence),
-        recurrence=made.recurrence,
-        kind=ActionKind(action["kind"]),
-        batch_size=action["batch_size"],
-        power_limit_watts=action["power_limit_watts"],
-        probe_limits_watts=tuple(action["probe_limits_watts"]),
-        cost_ceiling_joules=math.inf if ceiling is None else ceiling,
-        reason=made.reason,
-        expires_wall_seconds=made.deadline_wall_seconds,
-        issued_wall_seconds=made.issued_wall_seconds,
-    )
-
-
 def _choose(
     state: JobState, request: Request, before: DecisionRecord | None
 ) -> tuple[Document, str]:
     """The policy's choice, as far as the client can run it; and the reason in words."""
     rng = CounterRng.of(state.batch.seeds, np.array([state.sequence + 1]))
-    chosen = state.policy.decide(state.beliefs, ROW, rng)
+    actions = state.policy.decide(state.beliefs, ROW, rng)
     doubted = before is not None and before.sequence in state.reports.quarantined()
-    earlier = None if before is None else before.action
-    return client_action(state, chosen, request, earlier, doubted=doubted)
+    action_before = None if before is None else before.action
+    return client_action(state, actions, request, action_before, doubted=doubted)
 
 
 def _elapsed(decision: DecisionRecord, now: float) -> float:
@@ -397,28 +457,30 @@ def _elapsed(decision: DecisionRecord, now: float) -> float:
     return now - decision.issued_wall_seconds + (decision.request.get("ran_seconds") or 0.0)
 
 
-def _found(
-    transaction: Transaction, place: tuple[int, int], issued: float | None = None
+def _lock_decision(
+    transaction: Transaction, key: tuple[int, int], issued: float | None = None
 ) -> DecisionRecord:
     """A decision by its job and event, of a job that is locked from now on.
 
     Raises:
         UnknownRecordError: There is none, or it was made at another time.
     """
-    transaction.lock(place[0])
-    found = transaction.find(DecisionRecord, place[0], sequence=place[1])
-    if found is None or issued not in (None, found.issued_wall_seconds):
+    job, sequence = key
+    transaction.lock(job)
+    record = transaction.find(DecisionRecord, job, sequence=sequence)
+    if record is None or issued not in (None, record.issued_wall_seconds):
         raise UnknownRecordError(
-            f"no decision {decision_id(*place)}", remedy="give the id that came with the decision"
+            f"no decision {decision_id(*key)}", remedy="give the id that came with the decision"
         )
-    return found
+    return record
 
 
 def _before(transaction: Transaction, job: int, after: str) -> DecisionRecord:
     """The decision of the same recurrence that another one follows."""
-    place = parse_decision_id(after)
-    if place[0] != job:
+    key = parse_decision_id(after)
+    if key[0] != job:
         raise UnknownRecordError(
-            f"decision {after} is of another job", remedy="go on after a decision of this job"
+            f"decision {after} is of another job",
+            remedy="continue after a decision of this job",
         )
-    return _found(transaction, place)
+    return _lock_decision(transaction, key)

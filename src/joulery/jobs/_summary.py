@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     )
 
 _UNEXPLAINED = Provenance(Origin.ASSUMED, "reports that do not say how it was measured")
-_ROUNDING = 0.01  # a smaller share of unknown origin is not worth a word
+_ROUNDING = 0.01  # by hand: a smaller share of unknown origin is not worth a word
 _HOST_IDS = ("rapl:", "cpu", "ipmi:", "redfish:", "scpi:")  # of devices that are no accelerators
 
 
@@ -137,36 +137,36 @@ class JobSummary:
     @cached_property
     def outcomes(self) -> tuple[Outcome, ...]:
         """Reported outcomes, in the order of the decisions."""
-        return tuple(one.outcome for one in self.decisions if one.outcome is not None)
+        return tuple(entry.outcome for entry in self.decisions if entry.outcome is not None)
 
     @cached_property
     def seconds(self) -> float:
         """Time of all runs."""
-        return sum(one.seconds for one in self.outcomes)
+        return sum(outcome.seconds for outcome in self.outcomes)
 
     @cached_property
     def reported_joules(self) -> float:
         """Energy of all runs by their reports."""
-        return sum(one.joules for one in self.outcomes)
+        return sum(outcome.joules for outcome in self.outcomes)
 
     @cached_property
     def exploring_joules(self) -> float:
         """The part of it for probes and for trainings that did not reach the target."""
-        return sum(one.joules for one in self.outcomes if one.end != RunEnd.REACHED)
+        return sum(outcome.joules for outcome in self.outcomes if outcome.end != RunEnd.REACHED)
 
     @cached_property
     def origins(self) -> dict[str, float]:
         """Energy by the origin of its figures, as far as it is known by device."""
-        found: dict[str, float] = defaultdict(float)
-        for one in self.energy:
-            found[one.origin] += one.joules
-        return dict(found)
+        origins: dict[str, float] = defaultdict(float)
+        for figure in self.energy:
+            origins[figure.origin] += figure.joules
+        return dict(origins)
 
     @cached_property
     def unexplained_joules(self) -> float:
         """Energy of reports that is not known by device; 0 where that is next to nothing."""
-        rest = self.reported_joules - sum(self.origins.values())
-        return rest if rest > _ROUNDING * self.reported_joules else 0.0
+        unexplained = self.reported_joules - sum(self.origins.values())
+        return unexplained if unexplained > _ROUNDING * self.reported_joules else 0.0
 
     @property
     def joules(self) -> float:
@@ -181,18 +181,18 @@ class JobSummary:
     @property
     def accelerator_seconds(self) -> dict[str, float]:
         """Time of all runs on each accelerator, as far as it is known by device."""
-        found: dict[str, float] = defaultdict(float)
-        for one in self.energy:
-            if not one.device.startswith(_HOST_IDS):
-                found[one.device] += one.seconds
-        return found
+        seconds: dict[str, float] = defaultdict(float)
+        for figure in self.energy:
+            if not figure.device.startswith(_HOST_IDS):
+                seconds[figure.device] += figure.seconds
+        return seconds
 
     @cached_property
     def batch_sizes(self) -> tuple[BatchSizeSummary, ...]:
         """Trainings by batch size."""
-        found = {size: BatchSizeSummary(size) for size in self.job.batch_sizes}
+        rows = {size: BatchSizeSummary(size) for size in self.job.batch_sizes}
         for entry in self.decisions:
-            outcome, row = entry.outcome, found.get(entry.decision.batch_size)
+            outcome, row = entry.outcome, rows.get(entry.decision.batch_size)
             if outcome is None or row is None or entry.decision.kind != ActionKind.TRAIN:
                 continue
             row.ends[outcome.end] += 1
@@ -201,52 +201,57 @@ class JobSummary:
                 row.costs_joules.append(self.cost_of(outcome))
                 row.seconds.append(outcome.seconds)
                 row.joules.append(outcome.joules)
-        return tuple(found.values())
+        return tuple(rows.values())
 
     @cached_property
     def recurrences(self) -> tuple[RecurrenceSummary, ...]:
         """Recurrences in order."""
         attempts: dict[int, list[Outcome]] = defaultdict(list)
         for entry in self.decisions:
-            made = attempts[entry.decision.recurrence]
+            outcomes = attempts[entry.decision.recurrence]
             if entry.outcome is not None:
-                made.append(entry.outcome)
-        found = []
-        for number, made in sorted(attempts.items()):
-            reached = any(one.end == RunEnd.REACHED for one in made)
-            seconds, joules = sum(one.seconds for one in made), sum(one.joules for one in made)
+                outcomes.append(entry.outcome)
+        recurrences = []
+        for number, outcomes in sorted(attempts.items()):
+            reached = any(outcome.end == RunEnd.REACHED for outcome in outcomes)
+            seconds = sum(outcome.seconds for outcome in outcomes)
+            joules = sum(outcome.joules for outcome in outcomes)
             cost = self.job.cost.of(seconds, joules)
-            found.append(RecurrenceSummary(number, reached, cost, seconds, joules))
-        return tuple(found)
+            recurrences.append(RecurrenceSummary(number, reached, cost, seconds, joules))
+        return tuple(recurrences)
 
     @cached_property
     def saved(self) -> Savings | None:
         """Savings so far; None where nothing but the default was run, or never the default."""
-        ended = [
+        runs_ended = [
             (entry.decision, entry.outcome)
             for entry in self.decisions
             if entry.outcome is not None and entry.outcome.end != RunEnd.ABANDONED
         ]
         runs = [
-            (one.batch_size, outcome) for one, outcome in ended if outcome.end == RunEnd.REACHED
+            (decision.batch_size, outcome)
+            for decision, outcome in runs_ended
+            if outcome.end == RunEnd.REACHED
         ]
         default_runs = sum(size == self.job.default for size, _ in runs)
-        if not default_runs or len(ended) == default_runs:
+        if not default_runs or len(runs_ended) == default_runs:
             return None
-        recurrences = len({decision.recurrence for decision, _ in ended})
+        recurrences = len({decision.recurrence for decision, _ in runs_ended})
 
         def saved(of: Callable[[Outcome], float]) -> Saved:
-            reached: dict[int, RunSums] = defaultdict(RunSums)
+            sums: dict[int, RunSums] = defaultdict(RunSums)
             for size, outcome in runs:
-                reached[size].add(of(outcome))
-            total = sum(of(outcome) for _, outcome in ended)
-            return saved_share(reached[self.job.default], reached, total, recurrences)
+                sums[size].add(of(outcome))
+            total = sum(of(outcome) for _, outcome in runs_ended)
+            return saved_share(sums[self.job.default], sums, total, recurrences)
 
         return Savings(
             saved(self.cost_of),
-            saved(lambda one: one.joules),
-            saved(lambda one: one.seconds),
-            sum(self.cost_of(one) for _, one in ended if one.end != RunEnd.REACHED),
+            saved(lambda outcome: outcome.joules),
+            saved(lambda outcome: outcome.seconds),
+            sum(
+                self.cost_of(outcome) for _, outcome in runs_ended if outcome.end != RunEnd.REACHED
+            ),
             recurrences,
             default_runs,
         )
@@ -274,23 +279,24 @@ class RunSums:
 
 
 def saved_share(
-    base: RunSums, reached: Mapping[int, RunSums], total: float, recurrences: int
+    base: RunSums, sums: Mapping[int, RunSums], total: float, recurrences: int
 ) -> Saved:
     """The share of a quantity that was saved against as many runs of the default batch size.
 
     Args:
         base: Sums over the default's runs that reached the target, of which there are some.
-        reached: The same by batch size, the default included.
+        sums: The same by batch size, the default included.
         total: Sum over all runs, whether they reached the target or not.
         recurrences: Number of recurrences.
     """
     if not base.total > 0:
         return Saved(0.0, None)
     # Runs of the default are as expensive as themselves, so only the others are uncertain.
-    others = (total - base.total) / (recurrences * base.total / base.count)
-    share = 1.0 - others - base.count / recurrences
-    scatter = _relative_scatter(reached.values())
-    return Saved(share, None if scatter is None else abs(others) * scatter / math.sqrt(base.count))
+    other_share = (total - base.total) / (recurrences * base.total / base.count)
+    share = 1.0 - other_share - base.count / recurrences
+    scatter = _relative_scatter(sums.values())
+    error = None if scatter is None else abs(other_share) * scatter / math.sqrt(base.count)
+    return Saved(share, error)
 
 
 def _relative_scatter(sizes: Iterable[RunSums]) -> float | None:
@@ -304,39 +310,46 @@ def _relative_scatter(sizes: Iterable[RunSums]) -> float | None:
     return math.sqrt(squares / count) if count else None
 
 
-def energy_provenance(found: Iterable[JobSummary]) -> Provenance:
+def energy_provenance(summaries: Iterable[JobSummary]) -> Provenance:
     """Provenance of the energy of jobs.
 
     A sensor errs alike in all runs, so the errors of one device add up as they are; those of
     different devices add in squares.
     """
     by_device: dict[str, list[tuple[Provenance, float]]] = defaultdict(list)
-    for job in found:
-        for one in job.energy:
-            how = Provenance(Origin(one.origin), one.source, one.relative_error)
-            by_device[one.device].append((how, one.joules))
+    for job in summaries:
+        for figure in job.energy:
+            provenance = Provenance(Origin(figure.origin), figure.source, figure.relative_error)
+            by_device[figure.device].append((provenance, figure.joules))
         if job.unexplained_joules:
             by_device[""].append((_UNEXPLAINED, job.unexplained_joules))
     parts = []
     for terms in by_device.values():
-        joules, whole = sum(each for _, each in terms), Provenance.combined(terms)
-        if whole.relative_error is not None:
-            error = sum((one.relative_error or 0.0) * each for one, each in terms)
-            whole = replace(whole, relative_error=error / joules)
-        parts.append((whole, joules))
+        joules, total = sum(part_joules for _, part_joules in terms), Provenance.combined(terms)
+        if total.relative_error is not None:
+            error = sum(
+                (provenance.relative_error or 0.0) * part_joules
+                for provenance, part_joules in terms
+            )
+            total = replace(total, relative_error=error / joules)
+        parts.append((total, joules))
     return Provenance.combined(parts) if parts else ASSUMED
 
 
-def saved_energy(found: Iterable[JobSummary]) -> Saved | None:
+def saved_energy(summaries: Iterable[JobSummary]) -> Saved | None:
     """Energy saved by all jobs that can tell, against what their defaults would have used."""
-    known = [(one.joules, one.saved.energy) for one in found if one.saved is not None]
-    known = [(joules, saved) for joules, saved in known if saved.share < 1]
-    default = sum(joules / (1 - saved.share) for joules, saved in known)
+    savings = [
+        (summary.joules, summary.saved.energy) for summary in summaries if summary.saved is not None
+    ]
+    savings = [(joules, saved) for joules, saved in savings if saved.share < 1]
+    default = sum(joules / (1 - saved.share) for joules, saved in savings)
     if not default:
-        return Saved(0.0, None) if known else None
-    used = sum(joules for joules, _ in known)
+        return Saved(0.0, None) if savings else None
+    used_joules = sum(joules for joules, _ in savings)
     error = None
-    if all(saved.standard_error is not None for _, saved in known):
-        errors = (j * (saved.standard_error or 0.0) / (1 - saved.share) ** 2 for j, saved in known)
-        error = math.hypot(*errors) * used / default**2
-    return Saved(1 - used / default, error)
+    if all(saved.standard_error is not None for _, saved in savings):
+        errors = (
+            j * (saved.standard_error or 0.0) / (1 - saved.share) ** 2 for j, saved in savings
+        )
+        error = math.hypot(*errors) * used_joules / default**2
+    return Saved(1 - used_joules / default, error)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from joulery.documents import SMALLEST, JsonModel
 from joulery.errors import InvalidValueError
 from joulery.jobs.policies import ActionKind, RunEnd
 from joulery.units import human
@@ -11,18 +12,21 @@ from joulery.units import human
 if TYPE_CHECKING:
     from joulery.jobs._models import Job, Measured, Outcome
 
-_LONGEST_TIME_SECONDS = 1e10  # three hundred years
-_BEFORE_SECONDS = 60.0  # for which a run may have gone on before its decision was stored
-_CLOCK_ERROR = 0.01  # relative difference between the clocks of client and service
-# Time by which the service's clock may have been set back meanwhile: what took longer than that
-# explains is refused, the rest has to be confirmed.
+_LONGEST_TIME_SECONDS = 1e10  # by hand: three hundred years
+_BEFORE_SECONDS = 60.0  # of a run before its decision was stored (by hand: slow clients)
+_CLOCK_ERROR = 0.01  # relative, between client and service (by hand: quartz drifts far less)
+# Time by which the service's clock may have been set back meanwhile (by hand: a wrong date). What
+# took longer than that explains is refused; other reports that are too long must be confirmed.
 _SET_BACK_SECONDS = 86_400.0
-_ENERGY_ERROR = 0.1  # relative energy that boards draw beyond their limits, or that meters misread
-_EPOCHS_FACTOR = 4.0  # by which epochs may be faster or cheaper than all that were measured
+# Relative energy that boards draw beyond their limits, or that meters misread (by hand: twice the
+# 5 % of nvidia-smi's manual).
+_ENERGY_ERROR = 0.1
+_EPOCHS_FACTOR = 4.0  # by which epochs may be cheaper than all that were measured (by hand)
 
 
 def check_outcome(outcome: Outcome, job: Job, kind: ActionKind, elapsed_seconds: float) -> None:
     """Refuse an outcome that is impossible, so long after the decision by the service's clock."""
+    _check_scale(outcome)
     _check_end(outcome, job, kind)
     # A clock that was set back by more makes the time passed negative; that proves nothing.
     spare = _SET_BACK_SECONDS if elapsed_seconds >= 0 else _LONGEST_TIME_SECONDS
@@ -38,8 +42,8 @@ def check_outcome(outcome: Outcome, job: Job, kind: ActionKind, elapsed_seconds:
             f"{len(outcome.measured)} power limits measured of {len(job.limits_watts)}",
             remedy="report each of the job's limits once",
         )
-    for one in outcome.measured:
-        _check_power(one.epoch_joules, one.epoch_seconds, job.cost.max_watts)
+    for measured in outcome.measured:
+        _check_power(measured.epoch_joules, measured.epoch_seconds, job.cost.max_watts)
     if outcome.end == RunEnd.REACHED:
         _check_whole(outcome, job)
 
@@ -64,6 +68,19 @@ def _check_end(outcome: Outcome, job: Job, kind: ActionKind) -> None:
         )
 
 
+def _check_scale(document: JsonModel) -> None:
+    """Refuse figures so close to 0 that quotients and squares of them would overflow."""
+    for name in document.__struct_fields__:
+        value = getattr(document, name)
+        for part in value if isinstance(value, tuple) else ():
+            _check_scale(part)
+        if isinstance(value, float) and 0 < value < SMALLEST:
+            raise InvalidValueError(
+                f"{name} is out of range: {value:g}",
+                remedy=f"give 0, or at least {SMALLEST:g}",
+            )
+
+
 def _check_whole(outcome: Outcome, job: Job) -> None:
     """Check a whole run against its own cost and the epochs that it measured."""
     if not job.cost.of(outcome.seconds, outcome.joules) > 0:
@@ -72,7 +89,7 @@ def _check_whole(outcome: Outcome, job: Job) -> None:
         )
     totals = {"s": outcome.seconds, "J": outcome.joules}
     for unit, total in totals.items():
-        least = min((_least(one, unit) for one in outcome.measured), default=0.0)
+        least = min((_least(measured, unit) for measured in outcome.measured), default=0.0)
         if total * _EPOCHS_FACTOR < outcome.epochs * least:
             raise InvalidValueError(
                 f"{outcome.epochs:g} epochs of at least {human(least, unit)} each are more than "
@@ -81,9 +98,9 @@ def _check_whole(outcome: Outcome, job: Job) -> None:
             )
 
 
-def _least(one: Measured, unit: str) -> float:
-    figure = one.epoch_seconds if unit == "s" else one.epoch_joules
-    return figure / (1.0 + 3.0 * one.relative_error)
+def _least(measured: Measured, unit: str) -> float:
+    figure = measured.epoch_seconds if unit == "s" else measured.epoch_joules
+    return figure / (1.0 + 3.0 * measured.relative_error)
 
 
 def is_longer_than(outcome: Outcome, elapsed_seconds: float, spare_seconds: float = 0.0) -> bool:

@@ -7,7 +7,6 @@ and everything else (CPU, memory, node) belongs to local rank 0.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import tempfile
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from joulery.clock import REAL_CLOCK
 from joulery.errors import UnknownDeviceError
+from joulery.files import lock
 from joulery.hardware import DeviceKind
 
 if TYPE_CHECKING:
@@ -50,13 +50,13 @@ def my_devices(clock: Clock = REAL_CLOCK, environ: Mapping[str, str] = os.enviro
     """The devices of this machine whose energy this process should count."""
     from joulery.hardware import discover, visible_devices
 
-    found = visible_devices(discover(clock, environ=environ), environ)
+    devices = visible_devices(discover(clock, environ=environ), environ)
     rank = local_rank(environ)
-    return found if rank is None else rank_share(found, rank, environ)
+    return devices if rank is None else rank_share(devices, rank, environ)
 
 
 def select(
-    wanted: Iterable[Device | str],
+    devices: Iterable[Device | str],
     clock: Clock = REAL_CLOCK,
     among: Sequence[Device] | None = None,
 ) -> list[Device]:
@@ -66,31 +66,31 @@ def select(
     vendor, or either with a position: ``gpu:0``, ``nvidia:1``.
 
     Args:
-        wanted: Devices and names.
+        devices: Devices and names.
         clock: Clock of every reading's time.
         among: Devices that names may stand for; those of this machine unless given.
 
     Raises:
         UnknownDeviceError: No device has one of the names.
     """
-    chosen: list[Device] = []
-    here = among
-    for item in wanted:
+    selection: list[Device] = []
+    candidates = among
+    for item in devices:
         if not isinstance(item, str):
-            chosen.append(item)
+            selection.append(item)
             continue
-        if here is None:
+        if candidates is None:
             from joulery.hardware import discover
 
-            here = discover(clock)
-        matches = [device for device in here if _has_name(device, item)]
+            candidates = discover(clock)
+        matches = [device for device in candidates if _has_name(device, item)]
         if not matches:
-            known = ", ".join(device.info.id for device in here) or "none"
+            names = ", ".join(device.info.id for device in candidates) or "none"
             raise UnknownDeviceError(
-                f"no device {item!r} on this machine", remedy=f"devices here: {known}"
+                f"no device {item!r} on this machine", remedy=f"devices here: {names}"
             )
-        chosen += [device for device in matches if device not in chosen]
-    return chosen
+        selection += [device for device in matches if device not in selection]
+    return selection
 
 
 def _has_name(device: Device, name: str) -> bool:
@@ -125,12 +125,12 @@ def rank_share(
     ]
     bound = any(environ.get(name) for name in _BOUND_VARIABLES)
     if len(boards) >= rank.size and not bound:
-        mine = set(boards[rank.rank :: rank.size])
+        share = set(boards[rank.rank :: rank.size])
     else:
         # Each rank sees only its own boards, or several share one. Only the boards' identity
         # shows which, so the first rank to claim a board counts it.
-        mine = {board for board in boards if _claim(board, environ)}
-    return [device for device in devices if _counts(device.info, mine, rank)]
+        share = {board for board in boards if _claim(board, environ)}
+    return [device for device in devices if _counts(device.info, share, rank)]
 
 
 def _counts(info: DeviceInfo, boards: set[str], rank: LocalRank) -> bool:
@@ -157,7 +157,7 @@ def _claim(device_id: str, environ: Mapping[str, str]) -> bool:
     except OSError:
         return True  # no folder for claims: better counted twice than not at all
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        lock(descriptor)
     except OSError:
         os.close(descriptor)
         return False
@@ -179,5 +179,5 @@ def _tasks_here(text: str | None, node: int | None) -> int | None:
         if count is None or repeated is None:
             return None
         counts += [count] * repeated
-    place = node or 0
-    return counts[place] if place < len(counts) else counts[0]
+    position = node or 0
+    return counts[position] if position < len(counts) else counts[0]

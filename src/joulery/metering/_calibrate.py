@@ -41,22 +41,30 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
-# Scatter of gains and offsets over the 26 GPU types that Yang et al. (SC'24) put behind a meter.
+# One sigma of gains and offsets: above the 0.056 and 8 W of the 17 types that Yang et al. (SC'24) put
+# behind a hardware meter, since a board here is one more type.
 _GAIN_SIGMA = 0.07
 _OFFSET_SIGMA_WATTS = 10.0
 _REST_ERROR_WATTS = 3.0  # one sigma of the rest of a node that is stated
-_READ_SECONDS = 0.1
+_READ_SECONDS = 0.1  # by hand: ten times a controller's rate
+# By hand: those of the controllers on simulated nodes.
 _DELAYS = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 5.5, 7.0)
-_AVERAGES = (1.0, 2.0, 4.0, 8.0)
+_AVERAGES = (1.0, 2.0, 4.0, 8.0)  # as the delays
 _UNSETTLED_SHARE = 0.3  # error of a reading, as a share of what changed before it
 _READING_WATTS = 3.0  # one sigma of a settled reading of a management controller
-_DRIFT_SECONDS = 40.0
+_DRIFT_SECONDS = 40.0  # on simulated nodes: fans drift more slowly
 # Relative error of a gain whose meter is timed to half a second, and of one that is 5 s slow.
 _TIMING_ERROR, _SLOW_SECONDS = 0.004, 5.0
-_HOLD_SECONDS = _BLOCK_SECONDS = 12.0
-_IDLE_SECONDS = 20.0
-_FEWEST_SECONDS = 20
-_LEAST_CHANGE_WATTS = 15.0
+_HOLD_SECONDS = 12.0  # by hand: twice what the slowest controller averages over
+# Residuals are compared over one hold of the limits and longer, as other jobs come and go.
+_BLOCKS_SECONDS = (12.0, 24.0, 48.0)
+# By hand: fans follow the boards within some 15 s and by up to a tenth of their power; what is seen
+# of that slowly, half as much may come at once.
+_FOLLOWING_SECONDS, _FOLLOWING_SIGMA, _LEAST_FOLLOWING, _AT_ONCE = 15.0, 0.1, 0.02, 0.5
+_QUIET_WATTS = 6.0  # by hand: twice the residuals of simulated nodes in which nothing else runs
+_IDLE_SECONDS = 20.0  # by hand: some readings of the slowest controller
+_FEWEST_SECONDS = 20  # by hand: fewer readings fit anything
+_LEAST_CHANGE_WATTS = 15.0  # by hand: twice the step of the coarsest controller
 _LEAST_READING_WATTS = 0.3  # one sigma of a reading in whole watts
 
 
@@ -94,12 +102,12 @@ class CalibrationTrace:
     Attributes:
         node: (seconds, watts) of the node meter.
         boards: (seconds, joules) of each board by its id.
-        others: (seconds, joules) of processors and memory, whose counters are taken as true.
+        hosts: (seconds, joules) of processors and memory, whose counters are taken as true.
     """
 
     node: Readings = field(default_factory=list)
     boards: Mapping[str, Readings] = field(default_factory=dict)
-    others: Mapping[str, Readings] = field(default_factory=dict)
+    hosts: Mapping[str, Readings] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +120,7 @@ class LearnedCalibration:
         delay_seconds: Delay of the node meter behind the boards.
         averaging_seconds: Time over which the node meter averages.
         residual_watts: Standard deviation of the node's readings from the fit.
+        warnings: Reasons to doubt it, in one sentence each.
     """
 
     calibrations: tuple[SensorCalibration, ...]
@@ -119,6 +128,7 @@ class LearnedCalibration:
     delay_seconds: float
     averaging_seconds: float
     residual_watts: float
+    warnings: tuple[str, ...] = ()
 
 
 def calibrate(
@@ -126,8 +136,8 @@ def calibrate(
     boards: Sequence[Device],
     load: Callable[[Callable[[], None]], object],
     *,
-    others: Sequence[Device] = (),
-    known: NodePower | None = None,
+    hosts: Sequence[Device] = (),
+    supply: NodePower | None = None,
     clock: Clock = REAL_CLOCK,
 ) -> LearnedCalibration:
     """Run a load, step the boards' power limits where that is possible, and learn from both.
@@ -137,8 +147,8 @@ def calibrate(
         boards: Boards to calibrate.
         load: Function that keeps the boards busy, some minutes long; it calls the function that
             it is given about twice a second.
-        others: Processors and memory with counters, whose power is taken as read.
-        known: Efficiency of the power supplies, and the power of the rest of the node.
+        hosts: Processors and memory with counters, whose power is taken as read.
+        supply: Efficiency of the power supplies, and the power of the rest of the node.
         clock: Real or virtual clock.
 
     Raises:
@@ -153,33 +163,33 @@ def calibrate(
         for board in boards
         if Capability.POWER_LIMIT in board.capabilities and lease_obstacle(board) is None
     ]
-    recorder = CalibrationRecorder(cast("PowerMeter", node), boards, others, clock)
+    recorder = CalibrationRecorder(cast("PowerMeter", node), boards, hosts, clock)
     with held(stepped) as leases, recorder:
         steps = LimitSteps([cast("PowerLimit", board) for board in stepped], leases)
         if len(stepped) < len(boards):
             clock.sleep(_IDLE_SECONDS)  # then the load's own start is a step
         began = clock.now()
         load(lambda: steps.advance(clock.now() - began))
-    return learn_calibrations(recorder.trace, node.info.name, known, clock)
+    return learn_calibrations(recorder.trace, node.info.name, supply, clock)
 
 
 def learn_calibrations(
-    trace: CalibrationTrace, meter: str, known: NodePower | None = None, clock: Clock = REAL_CLOCK
+    trace: CalibrationTrace, meter: str, supply: NodePower | None = None, clock: Clock = REAL_CLOCK
 ) -> LearnedCalibration:
     """Gain and offset of every board whose power changed.
 
     Args:
         trace: Readings while the load changed.
         meter: Name of the node meter.
-        known: Efficiency of the power supplies, and the power of the rest of the node.
+        supply: Efficiency of the power supplies, and the power of the rest of the node.
         clock: Clock for the date.
 
     Raises:
         InfeasibleError: There are too few readings, or no board's power changed.
     """
-    node = known or NodePower()
-    changed = [name for name, readings in trace.boards.items() if _changed(readings)]
-    if not changed:
+    node = supply or NodePower()
+    names = [name for name, readings in trace.boards.items() if _changed(readings)]
+    if not names:
         raise InfeasibleError(
             f"no board's power changed by {_LEAST_CHANGE_WATTS:g} W",
             remedy="give a command that uses the boards: joulery calibrate -- python train.py",
@@ -188,7 +198,7 @@ def learn_calibrations(
         rows
         for delay in _DELAYS
         for average in _AVERAGES
-        if len((rows := _Rows.of(trace, changed, node.efficiency, delay, average)).times)
+        if len((rows := _Rows.of(trace, names, node.efficiency, delay, average)).times)
         >= _FEWEST_SECONDS
     ]
     if not candidates:
@@ -196,16 +206,30 @@ def learn_calibrations(
             f"the node meter gave readings in fewer than {_FEWEST_SECONDS} seconds",
             remedy="run a longer load, with --duration, and see that `joulery doctor` lists it",
         )
-    rows = min(candidates, key=lambda one: _fitted(one, node.efficiency).residual_watts)
+    rows = min(candidates, key=lambda candidate: _fitted(candidate, node.efficiency).residual_watts)
     fit = _fitted(rows, node.efficiency, rows.settled_weights())
     when = datetime.fromtimestamp(clock.wall(), UTC).isoformat(timespec="seconds")
     return LearnedCalibration(
-        tuple(fit.calibrations(rows, changed, node, meter, when)),
-        tuple(name for name in trace.boards if name not in changed),
+        tuple(fit.calibrations(rows, names, node, meter, when)),
+        tuple(name for name in trace.boards if name not in names),
         rows.delay,
         rows.average,
         fit.residual_watts,
+        _warnings(trace, fit),
     )
+
+
+def _warnings(trace: CalibrationTrace, fit: _Fit) -> tuple[str, ...]:
+    warnings = []
+    if fit.follows:
+        share = f"{100.0 * fit.following:.0f} %"
+        warnings.append(f"the rest of the node draws another {share} of what the boards draw")
+    if not trace.hosts:
+        warnings.append("no processor was read: if its power follows the boards', gains are low")
+    if fit.residual_watts > _QUIET_WATTS:
+        watts = f"{fit.residual_watts:.0f} W"
+        warnings.append(f"something beside the boards moved the node by {watts}: let it rest")
+    return tuple(warnings)
 
 
 def _changed(readings: Readings) -> bool:
@@ -266,13 +290,13 @@ class _Rows:
         # A mean over a second of means over ``average`` seconds.
         width = max(1.0, average)
         boards = [_mean_watts(trace.boards[name], ends, width) for name in names]
-        for readings in trace.others.values():
+        for readings in trace.hosts.values():
             node = node - _mean_watts(readings, ends, width) / efficiency
         around = ends + 1.0 - np.arange(0.0, average + 3.5, 1.0)[:, None]
         total = sum(_mean_watts(trace.boards[name], around, 1.0) for name in names)
         parts = (times, node, np.column_stack(boards), np.ptp(total, axis=0))
-        known = np.isfinite(node + parts[3] + parts[2].sum(axis=1))
-        return cls(delay, average, *(part[known] for part in parts))
+        finite_rows = np.isfinite(node + parts[3] + parts[2].sum(axis=1))
+        return cls(delay, average, *(part[finite_rows] for part in parts))
 
     def settled_weights(self) -> Floats:
         """Weights by which readings count less the more the power changed around them."""
@@ -282,37 +306,52 @@ class _Rows:
 
 def _by_second(times: Floats, watts: Floats) -> tuple[Floats, Floats]:
     """Mean of the readings of every second that has any, at its middle."""
-    whole = np.floor(times - times[0]).astype(np.int64)
-    counts = np.bincount(whole)
-    some = counts > 0
-    means = np.bincount(whole, watts)[some] / counts[some]
-    return times[0] + 0.5 + np.flatnonzero(some), means
+    seconds = np.floor(times - times[0]).astype(np.int64)
+    counts = np.bincount(seconds)
+    filled = counts > 0
+    means = np.bincount(seconds, watts)[filled] / counts[filled]
+    return times[0] + 0.5 + np.flatnonzero(filled), means
 
 
 def _fitted(rows: _Rows, efficiency: float, weights: Floats | None = None) -> _Fit:
     """Least squares with a prior on the slopes; readings far off are left out."""
     boards, expected = rows.boards.shape[1], 1.0 / efficiency
-    columns = np.hstack([rows.boards, _drift(rows.times)])
+    columns = np.hstack([rows.boards, _following(rows), _drift(rows.times)])
     precision = np.zeros(columns.shape[1])
     precision[:boards] = 1.0 / (_GAIN_SIGMA * expected) ** 2
-    kept = np.ones(len(columns)) if weights is None else weights.copy()
+    precision[boards] = 1.0 / _FOLLOWING_SIGMA**2
+    weight = np.ones(len(columns)) if weights is None else weights.copy()
     variance = _READING_WATTS**2
     for _ in range(3):
-        scaled = columns.T * (kept / variance)
+        scaled = columns.T * (weight / variance)
         covariance = np.linalg.pinv(scaled @ columns + np.diag(precision))
-        found = covariance @ (scaled @ rows.node + precision * expected)
-        residuals = rows.node - columns @ found
-        weighted = residuals * np.sqrt(kept)
+        prior = np.where(np.arange(len(precision)) < boards, expected, 0.0)
+        solution = covariance @ (scaled @ rows.node + precision * prior)
+        residuals = rows.node - columns @ solution
+        weighted = residuals * np.sqrt(weight)
         variance = _effective_variance(weighted, rows.times, columns.shape[1])
         if weights is not None:
-            kept = np.where(np.abs(weighted) > 5.0 * _typical(weighted), 0.0, kept)
+            weight = np.where(np.abs(weighted) > 5.0 * _typical(weighted), 0.0, weight)
     return _Fit(
-        found[:boards],
+        solution[:boards],
         covariance[:boards, :boards],
-        float(np.mean(found[boards:])),
-        math.sqrt(float(np.mean(covariance[boards:, boards:]))),
+        float(np.mean(solution[boards + 1 :])),
+        math.sqrt(float(np.mean(covariance[boards + 1 :, boards + 1 :]))),
         math.sqrt(float(np.mean(weighted**2))),
+        float(solution[boards]),
+        math.sqrt(float(covariance[boards, boards])),
     )
+
+
+def _following(rows: _Rows) -> Floats:
+    """Column of what a rest that follows the boards' total slowly, as fans do, would follow."""
+    total = rows.boards.sum(axis=1)
+    follower = np.empty((len(total), 1))
+    level, before = total[0], rows.times[0]
+    for row, (watts, at) in enumerate(zip(total, rows.times, strict=True)):
+        level += (watts - level) * -math.expm1((before - at) / _FOLLOWING_SECONDS)
+        follower[row, 0], before = level, at
+    return follower
 
 
 def _drift(times: Floats) -> Floats:
@@ -328,11 +367,13 @@ def _typical(residuals: Floats) -> float:
 def _effective_variance(residuals: Floats, times: Floats, unknowns: int) -> float:
     """Variance of residuals as the error bars need it: larger the longer they stay alike."""
     variance = float(np.mean(residuals**2)) + _LEAST_READING_WATTS**2
-    blocks = np.floor((times - times[0]) / _BLOCK_SECONDS).astype(np.int64)
-    used = int(blocks[-1]) + 1
-    sums = np.bincount(blocks, residuals)
-    alike = float(np.sum(sums**2)) / len(residuals) * used / max(1, used - unknowns)
-    return max(variance, alike)
+    for seconds in _BLOCKS_SECONDS:
+        blocks = np.floor((times - times[0]) / seconds).astype(np.int64)
+        count = int(blocks[-1]) + 1
+        sums = np.bincount(blocks, residuals)
+        free = max(1.0, count - unknowns * _BLOCKS_SECONDS[0] / seconds)
+        variance = max(variance, float(np.sum(sums**2)) / len(residuals) * count / free)
+    return variance
 
 
 @dataclass(frozen=True, slots=True)
@@ -344,6 +385,13 @@ class _Fit:
     intercept: float
     intercept_error: float
     residual_watts: float
+    following: float
+    following_error: float
+
+    @property
+    def follows(self) -> bool:
+        """Whether the rest of the node is seen to draw more when the boards do."""
+        return self.following > max(_LEAST_FOLLOWING, 2.0 * self.following_error)
 
     def calibrations(
         self, rows: _Rows, names: Sequence[str], node: NodePower, meter: str, when: str
@@ -351,13 +399,16 @@ class _Fit:
         """Gains from slopes; offsets from the intercept where the rest of the node is known."""
         offsets, offset_error = self._offsets(node)
         timing = _TIMING_ERROR * (1.0 + ((rows.delay + rows.average) / _SLOW_SECONDS) ** 2)
-        found = []
+        learned = []
         for at, name in enumerate(names):
             slope, error = float(self.slopes[at]), math.sqrt(float(self.covariance[at, at]))
             gain = 1.0 / (node.efficiency * slope)
-            relative = math.hypot(error / slope, timing, node.efficiency_error / node.efficiency)
+            # A rest that follows slowly may follow at once as well, which looks like a gain.
+            follows = _AT_ONCE * max(0.0, self.following) / slope if self.follows else 0.0
+            supply = node.efficiency_error / node.efficiency
+            relative = math.hypot(error / slope, timing, supply, follows)
             # In the fit an offset counts in node watts, which are slope times read watts.
-            found.append(
+            learned.append(
                 SensorCalibration(
                     name,
                     gain,
@@ -368,7 +419,7 @@ class _Fit:
                     when,
                 )
             )
-        return found
+        return learned
 
     def _offsets(self, node: NodePower) -> tuple[Floats, float]:
         """Offset of each board in node watts, and its one sigma."""
@@ -388,19 +439,19 @@ class CalibrationRecorder:
         self,
         node: PowerMeter,
         boards: Sequence[Device],
-        others: Sequence[Device] = (),
+        hosts: Sequence[Device] = (),
         clock: Clock = REAL_CLOCK,
     ) -> None:
         self.trace = CalibrationTrace(
             [],
             {device.info.id: [] for device in boards},
-            {device.info.id: [] for device in others},
+            {device.info.id: [] for device in hosts},
         )
         self._node, self._clock = node, clock
-        both = {**self.trace.boards, **self.trace.others}
+        readings = {**self.trace.boards, **self.trace.hosts}
         self._counters = [
-            (cast("EnergyMeter", with_energy(device, clock)), both[device.info.id])
-            for device in (*boards, *others)
+            (cast("EnergyMeter", with_energy(device, clock)), readings[device.info.id])
+            for device in (*boards, *hosts)
         ]
         # A call to a management controller takes up to seconds, so it has a thread of its own.
         self._tasks = (
@@ -443,11 +494,11 @@ class LimitSteps:
     changes; no board stays at a limit for more than two steps.
     """
 
-    def __init__(self, boards: Sequence[PowerLimit], held: Sequence[Held]) -> None:
-        self._held = held
+    def __init__(self, boards: Sequence[PowerLimit], leases: Sequence[Held]) -> None:
+        self._held = leases
         self._low_watts = [board.power_limits().min_watts for board in boards]
         self._random = random.Random(0)  # noqa: S311 - an order, no secret
-        self._history: list[tuple[bool, bool]] = [(False, False)] * len(held)
+        self._history: list[tuple[bool, bool]] = [(False, False)] * len(leases)
         self._step = 0
 
     def advance(self, seconds: float) -> None:
@@ -455,11 +506,11 @@ class LimitSteps:
         if seconds < self._step * _HOLD_SECONDS:
             return
         self._step += 1
-        for at, held in enumerate(self._held):
+        for at, lease in enumerate(self._held):
             before, now = self._history[at]
             low = (not now) if before == now else self._random.random() < 0.5
             self._history[at] = (now, low)
             if low:
-                held.set(watts=self._low_watts[at])
+                lease.set(watts=self._low_watts[at])
             else:
-                held.reset()
+                lease.reset()

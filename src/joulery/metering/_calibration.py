@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 SCHEMA = "joulery.calibrations/1"
 # A sensor further off than this factor is broken, not uncalibrated.
-_LARGEST_GAIN = 4.0
+_LARGEST_GAIN = 4.0  # by hand: published gains reach 1.18
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ def load_calibrations() -> dict[str, SensorCalibration]:
         if document["schema"] != SCHEMA:
             raise ValueError(f"schema is {document['schema']!r}, not {SCHEMA!r}")  # noqa: TRY301
         names = SensorCalibration.__dataclass_fields__
-        found = [
+        entries = [
             SensorCalibration(**{name: entry[name] for name in names})
             for entry in document["calibrations"]
         ]
@@ -98,10 +98,10 @@ def load_calibrations() -> dict[str, SensorCalibration]:
             f"cannot read the calibrations in {path}: {error}",
             remedy="run `joulery calibrate` again, or delete the file",
         ) from None
-    return {calibration.device_id: calibration for calibration in found}
+    return {calibration.device_id: calibration for calibration in entries}
 
 
-def save_calibrations(learned: Iterable[SensorCalibration]) -> Path:
+def save_calibrations(calibrations: Iterable[SensorCalibration]) -> Path:
     """Add ``learned`` to this user's file, in place of older ones of the same devices; its path.
 
     Raises:
@@ -109,9 +109,9 @@ def save_calibrations(learned: Iterable[SensorCalibration]) -> Path:
     """
     import json
 
-    path, kept = calibrations_file(), load_calibrations()
-    kept.update((calibration.device_id, calibration) for calibration in learned)
-    document = {"schema": SCHEMA, "calibrations": [asdict(entry) for entry in kept.values()]}
+    path, entries = calibrations_file(), load_calibrations()
+    entries.update((calibration.device_id, calibration) for calibration in calibrations)
+    document = {"schema": SCHEMA, "calibrations": [asdict(entry) for entry in entries.values()]}
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomic(path, json.dumps(document, indent=1).encode() + b"\n", sync=True)

@@ -26,8 +26,7 @@ _FORWARDED = (
 )
 # What a terminal sends to every process in its foreground, the command included.
 _FROM_KEYBOARD = (signal.SIGINT, signal.SIGQUIT)
-_POLL_SECONDS = 0.5
-_WITNESS_SECONDS = 0.3
+_POLL_SECONDS = 0.5  # by hand: how often progress is shown
 
 
 def check_command(command: Sequence[str]) -> None:
@@ -40,9 +39,9 @@ def check_command(command: Sequence[str]) -> None:
         raise _cannot_run(command[0], "no such program, or not executable")
 
 
-def _cannot_run(program: str, why: str) -> UsageError:
+def _cannot_run(program: str, reason: str) -> UsageError:
     return UsageError(
-        f"cannot run {program}: {why}", remedy="check the spelling, or give its full path"
+        f"cannot run {program}: {reason}", remedy="check the spelling, or give its full path"
     )
 
 
@@ -88,28 +87,26 @@ def run_command(
 class _Forwarding:
     """Forwards signals to a command while a block runs, early ones once it is started.
 
-    Those that the command gets by itself are left out. A signal that is ignored, as SIGHUP under
-    nohup, stays ignored, here and in the command. Only the main thread may decide about signals;
-    elsewhere they stay as they are.
+    Ctrl-C in a terminal reaches the command by itself: it is not forwarded. A signal that is
+    ignored, as SIGHUP under nohup, stays ignored, here and in the command. Only the main thread may
+    decide about signals; elsewhere they stay as they are.
     """
 
     def __init__(self, on_signal: Callable[[int], None] | None = None) -> None:
         self._on_signal = on_signal
         self._process: subprocess.Popen[bytes] | None = None
-        self._witness = _witness()
         self._early: list[int] = []
-        self._found: dict[int, Any] = {}
+        self._handlers: dict[int, Any] = {}
 
     def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():
             heard = [n for n in _FORWARDED if signal.getsignal(n) is not signal.SIG_IGN]
-            self._found = {number: signal.signal(number, self.receive) for number in heard}
+            self._handlers = {number: signal.signal(number, self.receive) for number in heard}
         return self
 
     def __exit__(self, *_: object) -> None:
-        for number, handler in self._found.items():
+        for number, handler in self._handlers.items():
             signal.signal(number, handler)
-        self.close()
 
     def to(self, process: subprocess.Popen[bytes]) -> None:
         """Forward signals to ``process`` from now on."""
@@ -121,39 +118,23 @@ class _Forwarding:
         """Handle one signal."""
         if self._on_signal is not None:
             self._on_signal(number)
-        if number in _FROM_KEYBOARD and self._from_keyboard():
+        if number in _FROM_KEYBOARD and in_foreground():
             return  # the command has it already; twice would cut short how it ends
         if self._process is None:
             self._early.append(number)
         else:
             self._process.send_signal(number)
 
-    def close(self) -> None:
-        """End the witness."""
-        if self._witness is not None:
-            self._witness.kill()
-            self._witness.communicate()
 
-    def _from_keyboard(self) -> bool:
-        """Whether the signal reached other processes of this group as well."""
-        if self._witness is None:
-            return False
-        try:
-            self._witness.wait(_WITNESS_SECONDS)
-        except subprocess.TimeoutExpired:
-            return False
-        self.close()
-        self._witness = _witness()
-        return True
-
-
-def _witness() -> subprocess.Popen[bytes] | None:
-    """A process that ends by a key like Ctrl-C, but not by a signal sent to this process alone.
-
-    It ends with this process, too, as its input does. None where no terminal could send a key.
-    """
+def in_foreground() -> bool:
+    """Whether a terminal sends its keys' signals to this process and its command."""
     try:
-        os.close(os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY | os.O_CLOEXEC))
-        return subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
+        terminal = os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY | os.O_CLOEXEC)
     except OSError:
-        return None
+        return False
+    try:
+        return os.tcgetpgrp(terminal) == os.getpgrp()
+    except OSError:
+        return False
+    finally:
+        os.close(terminal)

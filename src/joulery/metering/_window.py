@@ -7,6 +7,8 @@ import math
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from joulery.frontier import Origin, Provenance
+from joulery.hardware import Throttle
+from joulery.metering._calls import CallTotals
 from joulery.metering._measurement import DeviceMeasurement, Flag, Measurement
 from joulery.metering.energy._interpolate import energy_between, energy_unseen
 from joulery.metering.energy._timeline import SHORTEST_MEAN_SECONDS
@@ -23,10 +25,13 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 # The wall clock moved this much against the monotonic one: it was set, not slewed.
-_STEP_SECONDS = 0.05
-_STEP_FRACTION = 1e-3
+_STEP_SECONDS = 0.05  # by hand
+_STEP_FRACTION = 1e-3  # twice the 500 ppm by which Linux slews a clock
+# By hand: power that stays within this, relative, over at least so many refreshes, is stable.
+_STABLE = 0.1
+_FEWEST_REFRESHES = 3
 # A counter that refreshed before a window's end is read by this time after it.
-_LATE_SECONDS = 0.2
+_LATE_SECONDS = 0.2  # by hand: two periods of the slowest counter
 
 
 class Window:
@@ -47,6 +52,8 @@ class Window:
         self._first: list[Span | None] = []
         self._last: list[Span | None] = []
         self._peaks: dict[int, float] = {}
+        self._lows: dict[int, float] = {}
+        self._counts: dict[int, int] = {}
         self._total_peak = 0.0
         self._measurement: Measurement | None = None
         self._energies: list[EnergyEstimate | None] | None = None
@@ -60,13 +67,22 @@ class Window:
         self._meter.end(self)
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
-        """Decorate ``function``: each call is a separate window with this one's name."""
+        """Decorate ``function``: each call is a separate window with this one's name.
+
+        The attribute ``totals`` of the result has the time and energy of all calls.
+        """
+        totals = CallTotals(self.name)
 
         @functools.wraps(function)
         def measured(*args: P.args, **kwargs: P.kwargs) -> R:
-            with self._meter.window(self.name):
-                return function(*args, **kwargs)
+            window = self._meter.window(self.name)
+            try:
+                with window:
+                    return function(*args, **kwargs)
+            finally:
+                totals.add(window)
 
+        measured.totals = totals  # type: ignore[attr-defined]
         return measured
 
     def __repr__(self) -> str:
@@ -115,49 +131,47 @@ class Window:
     @property
     def joules(self) -> float:
         """Energy of all devices, each joule once; NaN when unknown."""
-        ended = self._ended
-        if self._measurement is not None or ended is None or not self._meter.counts_all:
+        end, timelines = self._ended, self._timelines
+        if self._measurement is not None or end is None or not all(t.is_plain for t in timelines):
             return self.measurement.joules
         # Without building a measurement, because many windows are asked for nothing else.
-        seconds = ended - self._began
+        seconds = end - self._began
         if self._energies is None:
             self._meter.catch_up(self)
-        if self._energies is None and self._meter.states_true and self._unseen_by_all():
-            return seconds * sum(
-                timeline.share * span.watts
-                for timeline, span in zip(self._timelines, self._first, strict=True)
-                if span is not None
-            )
-        known = [
-            timeline.share * timeline.true_joules(energy.joules, seconds)
-            for timeline, energy in zip(self._timelines, self._decided(ended), strict=True)
-            if energy is not None and not math.isnan(energy.joules)
+        stated: list[float | None]
+        if self._energies is None and (self._frozen or self._unseen_by_all()):
+            stated = [None if span is None else span.watts * seconds for span in self._first]
+        else:
+            stated = [None if e is None else e.joules for e in self._decided(end)]
+        joules = [
+            timeline.share * timeline.true_joules(figure, seconds)
+            for timeline, figure in zip(timelines, stated, strict=True)
+            if figure is not None and not math.isnan(figure)
         ]
-        return math.fsum(known) if known else math.nan
+        return math.fsum(joules) if joules else math.nan
 
-    def _decided(self, ended: float) -> list[EnergyEstimate | None]:
+    def _decided(self, end: float) -> list[EnergyEstimate | None]:
         """Energy of each device of a closed window; decided when first asked for."""
         if self._energies is None:
             self._meter.catch_up(self)
             if not self._frozen:
                 self._unseen_by_all()
-            self._energies = self._energy_until(ended, self._last)
+            self._energies = self._energy_until(end, self._last)
         return self._energies
 
-    def _energy_until(
-        self, ended: float, last: Sequence[Span | None]
-    ) -> list[EnergyEstimate | None]:
+    def _energy_until(self, end: float, last: Sequence[Span | None]) -> list[EnergyEstimate | None]:
         """Energy that each device stated until ``ended``; None where it is unknown."""
         energies: list[EnergyEstimate | None] = []
         for timeline, first, final in zip(self._timelines, self._first, last, strict=True):
-            low, most = timeline.bounds
-            gone = timeline.lost and first is not None and Flag.LOST in first.start.flags
-            if first is None or final is None or gone:
+            is_gone = timeline.lost and first is not None and Flag.LOST in first.start.flags
+            if first is None or final is None or is_gone:
                 energies.append(None)
             elif self._frozen:
-                energies.append(energy_unseen(first, ended - self._began, most))
+                energies.append(energy_unseen(first, end - self._began, timeline.bounds[1]))
             else:
-                energies.append(energy_between(first, self._began, final, ended, most, low))
+                looks = timeline.may_look_part_time
+                bounds, began = timeline.bounds, self._began
+                energies.append(energy_between(first, began, final, end, bounds, part_time=looks))
         return energies
 
     def _unseen_by_all(self) -> bool:
@@ -204,7 +218,8 @@ class Window:
         """Record the start; called by the meter."""
         self._began, self._wall, self._timelines = now, wall, timelines
         self._ended = self._measurement = self._energies = None
-        self._peaks, self._total_peak, self._frozen = {}, 0.0, False
+        self._peaks, self._lows, self._counts = {}, {}, {}
+        self._total_peak, self._frozen = 0.0, False
         self._first = [timeline.span for timeline in timelines]
 
     def mark_end(self, now: float, wall: float) -> None:
@@ -227,6 +242,8 @@ class Window:
         if knot.at_seconds - before.at_seconds >= SHORTEST_MEAN_SECONDS:
             watts = timeline.latest_watts or 0.0
             self._peaks[position] = max(self._peaks.get(position, 0.0), watts)
+            self._lows[position] = min(self._lows.get(position, math.inf), watts)
+            self._counts[position] = self._counts.get(position, 0) + 1
             self._total_peak = max(self._total_peak, total_watts)
 
     def add_late_knot(self, position: int, knot: Knot) -> bool:
@@ -236,25 +253,32 @@ class Window:
             Whether the window needs no more of them.
         """
         last = self._last[position]
-        ended = self._ended
-        if self._energies is not None or ended is None:
+        end = self._ended
+        if self._energies is not None or end is None:
             return True
-        if last is not None and last.end is knot and knot.at_seconds <= ended:
+        if last is not None and last.end is knot and knot.at_seconds <= end:
             self._last[position] = self._timelines[position].span
-        return knot.at_seconds > ended + _LATE_SECONDS
+        return knot.at_seconds > end + _LATE_SECONDS
+
+    def _stable(self, position: int) -> bool | None:
+        """Whether power stayed alike from refresh to refresh; None where there were too few."""
+        if self._counts.get(position, 0) < _FEWEST_REFRESHES:
+            return None
+        high = self._peaks[position]
+        return high - self._lows[position] <= _STABLE * high
 
     def _resolve(
         self,
-        ended: float,
+        end: float,
         wall: float,
         last: Sequence[Span | None],
         energies: Sequence[EnergyEstimate | None],
     ) -> Measurement:
         devices = tuple(
-            self._resolve_device(position, ended, span, energies[position])
+            self._resolve_device(position, end, span, energies[position])
             for position, span in enumerate(last)
         )
-        seconds = ended - self._began
+        seconds = end - self._began
         drift = abs((wall - self._wall) - seconds)
         stepped = drift > max(_STEP_SECONDS, _STEP_FRACTION * seconds)
         events = frozenset([Flag.CLOCK_STEPPED] if stepped else [])
@@ -265,49 +289,57 @@ class Window:
         return Measurement(self.name, seconds, devices, peak, self._wall, events)
 
     def _resolve_device(
-        self, position: int, ended: float, last: Span | None, energy: EnergyEstimate | None
+        self, position: int, end: float, last: Span | None, energy: EnergyEstimate | None
     ) -> DeviceMeasurement:
         timeline, first = self._timelines[position], self._first[position]
         device = timeline.device
         if first is None or last is None or energy is None:
             return _unknown(timeline)
-        share, origin, seconds = device.info.share, device.provenance, ended - self._began
+        share, origin, seconds = device.info.share, device.provenance, end - self._began
         calibration = timeline.calibration
         gain = 1.0 if calibration is None else calibration.gain
         true = timeline.true_joules(energy.joules, seconds)
-        unseen = timeline.unseen_variance(energy, self._began, ended, first, last)
-        shared = share * timeline.shared_sigma(true, seconds)
-        own = min(
+        unseen = timeline.unseen_variance(energy, self._began, end, first, last)
+        hidden = timeline.hidden_sigma(true, seconds, first, last)
+        systematic = share * math.hypot(timeline.shared_sigma(true, seconds), hidden)
+        varying = min(
             math.sqrt(energy.variance + unseen), timeline.largest_sigma(energy.joules, seconds)
         )
-        sigma = math.hypot(share * own / gain, shared)
+        sigma = math.hypot(share * varying / gain, systematic)
         joules = share * true
-        flags = _new_flags(first.start, last.end.flags if last.end else timeline.flags)
-        known = Flag.LOST not in flags and math.isfinite(sigma)
+        counts = _new_counts(first.start, last.end.flags if last.end else timeline.flags)
+        flags = frozenset(flag for flag in counts if isinstance(flag, Flag))
+        throttles = frozenset(first.throttles).union(t for t in counts if isinstance(t, Throttle))
+        is_known = Flag.LOST not in flags and math.isfinite(sigma)
         source = origin.source
         if calibration is not None:
             source += f", calibrated {calibration.learned_at[:10]} against {calibration.meter}"
         kind = origin.origin
         if share < 1:
             # How the parts of a board share its power is not measured.
-            kind, source, known = Origin.ASSUMED, f"{share:.3g} of {source}", False
+            kind, source, is_known = Origin.ASSUMED, f"{share:.3g} of {source}", False
         mean = joules / seconds if seconds > 0 else math.nan
         peak = share * timeline.true_joules(self._peaks.get(position, 0.0), 1.0)
         return DeviceMeasurement(
             info=device.info,
             joules=joules,
-            standard_error_joules=sigma if known else math.nan,
+            standard_error_joules=sigma if is_known else math.nan,
             peak_watts=max(mean, peak),
             idle_joules=_idle_share(first, last, joules) if timeline.reports_idle else math.nan,
-            provenance=Provenance(kind, source, sigma / joules if known and joules > 0 else None),
+            provenance=Provenance(
+                kind, source, sigma / joules if is_known and joules > 0 else None
+            ),
             flags=flags,
-            shared_error_joules=shared,
+            systematic_error_joules=systematic,
+            throttles=throttles,
+            stable=self._stable(position),
         )
 
 
 def _unknown(timeline: EnergyTimeline) -> DeviceMeasurement:
     """Measurement of a device that never answered, or is gone."""
-    device, flags = timeline.device, frozenset(timeline.flags)
+    device = timeline.device
+    flags = frozenset(flag for flag in timeline.flags if isinstance(flag, Flag))
     return DeviceMeasurement(
         device.info,
         joules=math.nan,
@@ -319,14 +351,14 @@ def _unknown(timeline: EnergyTimeline) -> DeviceMeasurement:
     )
 
 
-def _new_flags(before: Knot, now: Mapping[Flag, int]) -> frozenset[Flag]:
-    return frozenset(flag for flag, count in now.items() if count > before.flags.get(flag, 0))
+def _new_counts(before: Knot, now: Mapping[Flag | Throttle, int]) -> list[Flag | Throttle]:
+    return [kind for kind, count in now.items() if count > before.flags.get(kind, 0)]
 
 
 def _idle_share(first: Span, last: Span, joules: float) -> float:
     """Energy used while idle, scaled from the whole spans that the window touches."""
     begin, end = first.start, last.end or last.start
-    used = end.joules - begin.joules
-    if used <= 0:
+    joules_total = end.joules - begin.joules
+    if joules_total <= 0:
         return 0.0
-    return joules * min(1.0, (end.idle_joules - begin.idle_joules) / used)
+    return joules * min(1.0, (end.idle_joules - begin.idle_joules) / joules_total)

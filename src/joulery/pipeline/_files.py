@@ -12,30 +12,30 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def read_text(path: Path, what: str) -> str:
+def read_text(path: Path, subject: str) -> str:
     """The text of a file; a FileError, in which ``what`` is the noun, if it is not UTF-8."""
     try:
         return path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not text"
         raise FileError(
-            f"cannot read the {what} {path}: {reason}", remedy="check the name of the file"
+            f"cannot read the {subject} {path}: {reason}", remedy="check the name of the file"
         ) from None
 
 
-def parse_json(text: str, what: str, remedy: str) -> Any:
+def parse_json(text: str, subject: str, remedy: str) -> Any:
     """The document in a text; a FileError if it is not valid JSON."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise FileError(f"the {what} is not valid JSON: {error}", remedy=remedy) from None
+        raise FileError(f"the {subject} is not valid JSON: {error}", remedy=remedy) from None
 
 
-def write_text(path: Path, text: str, what: str) -> None:
+def write_text(path: Path, text: str, subject: str) -> None:
     """Write a file in one step; a FileError if that is not possible."""
     try:
         write_atomic(path, text.encode())
     except OSError as error:
         raise FileError(
-            f"cannot write the {what} {path}: {error.strerror}", remedy="choose another place"
+            f"cannot write the {subject} {path}: {error.strerror}", remedy="choose another place"
         ) from None

@@ -39,9 +39,9 @@ _REFERENCE = "1f1b"
 _SAME = 1e-9
 # Energies this close are the same: plans lie up to that far above their bound anyway.
 _ALIKE = 1e-3
-# Smaller numbers of microbatches to compare at, per rank.
+# Smaller numbers of microbatches to compare at, per rank; by hand.
 _PER_RANK = (1, 2, 4, 8)
-# Another partition must save more than this share to be worth moving layers.
+# Another partition must save more than this share to be worth moving layers; by hand.
 _WORTH_MOVING = 1e-3
 
 
@@ -76,18 +76,18 @@ def plan_pipeline(
     if not isinstance(profiles, Profiles):
         profiles = read_profiles(Path(profiles))
     if schedule == "auto":
-        count = _required(microbatches)
+        count = _require(microbatches)
         return search_schedules(profiles, count, ranks=ranks, config=config).best.plan
     if not isinstance(schedule, Schedule):
         stages = profiles.stages if ranks is None else ranks
         schedule = _schedule(str(schedule), microbatches, stages, chunks)
-    for given, there, what in (
+    for request, actual, noun in (
         (microbatches, schedule.microbatches, "microbatches"),
         (ranks, len(schedule.ranks), "ranks"),
     ):
-        if given not in (None, there):
+        if request not in (None, actual):
             raise InvalidValueError(
-                f"asked for {given} {what}, but {schedule.name} has {there}",
+                f"asked for {request} {noun}, but {schedule.name} has {actual}",
                 remedy="give what the order has",
             )
     return PipelinePlan(build_problem(schedule, profiles, config))
@@ -95,7 +95,7 @@ def plan_pipeline(
 
 def _schedule(name: str, microbatches: int | None, ranks: int, chunks: int) -> Schedule:
     if name in SCHEDULES or not _exists(Path(name)):
-        return make_schedule(name, ranks, _required(microbatches), chunks=chunks)
+        return make_schedule(name, ranks, _require(microbatches), chunks=chunks)
     return read_schedule(Path(name))
 
 
@@ -106,7 +106,7 @@ def _exists(path: Path) -> bool:
         return False
 
 
-def _required(microbatches: int | None) -> int:
+def _require(microbatches: int | None) -> int:
     if microbatches is None:
         raise InvalidValueError(
             "a schedule by name needs the number of microbatches", remedy="give microbatches=…"
@@ -186,9 +186,13 @@ class ScheduleComparison:
         if not fitting:
             return None
         least_joules = min(joules for joules, _ in fitting)
-        alike = [found for joules, found in fitting if joules <= least_joules * (1 + _ALIKE)]
+        alike = [
+            candidate for joules, candidate in fitting if joules <= least_joules * (1 + _ALIKE)
+        ]
         # Sums differ in their last digits, which must not decide.
-        return min(alike, key=lambda found: (round(found.activations, 6), found.transfers))
+        return min(
+            alike, key=lambda candidate: (round(candidate.activations, 6), candidate.transfers)
+        )
 
     def infeasible(self) -> InfeasibleError:
         """The reason why there is no best candidate."""
@@ -200,14 +204,14 @@ class ScheduleComparison:
                 remedy=f"the fastest takes {fastest:.6g} s; allow at least that",
             )
         if self.memory_bytes is None:
-            given = f"{self.max_activations:g} microbatches of activations"
-            needed = f"{min(c.activations for c in in_time):g} microbatches"
+            capacity = f"{self.max_activations:g} microbatches of activations"
+            requirement = f"{min(c.activations for c in in_time):g} microbatches"
         else:
-            given = human(self.memory_bytes, "B")
-            needed = human(min(c.activation_bytes or 0.0 for c in in_time), "B")
+            capacity = human(self.memory_bytes, "B")
+            requirement = human(min(c.activation_bytes or 0.0 for c in in_time), "B")
         return InfeasibleError(
-            f"no schedule gets by with {given} in {self.deadline_seconds:g} s",
-            remedy=f"make room for {needed}, or recompute activations",
+            f"no schedule gets by with {capacity} in {self.deadline_seconds:g} s",
+            remedy=f"make room for {requirement}, or recompute activations",
         )
 
 
@@ -269,26 +273,26 @@ def search_schedules(  # noqa: PLR0913 - each is an option of the command line, 
     compare = partial(compare_schedules, ranks=ranks, config=config, memory_bytes=memory_bytes)
     counts = [ranks * factor for factor in _PER_RANK if ranks * factor < microbatches]
     smaller = [compare(profiles, count) for count in counts]
-    wanted = compare(profiles, microbatches, deadline_seconds=deadline_seconds)
-    plain = wanted.best()
+    comparison = compare(profiles, microbatches, deadline_seconds=deadline_seconds)
+    plain = comparison.best()
     if plain is None:
-        raise wanted.infeasible()
-    found = ScheduleSearch((*smaller, wanted), plain, tuple(layers))
-    other = balanced_layers(profiles, layers) if layers else ()
-    if other == found.layers:
-        return found
-    moved = compare(
-        repartitioned(profiles, layers, other),
+        raise comparison.infeasible()
+    search = ScheduleSearch((*smaller, comparison), plain, tuple(layers))
+    balanced = balanced_layers(profiles, layers) if layers else ()
+    if balanced == search.layers:
+        return search
+    rearranged = compare(
+        repartitioned(profiles, layers, balanced),
         microbatches,
-        deadline_seconds=wanted.deadline_seconds,
+        deadline_seconds=comparison.deadline_seconds,
     )
     # What 1F1B holds as profiled is the memory that is there.
-    winner = replace(moved, max_activations=wanted.max_activations).best()
-    found = replace(found, moved_layers=other, moved_best=winner)
+    winner = replace(rearranged, max_activations=comparison.max_activations).best()
+    search = replace(search, moved_layers=balanced, moved_best=winner)
     least = (plain.joules or 0.0) * (1 - _WORTH_MOVING)
     if winner is None or (winner.joules or 0.0) >= least:
-        return found
-    return replace(found, best=winner)
+        return search
+    return replace(search, best=winner)
 
 
 def compare_schedules(
@@ -358,15 +362,15 @@ def activations_in_flight(order: Schedule, sizes: Sequence[float] = ()) -> tuple
         sizes: Activations of one microbatch in each profiled stage, relative or in bytes.
     """
     recomputing = {item.stage for rank in order.ranks for item in rank if item.kind == RECOMPUTE}
-    most = []
+    peaks = []
     for rank in order.ranks:
-        held = peak = 0.0
+        in_flight = peak = 0.0
         for item in rank:
             size = sizes[item.stage * len(sizes) // order.stages] if sizes else 1.0
             if item.kind == (RECOMPUTE if item.stage in recomputing else FORWARD):
-                held += size
-                peak = max(peak, held)
+                in_flight += size
+                peak = max(peak, in_flight)
             elif item.kind in (BACKWARD, BACKWARD_WEIGHT):
-                held -= size
-        most.append(peak / order.chunks)
-    return tuple(most)
+                in_flight -= size
+        peaks.append(peak / order.chunks)
+    return tuple(peaks)

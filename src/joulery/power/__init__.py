@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from joulery.lazy import lazy
 
 if TYPE_CHECKING:
-    from joulery.power._inference import InferenceTuner as InferenceTuner, Slo as Slo
     from joulery.power._knobs import (
         BothKnobs as BothKnobs,
         ClockKnob as ClockKnob,

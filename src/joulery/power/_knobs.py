@@ -29,9 +29,10 @@ if TYPE_CHECKING:
     from joulery.power._state_machine import Machine, ProfilingMachine, TuningChoice
     from joulery.power._step_profiler import Command, Estimate, Reading, TunerConfig
 
-# One watt where the range allows; more values than this would only cost time.
+# One watt where the range allows (most boards of the catalog); more values would only cost time.
 _MOST_VALUES = 301
-# The second of two knobs must be this much better, relative, and beyond doubt, to be chosen.
+# The second of two knobs must be this much better, relative, and beyond doubt, to be chosen; by
+# hand: half of what a user would notice.
 _CLEARLY = 0.005
 
 
@@ -89,7 +90,7 @@ class _SameOnAll(ABC):
         """A setting with one value of this knob."""
 
     @abstractmethod
-    def _set(self, device: int, held: Held, value: float) -> None:
+    def _set(self, device: int, handle: Held, value: float) -> None:
         """Set the value of one device."""
 
     def machine(
@@ -97,19 +98,19 @@ class _SameOnAll(ABC):
     ) -> ProfilingMachine:
         """A machine that chooses among the values that the devices have now."""
         span = self.range()
-        known = None if profile is None else profile.choice_on(self.values)
-        return TuningMachine(span, objective, config, known)
+        choice = None if profile is None else profile.choice_on(self.values)
+        return TuningMachine(span, objective, config, choice)
 
     def set_position(self, position: int) -> None:
         """Set the value on every device; the last position is what was found."""
         if position == len(self.values) - 1:
-            for each in self._held:
-                each.reset()
+            for handle in self._held:
+                handle.reset()
             return
         if not self._held:
             self._held = self._stack.enter_context(held(self._devices, hold=self._hold))
-        for device, each in enumerate(self._held):
-            self._set(device, each, self.values[position])
+        for device, handle in enumerate(self._held):
+            self._set(device, handle, self.values[position])
 
     def release(self) -> None:
         """Restore what was found."""
@@ -144,13 +145,13 @@ class LimitKnob(_SameOnAll):
 
     def range(self) -> KnobRange:
         """Whole watts, or those of the plan, from the lowest limit up to the one found."""
-        found = []
+        bounds = []
         for device in self._devices:
             require(device, Capability.POWER_LIMIT)
             limits = cast("PowerLimit", device).power_limits()
-            found.append((limits.min_watts, limits.current_watts))
-        self._found = tuple(found)
-        lowest, highest = max(low for low, _ in found), max(high for _, high in found)
+            bounds.append((limits.min_watts, limits.current_watts))
+        self._found = tuple(bounds)
+        lowest, highest = max(low for low, _ in bounds), max(high for _, high in bounds)
         if not lowest < highest:
             raise UnsupportedError(
                 f"the power limit stands at its lowest, {lowest:g} W: nothing to choose from",
@@ -188,8 +189,8 @@ class LimitKnob(_SameOnAll):
 
     def estimates(self) -> dict[float, Estimate]:
         """Estimates so far, by limit in watts."""
-        found = {} if self._machine is None else self._machine.estimates()
-        return {self.values[position]: estimate for position, estimate in found.items()}
+        estimates = {} if self._machine is None else self._machine.estimates()
+        return {self.values[position]: estimate for position, estimate in estimates.items()}
 
     @property
     def watts(self) -> float | None:
@@ -202,9 +203,9 @@ class LimitKnob(_SameOnAll):
     def _nearest(self, watts: float) -> int:
         return min(range(len(self.values)), key=lambda at: abs(self.values[at] - watts))
 
-    def _set(self, device: int, held: Held, value: float) -> None:
+    def _set(self, device: int, handle: Held, value: float) -> None:
         low, high = self._found[device]
-        held.set(watts=min(high, max(low, value)))
+        handle.set(watts=min(high, max(low, value)))
 
 
 class ClockKnob(_SameOnAll):
@@ -229,8 +230,8 @@ class ClockKnob(_SameOnAll):
     def _setting(self, value: float) -> Setting:
         return Setting(clock_hertz=value)
 
-    def _set(self, device: int, held: Held, value: float) -> None:  # noqa: ARG002 - all alike
-        held.set(clock_hertz=value)
+    def _set(self, device: int, handle: Held, value: float) -> None:  # noqa: ARG002 - all alike
+        handle.set(clock_hertz=value)
 
 
 class BothKnobs:
@@ -263,23 +264,23 @@ class BothKnobs:
 
     def setting_at(self, position: int) -> Setting:
         """The setting at a position."""
-        knob, own = self._own(position)
-        return knob.setting_at(own)
+        knob, index = self._locate(position)
+        return knob.setting_at(index)
 
     def set_position(self, position: int) -> None:
         """Set the knob that the position belongs to; the other is released."""
-        chosen, own = self._own(position)
+        target, index = self._locate(position)
         for knob in self._knobs:
-            if knob is not chosen:
+            if knob is not target:
                 knob.release()
-        chosen.set_position(own)
+        target.set_position(index)
 
     def release(self) -> None:
         """Restore what was found."""
         for knob in self._knobs:
             knob.release()
 
-    def _own(self, position: int) -> tuple[Knob, int]:
+    def _locate(self, position: int) -> tuple[Knob, int]:
         start = len(self._knobs[0].values)
         if position < start:
             return self._knobs[0], position
@@ -312,7 +313,7 @@ class BetterOfTwo:
 
     def start(self, reading: Reading) -> Command:
         """The first command."""
-        return self._shifted(self._machines[self._active].start(reading))
+        return self._shift(self._machines[self._active].start(reading))
 
     def send(self, reading: Reading) -> Command:
         """The answer to a reading, from the machine whose turn it is."""
@@ -324,55 +325,57 @@ class BetterOfTwo:
                 command = self._machines[1].start(reading)
             else:
                 # Both have held, so both have chosen.
-                first, second = (cast("TuningChoice", each.choice) for each in self._machines)
-                if not self._clearly_better(second, first):
+                first, second = (cast("TuningChoice", machine.choice) for machine in self._machines)
+                if not self._is_clearly_better(second, first):
                     self._active = 0
                     command = replace(command, position=first.position, steps=1)
         if self._tried == 2:
-            self.choice = self._combined()
-        return self._shifted(command)
+            self.choice = self._combine()
+        return self._shift(command)
 
-    def _shifted(self, command: Command) -> Command:
+    def _shift(self, command: Command) -> Command:
         if self._active == 0:
             return command
         return replace(command, position=command.position + self._start)
 
-    def _clearly_better(self, second: TuningChoice, first: TuningChoice) -> bool:
+    def _is_clearly_better(self, second: TuningChoice, first: TuningChoice) -> bool:
         # Both started from the same setting; the first had it measured earlier and longer.
         reference = _point(first.measured[max(first.measured)])
         scores, errors = [], []
-        for seen in (first.chosen, second.chosen):
-            point = _point(seen)
+        for estimate in (first.chosen, second.chosen):
+            point = _point(estimate)
             scores.append(score(self._objective, point.seconds, point.joules, reference))
-            errors.append(math.hypot(seen.seconds_error, seen.watts_error))
+            errors.append(math.hypot(estimate.seconds_error, estimate.watts_error))
         return bool(scores[1] < scores[0] * (1 - _CLEARLY - 2 * math.hypot(*errors)))
 
-    def _combined(self) -> TuningChoice | None:
+    def _combine(self) -> TuningChoice | None:
         """The active machine's choice with what was measured by both."""
-        chosen = self._machines[self._active].choice
-        if chosen is None:
+        active = self._machines[self._active].choice
+        if active is None:
             return None
         shifts = (0, self._start)
-        found = [
+        choices = [
             (shift, machine.choice)
             for shift, machine in zip(shifts, self._machines, strict=True)
             if machine.choice is not None
         ]
         return replace(
-            chosen,
-            position=chosen.position + shifts[self._active],
+            active,
+            position=active.position + shifts[self._active],
             measured={
-                shift + at: seen for shift, each in found for at, seen in each.measured.items()
+                shift + at: estimate
+                for shift, choice in choices
+                for at, estimate in choice.measured.items()
             },
             posterior=None,
-            profiling_steps=sum(each.profiling_steps for _, each in found),
-            profiling_seconds=sum(each.profiling_seconds for _, each in found),
-            profiling_joules=sum(each.profiling_joules for _, each in found),
+            profiling_steps=sum(choice.profiling_steps for _, choice in choices),
+            profiling_seconds=sum(choice.profiling_seconds for _, choice in choices),
+            profiling_joules=sum(choice.profiling_joules for _, choice in choices),
         )
 
 
-def _point(seen: Estimate) -> OperatingPoint:
-    return OperatingPoint(seen.seconds, seen.seconds * seen.watts)
+def _point(estimate: Estimate) -> OperatingPoint:
+    return OperatingPoint(estimate.seconds, estimate.seconds * estimate.watts)
 
 
 # What a tuner sets. Positions are those of ``values``, in watts or hertz, once the knob made a

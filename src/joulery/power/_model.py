@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 
 import numpy as np
 
+from joulery.hardware import execute, relative_voltage
 from joulery.objectives import Totals, depends_on_reference
 from joulery.power._step_profiler import OUTLIER_LEAST, Estimate
 
@@ -37,32 +38,30 @@ if TYPE_CHECKING:
 
 # OpenBLAS, which NumPy ships with, stays on one core up to so many multiplications.
 _ONE_CORE_PRODUCT = 64**3
-# The prior: jobs, speeds of each, seed.
-_CURVES = 700
-_SPEEDS = 48
-_PRIOR_SEED = 7
-# The posterior: samples, knob values of the draws, seed, probes at most.
-SAMPLES = 160
-_NODES = 60
-_SEED = 11
+# Jobs of the prior and speeds of each; by hand: more of them cost time beside training.
+_CURVES, _SPEEDS = 700, 48
+# Samples of the posterior and knob values of its draws; by hand, for the same reason.
+SAMPLES, _NODES = 160, 60
+# Fixed seeds, so that tuning replays.
+_PRIOR_SEED, _SEED = 7, 11
+# Twice the slices that a machine measures at most.
 _MOST_PROBES = 128
-# Sizes of the deviation from the best job of the prior, relative: (smooth, rough, probability).
+# Sizes of the deviation from the best job of the prior, relative: (smooth, rough, probability);
+# by hand.
 _DEVIATIONS = ((0.006, 0.004, 0.3), (0.02, 0.012, 0.4), (0.06, 0.05, 0.3))
-# Probability of a size of deviation other than what the probes so far suggest.
+# Probability of a size of deviation other than what the probes suggest; by leaving out boards
+# (benchmarks/power_constants.py), as _RISK and _LEAST_GAIN below.
 _SURPRISE = 0.2
-# How far the deviations reach, as a fraction of the knob's value at the reference.
+# How far the deviations reach, as a fraction of the knob's value at the reference; by
+# hand.
 _SMOOTH_REACH, _ROUGH_REACH = 0.3, 0.06
-# Relative uncertainty of the reference before it is measured again.
+# Relative uncertainty of the reference before it is measured again; by hand, wide.
 _OFFSET = 0.1
 # A bound is to be kept with a confidence of 95 %. Samples may break it half as often, because
 # beliefs about real curves are somewhat too sure.
 _RISK = 0.025
-# Standard errors beyond which there is no doubt.
-_BEYOND_DOUBT = 3.0
-# Relative errors of energy and time per step below which no estimate goes.
-_EXACT, _EXACT_SECONDS = 1.1e-3, 2.2e-4
-# Weight of a margin to a bound, which stays for as long as the job runs, beyond the horizon.
-_MARGIN_WEIGHT = 1.5
+# Relative error of the energy per step below which no estimate goes: the profiler's, 10 % wider.
+_EXACT = 1.1e-3
 # Least expected gain of a slice in seconds of work: reading and planning it takes that long.
 _LEAST_GAIN = 0.01
 
@@ -77,7 +76,7 @@ class Curves:
     log_seconds: Array
     log_watts: Array
 
-    def predicted(self, position: int) -> Estimate:
+    def predict(self, position: int) -> Estimate:
         """The median at a knob position, with no steps behind it."""
         log_seconds, log_watts = self.log_seconds[:, position], self.log_watts[:, position]
         return Estimate(
@@ -97,17 +96,17 @@ def limit_curves(limits_watts: Array, reference_watts: float) -> Curves:
         limits_watts: Power limits, ascending; the last one is the limit found.
         reference_watts: Mean power that was measured under it.
     """
-    jobs = _Jobs.drawn(lowest_speed=0.05)
-    found = float(limits_watts[-1])
+    jobs = _Jobs.draw(lowest_speed=0.05)
+    highest_watts = float(limits_watts[-1])
     # A board can be limited by what it draws while it works, not by the mean with its pauses.
     regulated = reference_watts * jobs.regulated / jobs.watts[:, -1:]
-    regulated *= (found / regulated[:, -1:]).clip(max=1.0)
+    regulated *= (highest_watts / regulated[:, -1:]).clip(max=1.0)
     return jobs.over(regulated, limits_watts)
 
 
 def clock_curves(clocks_hertz: Array) -> Curves:
     """The same over locked clocks, ascending; the last one is the clock found."""
-    jobs = _Jobs.drawn(lowest_speed=min(0.9, float(clocks_hertz[0] / clocks_hertz[-1])))
+    jobs = _Jobs.draw(lowest_speed=min(0.9, float(clocks_hertz[0] / clocks_hertz[-1])))
     speeds = jobs.speeds * float(clocks_hertz[-1])
     return jobs.over(speeds, clocks_hertz)
 
@@ -122,7 +121,7 @@ class _Jobs:
     regulated: Array
 
     @classmethod
-    def drawn(cls, lowest_speed: float) -> _Jobs:
+    def draw(cls, lowest_speed: float) -> _Jobs:
         chance = np.random.default_rng(_PRIOR_SEED)
 
         def uniform(low: float, high: float) -> Array:
@@ -133,27 +132,31 @@ class _Jobs:
         # Time: compute stretches with the clock, memory traffic and waiting for the host do not.
         host = np.where(uniform(0, 1) < 0.75, uniform(0, 0.2), uniform(0, 1.0))
         memory, sharpness = uniform(0, 1.3), uniform(1.5, 6.0)
-        busy = (speeds**-sharpness + memory**sharpness) ** (1 / sharpness)
+        # Power while busy: a static part, one that goes with the clock, one with the work done.
+        knee, floor = np.minimum(uniform(0.3, 1.0), 0.999), uniform(0.5, 1.0)
+        static, by_clock = uniform(0.08, 0.6), uniform(0.0, 0.6)
+        at_full = (1 + memory**sharpness) ** (1 / sharpness)
+        busy, awake, joules = execute(
+            speeds,
+            relative_voltage(speeds, floor, knee),
+            seconds=(1.0, memory),
+            watts=(static, (1 - static) * by_clock),
+            joules=((1 - static) * (1 - by_clock) * at_full, 0.0),
+            sharpness=sharpness,
+        )
+        power = awake + joules / busy
         busy *= (1 - host) / busy[:, -1:]
         seconds = busy + host
-        # Power while busy: a static part, one that goes with the clock, one with the work done.
-        knee, floor = uniform(0.3, 1.0), uniform(0.5, 1.0)
-        bent = np.maximum(0.0, speeds - knee) / np.maximum(1e-3, 1 - knee)
-        voltage_squared = (floor + (1 - floor) * bent) ** 2
-        static, by_clock = uniform(0.08, 0.6), uniform(0.0, 0.6)
-        work_rate = busy[:, -1:] / np.maximum(busy, 1e-9)
-        moving = by_clock * speeds + (1 - by_clock) * work_rate
-        power = static + (1 - static) * moving * voltage_squared
         waiting = np.minimum(power, static * uniform(0.6, 1.3))
         mean = (power * busy + waiting * host) / seconds
         # Where a slower board waits less, its mean may seem to rise; none was ever seen to.
         mean = np.maximum.accumulate(mean, axis=1)
         return cls(speeds, seconds, mean, power * uniform(0.97, 1.06))
 
-    def over(self, knob: Array, wanted: Array) -> Curves:
+    def over(self, knob: Array, values: Array) -> Curves:
         """Interpolate to the wanted knob values; beyond its ends a knob has no effect."""
-        places = np.arange(_SPEEDS, dtype=np.float64)
-        at = np.stack([np.interp(wanted, row, places) for row in knob])
+        columns = np.arange(_SPEEDS, dtype=np.float64)
+        at = np.stack([np.interp(values, row, columns) for row in knob])
         below = np.minimum(at.astype(np.intp), _SPEEDS - 2)
 
         def between(values: Array) -> Array:
@@ -172,7 +175,7 @@ class _Fit(NamedTuple):
 
     Attributes:
         at: Positions of the probes.
-        found: Logarithms of seconds and of watts, from the origins; two rows.
+        logs: Logarithms of seconds and of watts, from the origins; two rows.
         errors: Errors of these.
         inverses: Inverse covariance of the probes, for each row and each size of deviation.
         jobs: Job of the prior that each sample follows.
@@ -180,7 +183,7 @@ class _Fit(NamedTuple):
     """
 
     at: Indices
-    found: Array
+    logs: Array
     errors: Array
     inverses: Array
     jobs: Indices
@@ -226,21 +229,26 @@ class CurveModel:
         self._start = float(chance.uniform())
         self._latest: tuple[Mapping[int, Estimate], _Fit] | None = None
 
+    def rebase(self, seconds: float, watts: float) -> None:
+        """Note the step time and power at the reference as they are now."""
+        self._origins = (math.log(seconds), math.log(watts))
+        self._latest = None
+
     def posterior(self, measured: Mapping[int, Estimate]) -> Curves:
         """Samples of the curves given all estimates so far, by position."""
-        fit = self._fitted(measured)
+        fit = self._fit(measured)
         at, parts = fit.at, []
         for which, curves in enumerate(self._curves):
             rows = curves[fit.jobs].copy()
             for size, kernel in enumerate(self._kernels):
-                mine = np.flatnonzero(fit.sizes == size)
-                if len(mine) == 0:
+                members = np.flatnonzero(fit.sizes == size)
+                if len(members) == 0:
                     continue
-                draws = self._draws[which][size][mine]
-                noise = fit.errors[which] * self._noise[which, mine, : len(at)]
-                missing = fit.found[which] - rows[mine[:, None], at] - draws[:, at] - noise
+                draws = self._draws[which][size][members]
+                noise = fit.errors[which] * self._noise[which, members, : len(at)]
+                missing = fit.logs[which] - rows[members[:, None], at] - draws[:, at] - noise
                 pull = product(missing, fit.inverses[which, size])
-                rows[mine] += draws + product(pull, kernel[at])
+                rows[members] += draws + product(pull, kernel[at])
             parts.append(rows + self._origins[which])
         return Curves(parts[0], parts[1])
 
@@ -249,45 +257,55 @@ class CurveModel:
 
         Only probes that are off by as much as a disturbance would be are listed.
         """
-        fit = self._fitted(measured)
+        fit = self._fit(measured)
         off, sigma = np.empty((2, SAMPLES, len(fit.at)))
         for size, inverse in enumerate(fit.inverses[0]):
-            mine = np.flatnonzero(fit.sizes == size)
-            missing = fit.found[0] - self._curves[0][fit.jobs[mine][:, None], fit.at]
-            off[mine] = product(missing, inverse) / np.diag(inverse)
-            sigma[mine] = 1 / np.sqrt(np.diag(inverse))
+            members = np.flatnonzero(fit.sizes == size)
+            missing = fit.logs[0] - self._curves[0][fit.jobs[members][:, None], fit.at]
+            off[members] = product(missing, inverse) / np.diag(inverse)
+            sigma[members] = 1 / np.sqrt(np.diag(inverse))
         middle = np.median(off, axis=0)
         sigmas = middle / np.median(sigma, axis=0)
         return {
-            int(position): float(how)
-            for position, how, by in zip(fit.at, sigmas, middle, strict=True)
-            if how > 0 and by > OUTLIER_LEAST
+            int(position): float(sigma)
+            for position, sigma, by in zip(fit.at, sigmas, middle, strict=True)
+            if sigma > 0 and by > OUTLIER_LEAST
         }
 
-    def _fitted(self, measured: Mapping[int, Estimate]) -> _Fit:
+    def _fit(self, measured: Mapping[int, Estimate]) -> _Fit:
         """The fit to all estimates, remembered for the latest ones."""
         if self._latest is not None and self._latest[0] == measured:
             return self._latest[1]
         at = np.array(list(measured), dtype=np.intp)
-        seen = measured.values()
-        found = np.log([[one.seconds for one in seen], [one.watts for one in seen]])
-        found -= np.array(self._origins)[:, None]
-        errors = np.array([[one.seconds_error for one in seen], [one.watts_error for one in seen]])
+        estimates = measured.values()
+        logs = np.log(
+            [
+                [estimate.seconds for estimate in estimates],
+                [estimate.watts for estimate in estimates],
+            ]
+        )
+        logs -= np.array(self._origins)[:, None]
+        errors = np.array(
+            [
+                [estimate.seconds_error for estimate in estimates],
+                [estimate.watts_error for estimate in estimates],
+            ]
+        )
         # For seconds and watts, and for every size of deviation: covariance of the probes.
         inner = self._kernels[:, at[:, None], at] + (errors**2)[:, None, :, None] * np.eye(len(at))
         inverses = cast("Array", np.linalg.inv(inner))
-        jobs, sizes = self._chosen(at, found, inverses, np.linalg.slogdet(inner)[1].sum(axis=0))
-        fit = _Fit(at, found, errors, inverses, jobs, sizes)
+        jobs, sizes = self._draw(at, logs, inverses, np.linalg.slogdet(inner)[1].sum(axis=0))
+        fit = _Fit(at, logs, errors, inverses, jobs, sizes)
         self._latest = (dict(measured), fit)
         return fit
 
-    def _chosen(
-        self, at: Indices, found: Array, inverses: Array, log_determinants: Array
+    def _draw(
+        self, at: Indices, logs: Array, inverses: Array, log_determinants: Array
     ) -> tuple[Indices, Indices]:
         """A job of the prior and a size of deviation for each sample, by their likelihood."""
         likely = np.tile((self._log_odds - 0.5 * log_determinants)[:, None], _CURVES)
         for which, curves in enumerate(self._curves):
-            missing = found[which] - curves[:, at]
+            missing = logs[which] - curves[:, at]
             for size, inverse in enumerate(inverses[which]):
                 pulled = product(missing, inverse)
                 likely[size] -= 0.5 * np.einsum("ij,ij->i", missing, pulled)
@@ -298,9 +316,9 @@ class CurveModel:
         within = np.exp(likely - likely.max(axis=1, keepdims=True))
         weights = shares[:, None] * within / within.sum(axis=1, keepdims=True)
         steps = (np.arange(SAMPLES) + self._start) / SAMPLES
-        drawn = np.searchsorted(np.cumsum(weights) / weights.sum(), steps)
-        drawn = np.minimum(drawn, weights.size - 1)
-        return drawn % _CURVES, drawn // _CURVES
+        picks = np.searchsorted(np.cumsum(weights) / weights.sum(), steps)
+        picks = np.minimum(picks, weights.size - 1)
+        return picks % _CURVES, picks // _CURVES
 
 
 @dataclass(frozen=True, slots=True)
@@ -340,7 +358,7 @@ class ObjectiveScorer:
 
     def score(self, posterior: Curves) -> Score:
         """The best knob value under a posterior; the reference is the last one."""
-        seconds, scores, allowed = self._evaluated(posterior)
+        seconds, scores, allowed = self._evaluate(posterior)
         best = np.where(allowed, scores, np.inf).min(axis=1, keepdims=True)
         relative = scores / best - 1.0
         safe = allowed.mean(axis=0) >= 1.0 - _RISK
@@ -356,31 +374,14 @@ class ObjectiveScorer:
         regret = max(0.0, float(mean[position]))
         return Score(position, regret, np.maximum(0.0, excess), better.mean(axis=0), safe)
 
-    def is_worse(self, one: Estimate, other: Estimate) -> bool:
-        """Whether a measured setting is worse than the measured reference, beyond doubt."""
-        run, found = (
-            Totals(each.seconds * self._steps, each.seconds * each.watts * self._steps)
-            for each in (one, other)
-        )
-        errors = (one.seconds_error, one.watts_error, other.seconds_error, other.watts_error)
-        doubt = 1.0 + _BEYOND_DOUBT * math.hypot(*errors)
-        cost, usual = (
-            self._objective.value(each.seconds, each.joules, found) for each in (run, found)
-        )
-        overshoot, of_found = (
-            self._objective.bounds.overshoot(each.seconds, each.joules, found)
-            for each in (run, found)
-        )
-        return bool(cost > usual * doubt or overshoot > max(1.0, of_found) * doubt)
-
-    def _evaluated(self, posterior: Curves) -> tuple[Array, Array, NDArray[np.bool_]]:
+    def _evaluate(self, posterior: Curves) -> tuple[Array, Array, NDArray[np.bool_]]:
         """Seconds, scores and whether bounds are kept."""
         seconds = np.exp(posterior.log_seconds) * self._steps
         joules = seconds * np.exp(posterior.log_watts)
         reference = Totals(seconds[:, -1:], joules[:, -1:])
         scores = self._objective.value(seconds, joules, reference)
-        kept = self._objective.bounds.kept(seconds, joules, reference)
-        allowed = np.broadcast_to(kept, seconds.shape)
+        within = self._objective.bounds.kept(seconds, joules, reference)
+        allowed = np.broadcast_to(within, seconds.shape)
         # Where nothing is allowed, the fastest comes closest.
         hopeless = ~allowed.any(axis=1, keepdims=True)
         if hopeless.any():
@@ -427,56 +428,37 @@ def plan_probe(
         horizon_seconds: Expected time that the choice will be in force.
         tolerance: Expected relative regret that is good enough.
     """
-    score, rows = scorer.score(posterior), posterior.log_seconds
+    score = scorer.score(posterior)
     if score.regret <= tolerance:
         return ProbePlan(score, None)
 
     def worthwhile(gains: Array) -> int | None:
         """Position at which a slice gains most after its cost; None where that is too little."""
-        gained = horizon_seconds * gains - ahead.seconds * score.excess
-        probe = int(gained.argmax())
-        return probe if gained[probe] >= _LEAST_GAIN else None
+        values = horizon_seconds * gains - ahead.seconds * score.excess
+        probe = int(values.argmax())
+        return probe if values[probe] >= _LEAST_GAIN else None
 
-    probe = worthwhile(score.gains * _resolved(posterior, ahead))
-    last = rows.shape[1] - 1
-    if probe is None and scorer.uses_reference and score.position != last:
-        gains = np.zeros_like(score.gains)
-        for position in (score.position, last):
-            narrowed = _narrowed(rows, score.position, position, ahead)
-            gains[position] = _MARGIN_WEIGHT * score.regret * narrowed
-        probe = worthwhile(gains)
+    probe = worthwhile(score.gains * _share_resolved(posterior, ahead))
     return ProbePlan(score, probe, 0 if probe is None else int(ahead.steps[probe]))
 
 
-def _resolved(posterior: Curves, ahead: SliceForecast) -> Array:
+def _share_resolved(posterior: Curves, ahead: SliceForecast) -> Array:
     """Share of what is unknown about the energy of a step that a slice would tell."""
-    known = (posterior.log_seconds + posterior.log_watts).var(axis=0)
+    prior_variance = (posterior.log_seconds + posterior.log_watts).var(axis=0)
     noise = ahead.seconds_error**2 + ahead.watts_error**2
-    left = np.maximum(_EXACT**2, known * noise / (known + noise))
-    resolved: Array = np.maximum(0.0, 1.0 - left / np.maximum(known, 1e-12))
+    posterior_variance = np.maximum(_EXACT**2, prior_variance * noise / (prior_variance + noise))
+    resolved: Array = np.maximum(0.0, 1.0 - posterior_variance / np.maximum(prior_variance, 1e-12))
     return resolved
 
 
-def _narrowed(rows: Array, chosen: int, position: int, ahead: SliceForecast) -> float:
-    """Share of the distance to a bound that another slice at ``position`` saves.
-
-    The choice keeps a distance from a bound that grows with the spread of its time relative to the
-    reference, and its regret grows with that distance.
-    """
-    variance = max(float((rows[:, chosen] - rows[:, -1]).var()), 1e-12)
-    known, noise = float(rows[:, position].var()), float(ahead.seconds_error[position]) ** 2
-    removed = known - max(_EXACT_SECONDS**2, known * noise / (known + noise))
-    return 1.0 - math.sqrt(min(1.0, max(0.0, 1.0 - removed / variance)))
-
-
-def product(left: Array, right: Array) -> Array:
+def product(first: Array, second: Array) -> Array:
     """``left @ right`` on one core, in pieces of rows.
 
     Libraries spread larger products over all cores. Inside a training job those are busy, and
     waiting for them costs many times what the product does.
     """
-    rows = max(1, _ONE_CORE_PRODUCT // (right.shape[0] * right.shape[1]))
-    result = np.empty((len(left), right.shape[1]))
-    for start in range(0, len(left), rows):
-        np.matmul(left[start : start + rows], right, out=result[start : start + rows])
+    rows = max(1, _ONE_CORE_PRODUCT // (second.shape[0] * second.shape[1]))
+    result = np.empty((len(first), second.shape[1]))
+    for start in range(0, len(first), rows):
+        np.matmul(first[start : start + rows], second, out=result[start : start + rows])
     return result

@@ -31,17 +31,17 @@ class PowerProfile:
 
     def choice_on(self, values: Sequence[float]) -> TuningChoice | None:
         """The choice on today's values of a knob; None if it or the reference is not among them."""
-        places = {round(value, 3): position for position, value in enumerate(values)}
-        chosen = places.get(round(self.value, 3))
+        positions = {round(value, 3): position for position, value in enumerate(values)}
+        position = positions.get(round(self.value, 3))
         measured = {
-            places[round(value, 3)]: seen
-            for value, seen in self.measured.items()
-            if round(value, 3) in places
+            positions[round(value, 3)]: estimate
+            for value, estimate in self.measured.items()
+            if round(value, 3) in positions
         }
         # What is in force today, the last value, must have been when the profile was made.
-        if chosen is None or len(values) - 1 not in measured:
+        if position is None or len(values) - 1 not in measured:
             return None
-        return TuningChoice(chosen, self.regret, self.chosen, measured)
+        return TuningChoice(position, self.regret, self.chosen, measured)
 
     def to_document(self) -> dict[str, Any]:
         """The profile as a JSON document."""
@@ -50,7 +50,7 @@ class PowerProfile:
             "value": self.value,
             "regret": self.regret,
             "chosen": asdict(self.chosen),
-            "measured": [{"value": v, **asdict(seen)} for v, seen in self.measured.items()],
+            "measured": [{"value": v, **asdict(estimate)} for v, estimate in self.measured.items()],
         }
 
     @classmethod
@@ -65,15 +65,15 @@ class PowerProfile:
         try:
             rows = [dict(row) for row in document["measured"]]
             measured = {float(row.pop("value")): Estimate(**row) for row in rows}
-            chosen = Estimate(**document["chosen"])
-            return cls(float(document["value"]), float(document["regret"]), chosen, measured)
+            choice = Estimate(**document["chosen"])
+            return cls(float(document["value"]), float(document["regret"]), choice, measured)
         except (ValueError, KeyError, TypeError) as broken:
             raise FileError(f"no profile: {broken!r}", remedy="delete it") from None
 
     @classmethod
     def of(cls, choice: TuningChoice, values: Sequence[float]) -> PowerProfile:
         """The profile of a choice among the values of a knob."""
-        measured = {values[position]: seen for position, seen in choice.measured.items()}
+        measured = {values[position]: estimate for position, estimate in choice.measured.items()}
         return cls(values[choice.position], choice.regret, choice.chosen, measured)
 
 

@@ -50,21 +50,21 @@ class RankMachine:
     def start(self, reading: Reading) -> Command:
         """The first command."""
         self._before = self._group.all_gather(reading)
-        return self._agreed(self._combined(self._before), first=True)
+        return self._agree(self._combine(self._before), first=True)
 
     def send(self, reading: Reading) -> Command:
         """The answer to a reading."""
-        found = self._group.all_gather(reading)
+        readings = self._group.all_gather(reading)
         # The slowest rank sets the pace; clocks of different ranks need not agree.
         elapsed = (
             now.now_seconds - before.now_seconds
-            for now, before in zip(found, self._before, strict=True)
+            for now, before in zip(readings, self._before, strict=True)
         )
         self._now_seconds += max(elapsed)
-        self._before = found
-        return self._agreed(self._combined(found), first=False)
+        self._before = readings
+        return self._agree(self._combine(readings), first=False)
 
-    def _combined(self, readings: Sequence[Reading]) -> Reading:
+    def _combine(self, readings: Sequence[Reading]) -> Reading:
         failed = any(reading.event is TuningEvent.FAILED for reading in readings)
         return Reading(
             self._now_seconds,
@@ -74,7 +74,7 @@ class RankMachine:
             TuningEvent.FAILED if failed else readings[0].event,
         )
 
-    def _agreed(self, reading: Reading, *, first: bool) -> Command:
+    def _agree(self, reading: Reading, *, first: bool) -> Command:
         command, machine = Command(0, 1, TunerState.STOPPED), self._machine
         if (
             self._group.rank == 0

@@ -23,15 +23,17 @@ if TYPE_CHECKING:
 
     from joulery.hardware import Device
 
+# Fewer samples show periods in noise.
 _LEAST_SAMPLES = 32
-# A period must be seen at least this often.
+# A period must be seen at least this often; by hand.
 _LEAST_REPEATS = 4
-# Peaks this close to the highest one compete; the shortest of them is the step, not a multiple.
+# Peaks this close to the highest one compete; the shortest of them is the step, not a multiple;
+# by hand.
 _NEAR_HIGHEST = 0.9
-# Confidence from which on a period is certain.
+# Confidence from which on a period is certain; by hand: of white noise it stays below 0.2.
 _SURE = 0.6
-_INTERVAL_SECONDS = 0.05
-_REMEMBERED_SECONDS = 120.0
+# As often as power sensors refresh, and four of the longest usual steps.
+_INTERVAL_SECONDS, _REMEMBERED_SECONDS = 0.05, 120.0
 
 
 def find_step_period(
@@ -68,8 +70,8 @@ def _autocorrelation(samples: Sequence[float]) -> list[float]:
 
     values = np.asarray(samples, dtype=np.float64)
     # A slow trend, such as a board warming up, is no period.
-    places = np.arange(len(values))
-    values = values - np.polyval(np.polyfit(places, values, 1), places)
+    indices = np.arange(len(values))
+    values = values - np.polyval(np.polyfit(indices, values, 1), indices)
     padded = 2 ** math.ceil(math.log2(2 * len(values)))
     spectrum = np.abs(np.fft.rfft(values, padded)) ** 2
     raw = np.fft.irfft(spectrum)[: len(values)]
@@ -81,9 +83,9 @@ def _autocorrelation(samples: Sequence[float]) -> list[float]:
 
 def _vertex(correlation: Sequence[float], lag: int) -> float:
     """Place of the peak between samples, by a parabola through three points."""
-    left, middle, right = correlation[lag - 1 : lag + 2]
-    bend = left - 2 * middle + right
-    return 0.0 if bend == 0 else max(-0.5, min(0.5, 0.5 * (left - right) / bend))
+    before, middle, after = correlation[lag - 1 : lag + 2]
+    bend = before - 2 * middle + after
+    return 0.0 if bend == 0 else max(-0.5, min(0.5, 0.5 * (before - after) / bend))
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,36 +11,51 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 from enum import StrEnum
-from statistics import median
+from statistics import median, stdev
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from joulery.power._drift import Slices, find_period, separate
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Sequence
 
     Procedure = Generator["Command", "Reading", None]
 
-# Relative noise of one step before any was seen, and how many samples that guess is worth.
+# Relative noise of one step before any was seen, and how many samples that guess is worth; by
+# hand.
 _GUESSED_NOISE, _GUESS_WEIGHT = 0.01, 2.0
+# Least noise of a step: timers and counters are no better.
 _LEAST_NOISE = 2e-4
-# A sample this many sigmas off, and by at least this much, was disturbed.
+# A sample this many sigmas off, and by at least this much, was disturbed; by hand.
 _OUTLIER_SIGMAS, OUTLIER_LEAST = 5.0, 0.02
+# Least errors of a slice; by hand.
 _LEAST_SECONDS_ERROR, _LEAST_WATTS_ERROR = 2e-4, 1e-3
+# Median absolute deviation of a normal distribution, inverse.
 _MAD_TO_SIGMA = 1.4826
 # From so many samples on, their scatter is the error of the power; as they are few, with a factor
-# on top, and never below this much for one sample.
+# on top (Student's t), and never below this much for one sample.
 _TELLING_SAMPLES, _FEW_FACTOR, _FEW_ERROR = 3, 1.5, 0.003
-_WARM_DIFFERENCE = 0.05
-_WARMUP_SAMPLES = 20
-LEAST_SAMPLES = 3
-LEAST_STEPS = 4
-_FEW_STEPS = 64.0
+# Two samples that differ by less end the warm-up, as do so many samples; by hand.
+_WARM_DIFFERENCE, _WARMUP_SAMPLES = 0.05, 20
+# Least samples and steps of a slice: a median needs three, a step after a stall is left out.
+LEAST_SAMPLES, LEAST_STEPS = 3, 4
+# Steps up to which a slice may take longer than _LONGEST_SLICE_SECONDS; by hand.
+_FEW_STEPS = 12.0
+# Disturbances of a tenth of a second stand out in samples of this length.
 _LONGEST_SAMPLE_SECONDS = 1.0
-# Time after a change of the knob that is not measured.
+# Steps that are measured one by one to find a period, where they vary by so much, from this length
+# of a step on: shorter ones repeat within a sample; by hand.
+_PERIOD_STEPS, _UNEVEN, _SHORT_STEP_SECONDS = 40, 0.03, 0.02
+# Steps of several periods up to which a slice has three samples; by hand.
+_LONGEST_PERIODS = 24
+# Time after a change of the knob that is not measured: boards need 20 to 100 ms.
 SETTLE_SECONDS = 0.1
 # Shortest sample worth an energy reading; several counter refreshes.
 _SAMPLE_SECONDS = 0.1
-# Longest slice, unless it would have few steps.
-_LONGEST_SLICE_SECONDS = 20.0
+# Longest slice, unless it would have few steps; by hand.
+_LONGEST_SLICE_SECONDS = 4.0
 
 
 class TunerState(StrEnum):
@@ -113,6 +128,7 @@ class StepSample:
     seconds: float
     joules: float
     sigma_joules: float
+    end_seconds: float = 0.0
 
     @property
     def log_pace(self) -> float:
@@ -136,27 +152,33 @@ class Estimate:
 
 
 @dataclass(slots=True)
-class SampleSet:
-    """All samples of one setting in the order of time, from ``visits`` separate slices."""
+class Slice:
+    """Samples of one setting in the order of time, with none of another setting in between."""
 
+    position: int
     samples: list[StepSample] = field(default_factory=list)
-    visits: int = 0
+
+    @property
+    def at_seconds(self) -> float:
+        """Time of its middle."""
+        first, last = self.samples[0], self.samples[-1]
+        return 0.5 * (first.end_seconds - first.seconds + last.end_seconds)
 
     def estimate(self, step_noise: float) -> Estimate:
         """Step time and power without disturbed samples, given the relative noise of one step."""
-        kept = undisturbed(self.samples, step_noise)
-        steps = sum(sample.steps for sample in kept)
-        seconds = sum(sample.seconds for sample in kept)
-        joules = sum(sample.joules for sample in kept)
+        calm = drop_disturbed(self.samples, step_noise)
+        steps = sum(sample.steps for sample in calm)
+        seconds = sum(sample.seconds for sample in calm)
+        joules = sum(sample.joules for sample in calm)
         # Neighbouring samples share their edges, so only the outer ones and those around a gap
         # count.
-        edges = 1 + len(self.samples) - len(kept)
-        edge = math.sqrt(edges * sum(s.sigma_joules**2 for s in kept) / len(kept))
+        edges = 1 + len(self.samples) - len(calm)
+        edge = math.sqrt(edges * sum(s.sigma_joules**2 for s in calm) / len(calm))
         return Estimate(
             seconds / steps,
             joules / seconds,
             max(_LEAST_SECONDS_ERROR, step_noise / math.sqrt(steps)),
-            max(_LEAST_WATTS_ERROR, min(edge / joules if joules > 0 else 1.0, _scatter(kept))),
+            max(_LEAST_WATTS_ERROR, min(edge / joules if joules > 0 else 1.0, _scatter(calm))),
             steps,
             seconds,
         )
@@ -174,11 +196,11 @@ def _scatter(samples: Sequence[StepSample]) -> float:
     mean = sum(watts) / len(watts)
     if mean <= 0:
         return math.inf
-    variance = sum((each - mean) ** 2 for each in watts) / (len(watts) - 1)
+    variance = sum((value - mean) ** 2 for value in watts) / (len(watts) - 1)
     return max(_FEW_FACTOR * math.sqrt(variance) / mean, _FEW_ERROR) / math.sqrt(len(watts))
 
 
-def undisturbed(samples: Sequence[StepSample], step_noise: float) -> list[StepSample]:
+def drop_disturbed(samples: Sequence[StepSample], step_noise: float) -> list[StepSample]:
     """The samples whose pace agrees with that of the fastest quarter.
 
     Stalls and other processes make steps slower, never faster, and may be there most of the time.
@@ -194,17 +216,17 @@ def undisturbed(samples: Sequence[StepSample], step_noise: float) -> list[StepSa
     return [sample for sample in samples if agrees(sample)] or list(samples)
 
 
-def step_noise(settings: Iterable[SampleSet]) -> float:
-    """Relative standard deviation of one step, pooled over settings; robust to stalls."""
+def step_noise(slices: Iterable[Slice]) -> float:
+    """Relative standard deviation of one step, pooled over slices; robust to stalls."""
     deviations = []
-    for setting in settings:
-        if len(setting.samples) < 2:
+    for part in slices:
+        if len(part.samples) < 2:
             continue
-        middle = median(sample.log_pace for sample in setting.samples)
-        shrink = math.sqrt(len(setting.samples) / (len(setting.samples) - 1))
+        middle = median(sample.log_pace for sample in part.samples)
+        shrink = math.sqrt(len(part.samples) / (len(part.samples) - 1))
         deviations += [
             shrink * math.sqrt(sample.steps) * abs(sample.log_pace - middle)
-            for sample in setting.samples
+            for sample in part.samples
         ]
     if not deviations:
         return _GUESSED_NOISE
@@ -214,6 +236,26 @@ def step_noise(settings: Iterable[SampleSet]) -> float:
     return max(_LEAST_NOISE, math.sqrt(squares / (len(calm) + _GUESS_WEIGHT)))
 
 
+def _varies(samples: Sequence[StepSample]) -> bool:
+    """Whether lengths of steps differ by more than noise would, so that they may repeat."""
+    return stdev(sample.log_pace for sample in samples) > _UNEVEN
+
+
+def _join(samples: Sequence[StepSample], count: int) -> list[StepSample]:
+    """Each ``count`` samples as one; what remains is left out."""
+    groups = [samples[at : at + count] for at in range(0, len(samples) - count + 1, count)]
+    return [
+        StepSample(
+            sum(sample.steps for sample in group),
+            sum(sample.seconds for sample in group),
+            sum(sample.joules for sample in group),
+            math.hypot(group[0].sigma_joules, group[-1].sigma_joules) / math.sqrt(2),
+            group[-1].end_seconds,
+        )
+        for group in groups
+    ]
+
+
 class StepProfiler:
     """Moves a knob and measures steps.
 
@@ -221,7 +263,9 @@ class StepProfiler:
         state: State to report in commands.
         position: Position of the knob.
         pace_seconds: Recent seconds per step; NaN before the first.
-        measured: Samples by knob position.
+        period: Number of steps after which their lengths repeat.
+        lead: Logarithm by which the job was slower, on the median, when settings were measured.
+        slices: Slices in the order of time.
         reading: Latest reading; set by the machine when it starts.
     """
 
@@ -229,22 +273,51 @@ class StepProfiler:
         self.state = TunerState.WARMUP
         self.position = position
         self.pace_seconds = math.nan
-        self.measured: dict[int, SampleSet] = {}
+        self.period = 1
+        self.lead = 0.0
+        self.slices: list[Slice] = []
         self.reading = Reading(0.0, 0.0, 0.0, 0)
+        self._reference = position
 
     def noise(self) -> float:
         """Relative standard deviation of one step."""
-        return step_noise(self.measured.values())
+        return step_noise(self.slices)
 
     def estimates(self) -> dict[int, Estimate]:
-        """Estimates by knob position."""
-        measured = dict(self.measured)  # another thread may be measuring
-        noise = step_noise(measured.values())
-        return {at: found.estimate(noise) for at, found in measured.items() if found.samples}
+        """Estimates by knob position, of the job as it is now; see :func:`separate`."""
+        slices = [part for part in tuple(self.slices) if part.samples]
+        if not slices:
+            return {}
+        noise = step_noise(slices)
+        parts = [part.estimate(noise) for part in slices]
+        times = np.array([part.at_seconds for part in slices])
+        at = np.array([part.position for part in slices], dtype=np.intp)
+        pace = np.log([part.seconds for part in parts])
+        power = np.log([max(part.watts, 1e-3) for part in parts])
+        pace_errors = np.array([part.seconds_error for part in parts])
+        power_errors = np.array([part.watts_error for part in parts])
+        seconds = separate(Slices(times, at, pace, pace_errors), self._reference)
+        watts = separate(Slices(times, at, power, power_errors), self._reference, seconds.anchor)
+        gaps = seconds.levels[at != self._reference] - seconds.level
+        self.lead = float(np.median(gaps)) if len(gaps) else 0.0
+        estimates = {}
+        for position in dict.fromkeys(at.tolist()):
+            own = [
+                part for part, where in zip(parts, at.tolist(), strict=True) if where == position
+            ]
+            estimates[position] = Estimate(
+                math.exp(seconds.level + seconds.means[position]),
+                math.exp(watts.level + watts.means[position]),
+                max(_LEAST_SECONDS_ERROR, seconds.errors[position]),
+                max(_LEAST_WATTS_ERROR, watts.errors[position]),
+                sum(part.steps for part in own),
+                sum(part.span_seconds for part in own),
+            )
+        return estimates
 
-    def here(self) -> SampleSet:
-        """The samples at the present position."""
-        return self.measured.setdefault(self.position, SampleSet())
+    def visits(self, position: int) -> int:
+        """Number of slices at a position."""
+        return sum(part.position == position for part in self.slices)
 
     def slice_steps(self, pace_seconds: Any, noise: float, spread: Any) -> Any:
         """Steps of a slice whose standard error equals the present uncertainty, within limits.
@@ -254,11 +327,9 @@ class StepProfiler:
             noise: Relative standard deviation of one step.
             spread: Relative uncertainty of the step time as it is known, alike.
         """
-        import numpy as np
-
         least = LEAST_SAMPLES * _SAMPLE_SECONDS / pace_seconds
-        most = np.maximum(_FEW_STEPS, _LONGEST_SLICE_SECONDS / pace_seconds)
-        telling = np.minimum((noise / np.maximum(spread, 1e-9)) ** 2, most)
+        longest = np.maximum(_FEW_STEPS, _LONGEST_SLICE_SECONDS / pace_seconds)
+        telling = np.minimum((noise / np.maximum(spread, 1e-9)) ** 2, longest)
         return np.maximum(LEAST_STEPS, np.ceil(np.maximum(least, telling)))
 
     def sample(self, seconds: float) -> Generator[Command, Reading, StepSample | None]:
@@ -269,13 +340,15 @@ class StepProfiler:
             # The first step after a pause waits for loaders and caches.
             begin = yield from self._wait(1)
         pace = self.pace_seconds
-        end = yield from self._wait(1 if math.isnan(pace) else math.ceil(seconds / pace))
-        done, elapsed = end.steps - begin.steps, end.now_seconds - begin.now_seconds
-        if done <= 0 or elapsed <= 0:
+        count = 1 if math.isnan(pace) else math.ceil(seconds / pace)
+        end = yield from self._wait(self.period * math.ceil(count / self.period))
+        progress, elapsed = end.steps - begin.steps, end.now_seconds - begin.now_seconds
+        if progress <= 0 or elapsed <= 0:
             return None
-        self.pace_seconds = elapsed / done
+        self.pace_seconds = elapsed / progress
         sigma = math.hypot(begin.sigma_joules, end.sigma_joules)
-        return StepSample(done, elapsed, max(0.0, end.joules - begin.joules), sigma)
+        joules = max(0.0, end.joules - begin.joules)
+        return StepSample(progress, elapsed, joules, sigma, end.now_seconds)
 
     def move(self, position: int) -> Procedure:
         """Change the knob, and let a step and some time pass."""
@@ -288,30 +361,45 @@ class StepProfiler:
 
     def measure(self, steps: int) -> Procedure:
         """Measure a slice of at least ``steps`` steps at the present position."""
-        here, done, count = self.here(), 0, 0
-        here.visits += 1
-        while done < steps or count < LEAST_SAMPLES:
+        part, progress = Slice(self.position), 0
+        self.slices.append(part)
+        least = max(1, min(LEAST_SAMPLES, _LONGEST_PERIODS // self.period))
+        while progress < steps or len(part.samples) < least:
             # Few long samples are as exact as many short ones and need fewer energy readings; but
             # in one that is too long a short disturbance does not stand out.
-            length = min(_LONGEST_SAMPLE_SECONDS, (steps - done) * self.pace_seconds / 4)
-            length = max(_SAMPLE_SECONDS, length)
-            seen = yield from self.sample(length)
-            if seen is not None:
-                here.samples.append(seen)
-                done += seen.steps
-                count += 1
+            length = min(_LONGEST_SAMPLE_SECONDS, (steps - progress) * self.pace_seconds / 4)
+            sample = yield from self.sample(max(_SAMPLE_SECONDS, length))
+            if sample is not None:
+                part.samples.append(sample)
+                progress += sample.steps
+
+    def measure_singly(self, steps: int) -> Procedure:
+        """Measure a slice step by step, and note after how many steps their lengths repeat."""
+        if not self.pace_seconds >= _SHORT_STEP_SECONDS:
+            yield from self.measure(steps)
+            return
+        part = Slice(self.position)
+        self.slices.append(part)
+        while len(part.samples) < steps:
+            sample = yield from self.sample(0.0)
+            if sample is not None:
+                part.samples.append(sample)
+            if len(part.samples) == steps < _PERIOD_STEPS and _varies(part.samples):
+                steps = _PERIOD_STEPS
+        if all(sample.steps == 1 for sample in part.samples):
+            self.period = find_period([sample.log_pace for sample in part.samples])
+            part.samples = _join(part.samples, self.period)
 
     def warm_up(self) -> Procedure:
         """Wait until the step time is steady; the first steps compile, cache and load."""
         before: StepSample | None = None
         for _ in range(_WARMUP_SAMPLES):
-            seen = yield from self.sample(_SAMPLE_SECONDS)
-            if seen is None:
+            sample = yield from self.sample(_SAMPLE_SECONDS)
+            if sample is None:
                 continue
-            if before is not None and abs(seen.log_pace - before.log_pace) < _WARM_DIFFERENCE:
-                self.here().samples.append(seen)
+            if before is not None and abs(sample.log_pace - before.log_pace) < _WARM_DIFFERENCE:
                 return
-            before = seen
+            before = sample
 
     def _wait(self, steps: int) -> Generator[Command, Reading, Reading]:
         reading = yield Command(self.position, max(1, steps), self.state)

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("joulery")
 _NEVER = sys.maxsize
-# Longest wait for the driver at the end.
+# Longest wait for the driver at the end; by hand: users wait for it.
 RELEASE_SECONDS = 2.0
 # Predicted points are listed this many apart at most; all of them would only be noise to a reader.
 _MOST_PREDICTED = 60
@@ -130,40 +130,44 @@ def _result(
     choice: TuningChoice, knob: Knob, reference: int, origin: Provenance, *, held: bool, ended: bool
 ) -> TuningResult:
     """The choice of a machine as points of a frontier; see :class:`TuningResult`."""
-    seen = {**_predicted(choice), choice.position: choice.chosen, **choice.measured}
-    points = {at: _point(seen[at], knob.setting_at(at), origin) for at in sorted(seen)}
-    chosen, steps = points[choice.position], choice.profiling_steps
+    estimates = {**_predict_points(choice), choice.position: choice.chosen, **choice.measured}
+    points = {at: _point(estimates[at], knob.setting_at(at), origin) for at in sorted(estimates)}
+    choice_point, steps = points[choice.position], choice.profiling_steps
     return TuningResult(
         tuple(points.values()),
-        chosen,
+        choice_point,
         points[reference],
         held,
         ended,
         choice.regret,
         steps,
         choice.profiling_seconds,
-        choice.profiling_seconds - steps * chosen.seconds,
-        choice.profiling_joules - steps * chosen.joules,
+        choice.profiling_seconds - steps * choice_point.seconds,
+        choice.profiling_joules - steps * choice_point.joules,
     )
 
 
-def _point(seen: Estimate, setting: Setting, origin: Provenance) -> OperatingPoint:
-    error = math.hypot(seen.seconds_error, seen.watts_error)
-    if seen.steps == 0:
+def _point(estimate: Estimate, setting: Setting, origin: Provenance) -> OperatingPoint:
+    error = math.hypot(estimate.seconds_error, estimate.watts_error)
+    if estimate.steps == 0:
         provenance = Provenance(Origin.PREDICTED, "fit to the probes", error)
     else:
-        source = f"{seen.steps} steps, {origin.source}" if origin.source else f"{seen.steps} steps"
+        source = (
+            f"{estimate.steps} steps, {origin.source}"
+            if origin.source
+            else f"{estimate.steps} steps"
+        )
         provenance = Provenance(origin.origin, source, error)
-    return OperatingPoint(seen.seconds, seen.seconds * seen.watts, setting, provenance)
+    return OperatingPoint(estimate.seconds, estimate.seconds * estimate.watts, setting, provenance)
 
 
-def _predicted(choice: TuningChoice) -> dict[int, Estimate]:
+def _predict_points(choice: TuningChoice) -> dict[int, Estimate]:
     """Predictions of the posterior at evenly spaced positions."""
     if choice.posterior is None:
         return {}
     count = choice.posterior.log_seconds.shape[1]
     spacing = max(1, math.ceil(count / _MOST_PREDICTED))
-    return {at: choice.posterior.predicted(at) for at in range(0, count, spacing)}
+    return {at: choice.posterior.predict(at) for at in range(0, count, spacing)}
 
 
 class JouleCounter:
@@ -176,19 +180,19 @@ class JouleCounter:
 
     def mark(self) -> Window:
         """End a window here and begin the next; reads no hardware."""
-        ended, self._window = self._meter.end(self._window), self._meter.begin("tuner")
-        return ended
+        window, self._window = self._meter.end(self._window), self._meter.begin("tuner")
+        return window
 
-    def read(self, ended: Window | None = None) -> tuple[float, float]:
+    def read(self, window: Window | None = None) -> tuple[float, float]:
         """Joules since the counter was made, and one sigma of where the devices' counters stand.
 
         Args:
-            ended: Latest window of :meth:`mark`; one that ends now unless given.
+            window: Latest window of :meth:`mark`; one that ends now unless given.
 
         Raises:
             DeviceError: No device could be read.
         """
-        measured = (ended or self.mark()).measurement
+        measured = (window or self.mark()).measurement
         if math.isnan(measured.joules):
             raise DeviceError(
                 "the energy of the job's devices cannot be read",
@@ -217,56 +221,7 @@ def _edge_sigma(measured: Measurement) -> float:
     return math.sqrt(variance / 2)
 
 
-class KnobTuner:
-    """Life cycle of a tuner: it has a knob, a meter and a thread that calls their drivers.
-
-    Attributes:
-        failure: Error that stopped tuning; None while all is well.
-    """
-
-    # What is tuned and what goes on without, in messages.
-    _purpose, _user = "power tuning", "training"
-
-    def __init__(self, knob: Knob, meter: Meter | None, clock: Clock) -> None:
-        self.failure: BaseException | None = None
-        self._knob = knob
-        self._meter = meter
-        self._own_meter = meter is None
-        self._clock = clock
-        self._driver = DriverThread(clock)
-        self._counter: JouleCounter | None = None
-
-    def close(self) -> None:
-        """Stop tuning and restore what was found. May be called twice."""
-        self._driver.close(self._release, RELEASE_SECONDS)
-
-    def fail(self, error: Exception) -> None:
-        """Stop tuning because of an error; see :mod:`joulery.fail_open`."""
-        self.failure = self.failure or error
-        _log.warning("%s stopped, %s goes on as found: %s", self._purpose, self._user, self.failure)
-        self.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def _release(self) -> None:
-        """Release what is held, once."""
-        counter, self._counter = self._counter, None
-        releases = [self._knob.release] if counter is None else [self._knob.release, counter.close]
-        if self._own_meter and self._meter is not None:
-            releases.append(self._meter.close)
-            self._meter = None
-        for release in releases:
-            try:
-                release()
-            except JouleryError as error:
-                _log.warning("%s: %s", self._purpose, error)
-
-
-class PowerTuner(KnobTuner):
+class PowerTuner:
     """Finds the best power limit for a running job, holds it, and restores what it found.
 
     Drivers are called, and probes planned, in a thread beside the loop; steps go on meanwhile.
@@ -280,8 +235,11 @@ class PowerTuner(KnobTuner):
         clock: Real or virtual clock.
         config: Settings of the tuner.
         profile: File that may have the profile of an earlier run, and that this one is saved to.
-        known: Profile of an earlier part of this run; goes before that of the file.
+        earlier: Profile of an earlier part of this run; goes before that of the file.
         process_group: Processes of the same job, which decide together.
+
+    Attributes:
+        failure: Error that stopped tuning; None while all is well.
     """
 
     def __init__(  # noqa: PLR0913 - all but two are for special cases, by keyword only
@@ -294,15 +252,21 @@ class PowerTuner(KnobTuner):
         clock: Clock = REAL_CLOCK,
         config: TunerConfig | None = None,
         profile: ProfileFile | None = None,
-        known: PowerProfile | None = None,
+        earlier: PowerProfile | None = None,
         process_group: ProcessGroup | None = None,
     ) -> None:
-        super().__init__(knob or LimitKnob(devices), meter, clock)
+        self.failure: BaseException | None = None
+        self._knob = knob or LimitKnob(devices)
+        self._meter = meter
+        self._own_meter = meter is None
+        self._clock = clock
+        self._driver = DriverThread(clock)
+        self._counter: JouleCounter | None = None
         self._devices = tuple(devices)
         self._objective = objective
         self._config = config or TunerConfig()
         self._profile_file = profile
-        self._known = known
+        self._earlier = earlier
         self._group = process_group
         self._machine: Machine | None = None
         self._reference = -1
@@ -317,9 +281,9 @@ class PowerTuner(KnobTuner):
 
     def step(self) -> None:
         """Report the end of a training step. Mostly costs well under a microsecond."""
-        left = self._left - 1
-        self._left = left
-        if left <= 0:
+        remaining = self._left - 1
+        self._left = remaining
+        if remaining <= 0:
             self._boundary(TuningEvent.STEP)
 
     def pause(self) -> None:
@@ -341,7 +305,19 @@ class PowerTuner(KnobTuner):
         self._left = _NEVER
         self._held = self._holds and self.failure is None
         self._state = TunerState.STOPPED
-        super().close()
+        self._driver.close(self._release, RELEASE_SECONDS)
+
+    def fail(self, error: Exception) -> None:
+        """Stop tuning because of an error; see :mod:`joulery.fail_open`."""
+        self.failure = self.failure or error
+        _log.warning("power tuning stopped, training continues as found: %s", self.failure)
+        self.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     @property
     def state(self) -> TunerState:
@@ -361,8 +337,8 @@ class PowerTuner(KnobTuner):
             return None
         origin = Provenance.combined([(device.provenance, 1.0) for device in self._devices])
         ended = self._state is TunerState.STOPPED
-        reference, held = self._reference, self._holds
-        return _result(machine.choice, self._knob, reference, origin, held=held, ended=ended)
+        reference, in_force = self._reference, self._holds
+        return _result(machine.choice, self._knob, reference, origin, held=in_force, ended=ended)
 
     @property
     def profile(self) -> PowerProfile | None:
@@ -385,7 +361,7 @@ class PowerTuner(KnobTuner):
         self._steps += self._due - self._left
         self._due = self._left = 1
         if self._group is not None:
-            self._obey(self._agreed(event, self._group))
+            self._obey(self._agree(event, self._group))
             return
         if self._pending is None or event is not TuningEvent.STEP:
             self._pending = self._ask(event)
@@ -404,7 +380,7 @@ class PowerTuner(KnobTuner):
         """
         if self._machine is None:
             return self._driver.submit(self._prepare)
-        moment = event, self._clock.now(), self._steps, self._marked()
+        moment = event, self._clock.now(), self._steps, self._mark()
 
         def answer() -> Command:
             try:
@@ -417,7 +393,7 @@ class PowerTuner(KnobTuner):
 
         return self._driver.submit(answer)
 
-    def _agreed(self, event: TuningEvent, group: ProcessGroup) -> Command:
+    def _agree(self, event: TuningEvent, group: ProcessGroup) -> Command:
         """The answer of rank 0; the others wait for every reading, so it must come."""
         if self._machine is None:
             try:
@@ -426,7 +402,7 @@ class PowerTuner(KnobTuner):
                 self.failure = error
             self._machine = RankMachine(self._machine, group)
         self.failure = self.failure or self._driver.failure
-        command = self._answer(event, self._clock.now(), self._steps, self._marked())
+        command = self._answer(event, self._clock.now(), self._steps, self._mark())
         # All ranks report after the same number of steps, whether the knob is set by then or not.
         self._driver.submit(partial(self._set_knob, command))
         return command
@@ -440,13 +416,13 @@ class PowerTuner(KnobTuner):
         self._counter = JouleCounter(self._meter)
         self._machine = machine
 
-    def _marked(self) -> Window | None:
+    def _mark(self) -> Window | None:
         return None if self._counter is None else self._counter.mark()
 
-    def _answer(self, event: TuningEvent, now: float, steps: int, ended: Window | None) -> Command:
+    def _answer(self, event: TuningEvent, now: float, steps: int, window: Window | None) -> Command:
         machine = self._machine
         assert machine is not None  # noqa: S101 - prepared
-        reading = Reading(now, *self._read(ended), steps, event)
+        reading = Reading(now, *self._read(window), steps, event)
         if self.failure is not None:
             reading = Reading(now, 0.0, 0.0, steps, TuningEvent.FAILED)
         if self._reference < 0:
@@ -460,10 +436,10 @@ class PowerTuner(KnobTuner):
         self._saved = holding
         return command
 
-    def _read(self, ended: Window | None) -> tuple[float, float]:
+    def _read(self, window: Window | None) -> tuple[float, float]:
         """Joules so far and their sigma; in a group, errors are only noted."""
         try:
-            return (0.0, 0.0) if self._counter is None else self._counter.read(ended)
+            return (0.0, 0.0) if self._counter is None else self._counter.read(window)
         except JouleryError as error:
             if self._group is None:
                 raise
@@ -481,9 +457,22 @@ class PowerTuner(KnobTuner):
         if command.state is TunerState.STOPPED:
             self.close()
 
+    def _release(self) -> None:
+        """Release what is held, once."""
+        counter, self._counter = self._counter, None
+        releases = [self._knob.release] if counter is None else [self._knob.release, counter.close]
+        if self._own_meter and self._meter is not None:
+            releases.append(self._meter.close)
+            self._meter = None
+        for release in releases:
+            try:
+                release()
+            except JouleryError as error:
+                _log.warning("power tuning: %s", error)
+
     def _earlier_profile(self) -> PowerProfile | None:
-        if self._known is not None or self._profile_file is None:
-            return self._known
+        if self._earlier is not None or self._profile_file is None:
+            return self._earlier
         try:
             return self._profile_file.load()
         except FileError as error:

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from joulery.prediction._calibrate import (
         Calibration as Calibration,
         MeasuredStep as MeasuredStep,
-        kept_steps as kept_steps,
         read_steps as read_steps,
+        remember_steps as remember_steps,
     )
     from joulery.prediction._capture import capture as capture
     from joulery.prediction._devices import Accelerator as Accelerator, accelerator as accelerator

@@ -36,27 +36,27 @@ class Assumptions:
         for name, least in (("pue", 1.0), ("grams_per_kilowatt_hour", 0.0)):
             if (value := getattr(self, name)) is not None:
                 finite(value, name.replace("_", " "), minimum=least)
-        given = self.rent_per_hour
-        for rent in given.values() if isinstance(given, Mapping) else (given,):
+        rents = self.rent_per_hour
+        for rent in rents.values() if isinstance(rents, Mapping) else (rents,):
             if rent is not None:
                 finite(rent, "rent per hour", minimum=0.0)
 
     def overhead(self) -> float:
         """Energy of the building per energy of the machines."""
-        return _given(self.pue, "pue")
+        return _or_default(self.pue, "pue")
 
     def grid(self) -> float:
         """Grams of CO2 per kilowatt-hour."""
-        return _given(self.grams_per_kilowatt_hour, "grid_grams_per_kilowatt_hour")
+        return _or_default(self.grams_per_kilowatt_hour, "grid_grams_per_kilowatt_hour")
 
     def rent(self, device: Accelerator) -> tuple[float, str]:
         """Dollars per device and hour, and where they come from, in words."""
-        given = self.rent_per_hour
-        if isinstance(given, Mapping):
-            named = {accelerator(name).name: rent for name, rent in given.items()}
-            given = named.get(device.name)
-        if given is not None:
-            return given, "as given"
+        rents = self.rent_per_hour
+        if isinstance(rents, Mapping):
+            by_device = {accelerator(name).name: rent for name, rent in rents.items()}
+            rents = by_device.get(device.name)
+        if rents is not None:
+            return rents, "as given"
         priced = _document()["rent_per_hour"].get(device.name)
         if priced is None:
             guess = float(_document()["rent_per_watt"] * device.limit_watts)
@@ -102,7 +102,7 @@ def waiting_share() -> float:
     return float(_document()["waiting_share"])
 
 
-def _given(value: float | None, name: str) -> float:
+def _or_default(value: float | None, name: str) -> float:
     return float(_document()[name]) if value is None else value
 
 

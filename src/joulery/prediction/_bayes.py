@@ -33,11 +33,10 @@ if TYPE_CHECKING:
     Model = Callable[[Array], Array]
 
 # A residual beyond this many standard deviations counts linearly, so that one odd measurement
-# does not bend the constants.
+# does not bend the constants; by hand.
 _HUBER = 2.0
-_STEP = 1e-3
-_LARGEST_STEP = 1.0
-_ITERATIONS = 40
+# Gauss-Newton: difference for slopes, largest step in logarithms, and steps at most; by hand.
+_STEP, _LARGEST_STEP, _ITERATIONS = 1e-3, 1.0, 40
 # Half-width of a 90 % interval, and the one-sided 90 % bound, in standard deviations.
 NINETY, NINETY_BELOW = 1.6449, 1.2816
 
@@ -98,10 +97,10 @@ class Belief:
             for _ in range(8):
                 damped = curvature + damping * np.diag(np.diag(curvature))
                 step = np.clip(np.linalg.solve(damped, pull), -_LARGEST_STEP, _LARGEST_STEP)
-                there = point + step
-                trial = misfit(there)
+                candidate = point + step
+                trial = misfit(candidate)
                 if trial < cost:
-                    gain, cost, point = cost - trial, trial, there
+                    gain, cost, point = cost - trial, trial, candidate
                     damping = max(damping / 5, 1e-6)
                     break
                 damping *= 4
@@ -127,17 +126,17 @@ def slopes(model: Model, point: Array, predicted: Array | None = None) -> Array:
     predicted = model(point) if predicted is None else predicted
     columns = []
     for index in range(len(point)):
-        moved = point.copy()
-        moved[index] += _STEP
-        columns.append((model(moved) - predicted) / _STEP)
+        shifted = point.copy()
+        shifted[index] += _STEP
+        columns.append((model(shifted) - predicted) / _STEP)
     return np.stack(columns, axis=1)
 
 
-def conditioned(covariance: Array, rows: Sequence[int], noise: float) -> Array:
+def condition(covariance: Array, rows: Sequence[int], noise: float) -> Array:
     """Covariance of log-predictions that remains once some of them are measured."""
-    seen = covariance[:, list(rows)]
-    gram = seen[list(rows)] + noise**2 * np.eye(len(rows))
-    return np.asarray(covariance - seen @ np.linalg.solve(gram, seen.T))
+    gains = covariance[:, list(rows)]
+    gram = gains[list(rows)] + noise**2 * np.eye(len(rows))
+    return np.asarray(covariance - gains @ np.linalg.solve(gram, gains.T))
 
 
 def probe_values(
@@ -156,25 +155,25 @@ def probe_values(
     """
     remaining = []
     for rows in candidates:
-        variance = np.diag(conditioned(covariance, rows, noise))[targets]
+        variance = np.diag(condition(covariance, rows, noise))[targets]
         remaining.append(float(np.sqrt(np.maximum(variance, 0.0)).mean()))
     return np.array(remaining)
 
 
-def krige(off: Array, known: Array, wanted: Array, noise: float | Array) -> tuple[Array, Array]:
+def krige(off: Array, among: Array, shared: Array, noise: float | Array) -> tuple[Array, Array]:
     """Residuals of some cases under the constants, from measured cases like them.
 
     Args:
         off: Log-measurements minus log-predictions of the measured cases.
-        known: Covariance of the measured cases' unexplained parts.
-        wanted: Covariance between the unexplained parts of the cases (rows) and of those measured.
+        among: Covariance of the measured cases' unexplained parts.
+        shared: Covariance between the unexplained parts of the cases (rows) and of those measured.
         noise: Standard deviation of the measurements.
 
     Returns:
         The expected unexplained part of each case, and by how much its variance shrinks.
     """
-    weights = np.linalg.solve(known + np.diag(np.broadcast_to(noise, len(off)) ** 2), wanted.T)
-    return np.asarray(off @ weights), np.asarray((weights * wanted.T).sum(axis=0))
+    weights = np.linalg.solve(among + np.diag(np.broadcast_to(noise, len(off)) ** 2), shared.T)
+    return np.asarray(off @ weights), np.asarray((weights * shared.T).sum(axis=0))
 
 
 @cache

@@ -91,11 +91,11 @@ class MeasuredStep:
     @classmethod
     def from_dict(cls, row: dict[str, Any], model: Transformer | None = None) -> MeasuredStep:
         """The inverse of :meth:`to_dict`; ``model`` stands in where the row names none."""
-        described = transformer(row["model"]) if "model" in row or model is None else model
+        description = transformer(row["model"]) if "model" in row or model is None else model
         plan = Plan.parse(row["plan"], int(row["global_batch"]), row.get("precision", "bf16"))
         day = row.get("measured")
         when = {} if day is None else {"measured": date.fromisoformat(day)}
-        return cls(described, row["device"], plan, row["seconds"], row.get("watts"), **when)
+        return cls(description, row["device"], plan, row["seconds"], row.get("watts"), **when)
 
 
 class PlanTimes(NamedTuple):
@@ -118,77 +118,86 @@ class Calibration:
     steps: tuple[MeasuredStep, ...] = ()
     today: date = field(default_factory=lambda: datetime.now(UTC).date())
 
-    def here(self, device: str) -> tuple[MeasuredStep, ...]:
+    def steps_on(self, device: str) -> tuple[MeasuredStep, ...]:
         """Steps on one device type."""
         name = accelerator(device).name
-        return tuple(one for one in self.steps if accelerator(one.device).name == name)
+        return tuple(step for step in self.steps if accelerator(step.device).name == name)
 
     def belief(self, device: str) -> Belief:
         """Constants of plans on a device type."""
         # Steps elsewhere first, which say little; then those on the device itself.
-        prior = _elsewhere(self, device)
-        return _updated(prior, self.here(device), self.today, PLAN_NOISE)
-
-    def times(self, model: Transformer, plans: Sequence[Plan], board: Accelerator) -> PlanTimes:
-        """Times of steps of a model under plans."""
-        parts = np.stack([plan_parts(model, plan, board) for plan in plans])
-        prior, belief = _elsewhere(self, board.name), self.belief(board.name)
-        here = self.here(board.name)
-        slope = slopes(_log_seconds(parts), belief.mean)
-        variance = np.einsum("ij,jk,ik->i", slope, prior.covariance, slope) + PLAN_NOISE**2
-        predicted = np.log(plan_seconds(belief.mean, parts))
-        if here:
-            ran = [(one.model, _words(one.plan)) for one in here]
-            there = np.stack([plan_parts(one.model, one.plan, board) for one in here])
-            seen = slopes(_log_seconds(there), belief.mean) @ prior.covariance
-            noise = _noise(here, self.today, _REPEATED)
-            off = np.log([one.seconds for one in here]) - np.log(plan_seconds(belief.mean, there))
-            shared = unexplained([(model, _words(plan)) for plan in plans], ran)
-            among = unexplained(ran, ran)
-            predicted = predicted + krige(off, among, shared, noise)[0]
-            among = among + seen @ slopes(_log_seconds(there), belief.mean).T
-            variance = variance - krige(off, among, shared + slope @ seen.T, noise)[1]
-        scale = interval_scale(_MEASURED if here else _UNMEASURED)
-        return PlanTimes(parts, np.exp(predicted), scale * np.sqrt(variance))
+        prior = _update_elsewhere(self, device)
+        return _update(prior, self.steps_on(device), self.today, PLAN_NOISE)
 
     def power(self, device: str) -> tuple[float, float]:
         """Factor of the predicted power, and the standard deviation of its logarithm."""
         off = [
-            np.log(one.watts / _predicted_watts(one))
-            for one in self.here(device)
-            if one.watts is not None
+            np.log(step.watts / _predicted_watts(step))
+            for step in self.steps_on(device)
+            if step.watts is not None
         ]
         trust = (_POWER / _POWER_NOISE) ** 2
         mean = trust * float(np.sum(off)) / (1 + trust * len(off))
-        left = _POWER / (1 + trust * len(off)) ** 0.5
+        deviation = _POWER / (1 + trust * len(off)) ** 0.5
         # Another plan draws another power than the one that was measured.
-        return float(np.exp(mean)), interval_scale("GEMM power, specs") * max(left, 0.5 * _POWER)
+        return float(np.exp(mean)), interval_scale("GEMM power, specs") * max(
+            deviation, 0.5 * _POWER
+        )
 
     def source(self, device: str) -> str:
         """Evidence behind predictions for a device type, in words."""
-        if not (found := self.here(device)):
+        if not (steps := self.steps_on(device)):
             return "specifications and fitted constants"
-        latest = max(one.measured for one in found)
-        steps = "1 measured step" if len(found) == 1 else f"{len(found)} measured steps"
-        return f"{steps}, the latest of {latest}"
+        latest = max(step.measured for step in steps)
+        count = "1 measured step" if len(steps) == 1 else f"{len(steps)} measured steps"
+        return f"{count}, the latest of {latest}"
 
 
 _UNMEASURED, _MEASURED = "plans on a new system, elsewhere", "plans of a measured model, 1 probe"
 
 
-def _elsewhere(calibration: Calibration, device: str) -> Belief:
+def predict_times(
+    model: Transformer, plans: Sequence[Plan], board: Accelerator, calibration: Calibration
+) -> PlanTimes:
+    """Predict the times of steps of a model under plans, given what was measured."""
+    parts = np.stack([plan_parts(model, plan, board) for plan in plans])
+    prior, belief = _update_elsewhere(calibration, board.name), calibration.belief(board.name)
+    steps = calibration.steps_on(board.name)
+    slope = slopes(_log_seconds(parts), belief.mean)
+    variance = np.einsum("ij,jk,ik->i", slope, prior.covariance, slope) + PLAN_NOISE**2
+    predicted = np.log(plan_seconds(belief.mean, parts))
+    if steps:
+        ran = [(step.model, _shape(step.plan)) for step in steps]
+        measured_parts = np.stack([plan_parts(step.model, step.plan, board) for step in steps])
+        gains = slopes(_log_seconds(measured_parts), belief.mean) @ prior.covariance
+        noise = _noise(steps, calibration.today, _REPEATED)
+        off = np.log([step.seconds for step in steps]) - np.log(
+            plan_seconds(belief.mean, measured_parts)
+        )
+        shared = unexplained([(model, _shape(plan)) for plan in plans], ran)
+        among = unexplained(ran, ran)
+        predicted = predicted + krige(off, among, shared, noise)[0]
+        among = among + gains @ slopes(_log_seconds(measured_parts), belief.mean).T
+        variance = variance - krige(off, among, shared + slope @ gains.T, noise)[1]
+    scale = interval_scale(_MEASURED if steps else _UNMEASURED)
+    return PlanTimes(parts, np.exp(predicted), scale * np.sqrt(variance))
+
+
+def _update_elsewhere(calibration: Calibration, device: str) -> Belief:
     """Belief about the constants of a device type from steps on other types."""
-    here = calibration.here(device)
-    others = tuple(one for one in calibration.steps if one not in here)
-    prior = _updated(fitted_belief("plans"), others, calibration.today, _ELSEWHERE)
+    steps = calibration.steps_on(device)
+    elsewhere = tuple(step for step in calibration.steps if step not in steps)
+    prior = _update(fitted_belief("plans"), elsewhere, calibration.today, _ELSEWHERE)
     return on_another_system(prior)
 
 
-def _updated(belief: Belief, steps: Sequence[MeasuredStep], today: date, noise: float) -> Belief:
+def _update(belief: Belief, steps: Sequence[MeasuredStep], today: date, noise: float) -> Belief:
     if not steps:
         return belief
-    parts = np.stack([plan_parts(one.model, one.plan, accelerator(one.device)) for one in steps])
-    measured = np.log([one.seconds for one in steps])
+    parts = np.stack(
+        [plan_parts(step.model, step.plan, accelerator(step.device)) for step in steps]
+    )
+    measured = np.log([step.seconds for step in steps])
     return belief.update(_log_seconds(parts), measured, _noise(steps, today, noise), robust=False)
 
 
@@ -198,7 +207,7 @@ def _log_seconds(parts: Array) -> Model:
 
 def _noise(steps: Sequence[MeasuredStep], today: date, fresh: float) -> Array:
     """Standard deviation of each measurement around the model, larger for old ones."""
-    age = np.array([max((today - one.measured).days, 0) for one in steps])
+    age = np.array([max((today - step.measured).days, 0) for step in steps])
     return np.hypot(fresh, _RELEASE * np.minimum(age / _RELEASE_DAYS, 1.0))
 
 
@@ -206,16 +215,16 @@ def unexplained(first: Sequence[tuple[Any, Any]], second: Sequence[tuple[Any, An
     """Covariance of what the constants leave unexplained of steps, each a model and its plan."""
     shares = [
         [
-            _MODEL_REST**2 * (model == other) + _PLAN_REST**2 * ((model, plan) == (other, another))
-            for other, another in second
+            _MODEL_REST**2 * (model == rival) + _PLAN_REST**2 * ((model, plan) == (rival, another))
+            for rival, another in second
         ]
         for model, plan in first
     ]
     return np.array(shares)
 
 
-def _words(plan: Plan) -> tuple[str, str]:
-    """A plan but for its global batch."""
+def _shape(plan: Plan) -> tuple[str, str]:
+    """A plan without its global batch."""
     return str(plan), plan.precision
 
 
@@ -261,7 +270,7 @@ def read_steps(path: Path, model: Transformer | None = None) -> list[MeasuredSte
         ) from None
 
 
-def kept_steps(further: Iterable[MeasuredStep] = (), path: Path | None = None) -> Calibration:
+def remember_steps(further: Iterable[MeasuredStep] = (), path: Path | None = None) -> Calibration:
     """Steps that were kept for later predictions, and further ones, which are kept as well.
 
     Args:
@@ -272,10 +281,10 @@ def kept_steps(further: Iterable[MeasuredStep] = (), path: Path | None = None) -
         FileError: The file cannot be read or written.
     """
     file = path or data_folder() / "predict" / "steps.json"
-    kept = tuple(read_steps(file)) if file.exists() else ()
-    steps = tuple(dict.fromkeys((*kept, *further)))
-    if steps != kept:
-        text = json.dumps([one.to_dict() for one in steps], indent=1)
+    stored = tuple(read_steps(file)) if file.exists() else ()
+    steps = tuple(dict.fromkeys((*stored, *further)))
+    if steps != stored:
+        text = json.dumps([step.to_dict() for step in steps], indent=1)
         try:
             file.parent.mkdir(parents=True, exist_ok=True)
             write_atomic(file, text.encode())

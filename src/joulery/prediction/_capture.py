@@ -64,44 +64,44 @@ def capture(
     module = _built(model)
     with FakeTensorMode(allow_non_fake_inputs=True) as fake:
         recorder = _Recorder()
-        parameters = _faked(module)
-        trained = [one for one in parameters.values() if one.requires_grad]
+        parameters = _fake_tensors(module)
+        trainable = [tensor for tensor in parameters.values() if tensor.requires_grad]
         recorder.ignore(parameters.values())
         values = inputs() if callable(inputs) else inputs
         values = (values,) if isinstance(values, torch.Tensor) else values
-        named = dict(values) if isinstance(values, Mapping) else {}
-        placed = () if named else tuple(values)
-        placed, named = tree_map_only(torch.Tensor, fake.from_tensor, (placed, named))
+        names = dict(values) if isinstance(values, Mapping) else {}
+        placed = () if names else tuple(values)
+        placed, names = tree_map_only(torch.Tensor, fake.from_tensor, (placed, names))
         try:
             with _as_on_accelerators(), recorder:
-                output = torch.func.functional_call(module, parameters, placed, named)
-                kept, recorder.phase = recorder.alive, "backward"
-                if not trained:
+                output = torch.func.functional_call(module, parameters, placed, names)
+                activations, recorder.phase = recorder.alive, "backward"
+                if not trainable:
                     raise InvalidValueError(
                         f"{type(module).__name__} has no parameter to train",
                         remedy="give a module with parameters that require gradients",
                     )
                 scalar = (loss or _sum)(output)
-                gradients = torch.autograd.grad(scalar, trained, allow_unused=True)
+                gradients = torch.autograd.grad(scalar, trainable, allow_unused=True)
         except (RuntimeError, TypeError, NotImplementedError) as problem:
-            why, remedy = str(problem).splitlines()[0], "capture the model without that operator"
+            reason, remedy = str(problem).splitlines()[0], "capture the model without that operator"
             if "DataDependent" in type(problem).__name__:
-                why = "its result depends on data, and there is none"
+                reason = "its result depends on data, and there is none"
                 remedy += " (model.eval() takes random branches out)"
             raise InvalidValueError(
-                f"cannot capture {recorder.latest or 'the model'}: {why}",
+                f"cannot capture {recorder.latest or 'the model'}: {reason}",
                 remedy=f"{remedy}, or describe it as JSON",
             ) from problem
-        held = sum(_bytes(one) for one in gradients if one is not None)
-        state = _optimizer_step(optimizer, trained, recorder)
+        gradient_bytes = sum(_bytes(tensor) for tensor in gradients if tensor is not None)
+        state = _optimizer_step(optimizer, trainable, recorder)
     return Graph(
         name=type(module).__name__,
         operators=tuple(recorder.operators()),
-        parameters=sum(one.numel() for one in trained),
-        parameter_bytes=float(sum(_bytes(one) for one in parameters.values())),
+        parameters=sum(tensor.numel() for tensor in trainable),
+        parameter_bytes=float(sum(_bytes(tensor) for tensor in parameters.values())),
         optimizer_bytes=float(state),
-        activation_bytes=float(kept),
-        transient_bytes=float(max(recorder.peak, held)),
+        activation_bytes=float(activations),
+        transient_bytes=float(max(recorder.peak, gradient_bytes)),
     )
 
 
@@ -147,12 +147,14 @@ def _built(model: Any) -> Any:
     return built
 
 
-def _faked(module: Any) -> dict[str, Any]:
+def _fake_tensors(module: Any) -> dict[str, Any]:
     """Parameters and buffers as fake tensors, within a fake mode."""
-    found = {**dict(module.named_parameters()), **dict(module.named_buffers())}
+    tensors = {**dict(module.named_parameters()), **dict(module.named_buffers())}
     return {
-        name: torch.empty(one.shape, dtype=one.dtype, device="cpu", requires_grad=one.requires_grad)
-        for name, one in found.items()
+        name: torch.empty(
+            tensor.shape, dtype=tensor.dtype, device="cpu", requires_grad=tensor.requires_grad
+        )
+        for name, tensor in tensors.items()
     }
 
 
@@ -160,26 +162,28 @@ def _sum(output: Any) -> Any:
     if getattr(output, "loss", None) is not None:
         return output.loss
     tensors = [
-        one
-        for one in tree_flatten(output)[0]
-        if isinstance(one, torch.Tensor) and one.is_floating_point()
+        tensor
+        for tensor in tree_flatten(output)[0]
+        if isinstance(tensor, torch.Tensor) and tensor.is_floating_point()
     ]
     if not tensors:
         raise InvalidValueError(
             "the model's output holds no floating-point tensor",
             remedy="give loss, a function from the output to a scalar",
         )
-    return sum(one.float().sum() for one in tensors)
+    return sum(tensor.float().sum() for tensor in tensors)
 
 
-def _optimizer_step(name: str, trained: Sequence[Any], recorder: _Recorder) -> int:
+def _optimizer_step(name: str, trainable: Sequence[Any], recorder: _Recorder) -> int:
     """Write down one optimizer step; the bytes of its state."""
     # Fused optimizers read and write every parameter, gradient and moment once.
     moments = 2 if name == "adamw" else 0
-    traffic = sum(one.numel() * (3 * one.element_size() + 8 * moments) for one in trained)
+    traffic = sum(
+        tensor.numel() * (3 * tensor.element_size() + 8 * moments) for tensor in trainable
+    )
     recorder.phase = "optimizer"
     recorder.add(name, "stream", (0, 0, 0, 0), 0.0, float(traffic), torch.float32)
-    return sum(4 * moments * one.numel() for one in trained)
+    return sum(4 * moments * tensor.numel() for tensor in trainable)
 
 
 def _bytes(tensor: Any) -> int:
@@ -209,8 +213,8 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def ignore(self, tensors: Any) -> None:
         """Leave tensors out of the living bytes."""
-        for one in tensors:
-            self._storages[id(one.untyped_storage())] = None
+        for tensor in tensors:
+            self._storages[id(tensor.untyped_storage())] = None
 
     def operators(self) -> list[Operator]:
         """Distinct operators with their counts."""
@@ -231,14 +235,16 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def _note(self, func: Any, args: Any, result: Any) -> None:
         outputs = _tensors(result)
-        for one in outputs:
-            self._follow(one)
+        for tensor in outputs:
+            self._follow(tensor)
         inputs = _tensors(args)
-        if not outputs or (not inputs and not any(one.numel() > 1 for one in outputs)):
+        if not outputs or (not inputs and not any(tensor.numel() > 1 for tensor in outputs)):
             return
         name = func.overloadpacket.__name__
         traffic = float(sum(map(_bytes, inputs)) + sum(map(_bytes, outputs)))
-        dtype = next((one.dtype for one in outputs if one.is_floating_point()), outputs[0].dtype)
+        dtype = next(
+            (tensor.dtype for tensor in outputs if tensor.is_floating_point()), outputs[0].dtype
+        )
         special = _SPECIAL.get(name) or _SPECIAL.get(name.removesuffix("_backward"))
         if special is None:
             if name not in _FREE:
@@ -267,7 +273,7 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 def _tensors(value: Any) -> list[Any]:
-    return [one for one in tree_flatten(value)[0] if isinstance(one, torch.Tensor)]
+    return [tensor for tensor in tree_flatten(value)[0] if isinstance(tensor, torch.Tensor)]
 
 
 # Operators that start no kernel of their own weight.
@@ -280,7 +286,7 @@ Products = list[tuple[int, int, int, int, float]]
 
 def _matmul(name: str, args: Any, outputs: Any) -> tuple[str, Products]:
     del outputs
-    first, second = [one for one in args if isinstance(one, torch.Tensor)][-2:]
+    first, second = [tensor for tensor in args if isinstance(tensor, torch.Tensor)][-2:]
     batch = first.shape[0] if "b" in name.removeprefix("add").removesuffix("mm") else 1
     return "matmul", [(batch, first.shape[-2], second.shape[-1], first.shape[-1], 1.0)]
 
@@ -289,14 +295,14 @@ def _grouped(name: str, args: Any, outputs: Any) -> tuple[str, Products]:
     """Products of experts with their tokens, each side either ragged or one matrix per expert."""
     del name
     first, second = args[:2]
-    experts = max(one.shape[0] for one in (first, second, *outputs) if one.dim() == 3)
+    experts = max(tensor.shape[0] for tensor in (first, second, *outputs) if tensor.dim() == 3)
     rows, inner, columns = first.shape[-2], first.shape[-1], second.shape[-1]
     sides = [rows, columns, inner]
     if first.dim() == 2 or second.dim() == 2:  # the ragged side is split over the experts
         ragged = 2 if first.dim() == second.dim() else 0 if first.dim() == 2 else 1
-        whole = sides[ragged]
-        sides[ragged] = max(1, whole // experts)
-        return "matmul", [(experts, *sides, whole / (experts * sides[ragged]))]
+        group = sides[ragged]
+        sides[ragged] = max(1, group // experts)
+        return "matmul", [(experts, *sides, group / (experts * sides[ragged]))]
     return "matmul", [(experts, *sides, 1.0)]
 
 
@@ -314,9 +320,9 @@ def _convolution(name: str, args: Any, outputs: Any) -> tuple[str, Products]:
     product = (groups, rows, columns, inner, 1.0)
     if not backward:
         return "matmul", [product]
-    wanted = [one for one in args[10][:2] if one]
+    sides = [flag for flag in args[10][:2] if flag]
     gradients = [(groups, rows, inner, columns, 1.0), (groups, inner, columns, rows, 1.0)]
-    return "matmul", gradients[: max(1, len(wanted))]
+    return "matmul", gradients[: max(1, len(sides))]
 
 
 def _attention(name: str, args: Any, outputs: Any) -> tuple[str, Products]:
@@ -324,7 +330,7 @@ def _attention(name: str, args: Any, outputs: Any) -> tuple[str, Products]:
     backward = "backward" in name
     query, key = (args[1], args[2]) if backward else (args[0], args[1])
     heads = math.prod(query.shape[:-2])
-    causal = any(one is True for one in args)
+    causal = any(argument is True for argument in args)
     share = (0.5 if causal else 1.0) * 2.0 * (2.5 if backward else 1.0)
     return "attention", [(heads, query.shape[-2], query.shape[-1], key.shape[-2], share)]
 

@@ -75,13 +75,13 @@ class Accelerator:
             raise InvalidValueError(
                 f"no precision {precision!r}", remedy=f"one of {', '.join(PRECISIONS)}"
             )
-        found = self.peaks.get(precision)
-        if found is None:
+        peak = self.peaks.get(precision)
+        if peak is None:
             raise InvalidValueError(
                 f"{self.name} does not compute in {precision}",
                 remedy=f"it computes in {', '.join(self.peaks)}",
             )
-        return found
+        return peak
 
     def fed(self, precision: str) -> float:
         """Operations per second that the default power limit can feed."""
@@ -129,11 +129,11 @@ _VECTOR_2020, _TENSOR_2020, _YEARLY = 10.0, 1.05, 0.17
 _PRECISION_ENERGY = {"bf16": 1.0, "fp16": 0.9, "tf32": 2.0, "fp8": 0.5, "mxfp8": 0.5, "nvfp4": 0.27}
 
 
-def _operation_joules(stated: catalog.Specs, precision: str) -> float:
-    trend = math.exp(-_YEARLY * (stated.year - 2020))
+def _operation_joules(specs: catalog.Specs, precision: str) -> float:
+    trend = math.exp(-_YEARLY * (specs.year - 2020))
     if precision == "fp32":
-        return 1e-12 * _VECTOR_PICOJOULES.get(stated.architecture, _VECTOR_2020 * trend)
-    tensor = _TENSOR_PICOJOULES.get(stated.architecture, _TENSOR_2020 * trend)
+        return 1e-12 * _VECTOR_PICOJOULES.get(specs.architecture, _VECTOR_2020 * trend)
+    tensor = _TENSOR_PICOJOULES.get(specs.architecture, _TENSOR_2020 * trend)
     return 1e-12 * tensor * _PRECISION_ENERGY[precision]
 
 
@@ -145,32 +145,32 @@ def accelerator(name: str | Accelerator) -> Accelerator:
     """
     if isinstance(name, Accelerator):
         return name
-    stated, board = catalog.specs(name), catalog.board(name)
-    tensor = stated.tensor_flops or stated.fp32_flops or 0.0
+    specs, board = catalog.specs(name), catalog.board(name)
+    tensor = specs.tensor_flops or specs.fp32_flops or 0.0
     peaks = {
-        "fp32": stated.fp32_flops or tensor,
-        "tf32": stated.tf32_flops,
+        "fp32": specs.fp32_flops or tensor,
+        "tf32": specs.tf32_flops,
         "bf16": tensor,
         "fp16": tensor,
-        "fp8": stated.fp8_flops,
-        "mxfp8": stated.fp8_flops,
-        "nvfp4": stated.fp4_flops,
+        "fp8": specs.fp8_flops,
+        "mxfp8": specs.fp8_flops,
+        "nvfp4": specs.fp4_flops,
     }
     return Accelerator(
-        name=stated.name,
-        architecture=stated.architecture,
+        name=specs.name,
+        architecture=specs.architecture,
         peaks={key: value for key, value in peaks.items() if value},
-        bytes_per_second=stated.memory_bytes_per_second or 0.0,
-        memory_bytes=float(stated.memory_bytes or 0),
-        l2_bytes=float(stated.l2_bytes or 4e6),
-        units=stated.units or 1,
-        clock_hertz=stated.boost_clock_hertz,
-        limit_watts=stated.default_limit_watts,
+        bytes_per_second=specs.memory_bytes_per_second or 0.0,
+        memory_bytes=float(specs.memory_bytes or 0),
+        l2_bytes=float(specs.l2_bytes or 4e6),
+        units=specs.units or 1,
+        clock_hertz=specs.boost_clock_hertz,
+        limit_watts=specs.default_limit_watts,
         min_limit_watts=board.min_limit_watts,
         min_clock_hertz=board.min_clock_hertz,
         idle_watts=board.idle_watts,
-        leakage=_LEAKY.get((stated.architecture, (stated.memory_kind or "")[:4]), 1.0),
-        link_bytes_per_second=stated.link_bytes_per_second or _PCIE_BYTES_PER_SECOND,
-        link_domain=stated.link_domain or 1,
-        operation_joules={name: _operation_joules(stated, name) for name in BYTES},
+        leakage=_LEAKY.get((specs.architecture, (specs.memory_kind or "")[:4]), 1.0),
+        link_bytes_per_second=specs.link_bytes_per_second or _PCIE_BYTES_PER_SECOND,
+        link_domain=specs.link_domain or 1,
+        operation_joules={name: _operation_joules(specs, name) for name in BYTES},
     )

@@ -80,31 +80,31 @@ class Graph:
     @property
     def operations(self) -> float:
         """Operations of a step."""
-        return sum(one.operations * one.count for one in self.operators)
+        return sum(operator.operations * operator.count for operator in self.operators)
 
     @property
     def precision(self) -> str:
         """Precision of most of the operations."""
         totals: defaultdict[str, float] = defaultdict(float)
-        for one in self.operators:
-            totals[one.precision] += one.operations * one.count
+        for operator in self.operators:
+            totals[operator.precision] += operator.operations * operator.count
         return max(totals, key=totals.__getitem__)
 
     def kernels(self, device: Accelerator, precision: str | None = None) -> Kernels:
         """Columns of the operators on a device; products as captured where precision is None."""
         rows: list[list[float]] = []
-        for one in self.operators:
-            stream = one.kind == "stream"
-            wanted = one.precision if stream or precision is None else precision
-            scale = BYTES[wanted] / BYTES[one.precision]
-            element = BYTES[wanted]
-            batch, _, n, k = one.shape
-            weights = batch * n * k * element if one.kind == "matmul" else 0.0
-            if one.phase == "optimizer":
-                weights = one.traffic_bytes
-            rest = max(one.traffic_bytes * scale - weights, 0.0)
-            rates = (1.0, 1.0) if stream else device.rates(wanted)
-            shape = KINDS[one.kind], *one.shape
-            cost = one.operations, weights, rest, np.inf, element
-            rows.append([float(cell) for cell in (*shape, *cost, *rates, one.count)])
+        for operator in self.operators:
+            stream = operator.kind == "stream"
+            target = operator.precision if stream or precision is None else precision
+            scale = BYTES[target] / BYTES[operator.precision]
+            element = BYTES[target]
+            batch, _, n, k = operator.shape
+            weights = batch * n * k * element if operator.kind == "matmul" else 0.0
+            if operator.phase == "optimizer":
+                weights = operator.traffic_bytes
+            remainder = max(operator.traffic_bytes * scale - weights, 0.0)
+            rates = (1.0, 1.0) if stream else device.rates(target)
+            shape = KINDS[operator.kind], *operator.shape
+            cost = operator.operations, weights, remainder, np.inf, element
+            rows.append([float(cell) for cell in (*shape, *cost, *rates, operator.count)])
         return Kernels(*np.array(rows, float).T)

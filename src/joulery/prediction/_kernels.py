@@ -35,12 +35,13 @@ CONSTANTS = (
 )
 MATMUL, ATTENTION, STREAM = 0, 1, 2
 
+# Tiles of cuBLAS's and CUTLASS's products, and splits of the inner dimension.
 _TILE_ROWS = np.array([256, 256, 128, 128, 64, 64, 128, 64, 32, 16], float)
 _TILE_COLUMNS = np.array([256, 128, 256, 128, 128, 256, 64, 64, 64, 64], float)
 _SPLITS = np.array([1, 2, 4, 8, 16], float)
-# A tensor either stays in the cache or does not; the edge is this sharp.
-_CACHE_EDGE = 12
-_POWER_EDGE = 6
+# A tensor either stays in the cache or does not; the edge is this sharp, as
+# is that between power that is asked for and the limit; by hand.
+_CACHE_EDGE, _POWER_EDGE = 12, 6
 # Exponentials per unit and clock, as NVIDIA states them from Volta to Blackwell.
 _EXPONENTIALS = 16
 
@@ -96,10 +97,12 @@ def kernel_times(
     compute = _compute_seconds(value, device, kernels)
     overlap = value["overlap"]
     larger = np.maximum(np.maximum(compute, traffic), 1e-12)
-    both = larger * ((compute / larger) ** overlap + (traffic / larger) ** overlap) ** (1 / overlap)
+    combined = larger * ((compute / larger) ** overlap + (traffic / larger) ** overlap) ** (
+        1 / overlap
+    )
     # Long dense work is bound by the power limit; kernels that leave units idle are not.
     powered = kernels.operations / (kernels.fed * value["compute"])
-    busy = (both**_POWER_EDGE + powered**_POWER_EDGE) ** (1 / _POWER_EDGE)
+    busy = (combined**_POWER_EDGE + powered**_POWER_EDGE) ** (1 / _POWER_EDGE)
     return value["launch"] * 1e-6 + busy, np.maximum(compute, powered), traffic
 
 
@@ -129,14 +132,14 @@ def _compute_seconds(value: dict[str, float], device: Accelerator, kernels: Kern
         seconds[products] = _tiled_seconds(value, device, kernels.take(products))
     fused = kernels.kind == ATTENTION
     if fused.any():
-        some = kernels.take(fused)
-        blocks = some.batch * np.ceil(some.rows / 128)
+        few = kernels.take(fused)
+        blocks = few.batch * np.ceil(few.rows / 128)
         quantised = np.ceil(blocks / device.units) * device.units / blocks
-        rate = some.peak * value["compute"]
+        rate = few.peak * value["compute"]
         # Matrix units grow faster from one generation to the next than those for exponentials.
-        exponentials = some.operations / (4 * some.columns)
+        exponentials = few.operations / (4 * few.columns)
         special = exponentials / (device.units * _EXPONENTIALS * device.clock_hertz)
-        seconds[fused] = quantised * (some.operations / rate + special) / value["attention"]
+        seconds[fused] = quantised * (few.operations / rate + special) / value["attention"]
     return seconds
 
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from joulery.prediction._plan import Plan
 
 # Traffic of the element-wise work around one block, in tensors of the residual's size, forward:
-# two norms (read, write, statistics), two residual additions, rotary embedding.
+# two norms (read, write, statistics), two residual additions, rotary embedding; counted.
 _BLOCK_PASSES = 12.0
 # Traffic of the loss per logit: 32-bit copy, softmax, gradient, cast.
 _LOSS_BYTES = 24.0

@@ -1,11 +1,12 @@
 """Time and power of a training job against power limit, clock and batch size.
 
-The physics is that of :mod:`joulery.hardware.simulated._physics`, vectorised and with a batch
-size: a board under a limit lowers its clock until the power while it executes fits; arithmetic
-stretches with the clock, memory traffic and the host do not; dynamic power falls with the square
-of the voltage, which has a floor. With ``b`` samples per step, the work costs
-``host / b + loading`` on the host and ``compute * (1 + fill / b + b / waste)`` of arithmetic,
-because small batches leave units idle and large ones are padded.
+The physics is that of the simulated boards (:func:`joulery.hardware.execute`), with a batch size
+and a host that works beside the device instead of before it: a board under a limit lowers its clock
+until the power while it executes fits; arithmetic stretches with the clock, memory traffic and the
+host do not; dynamic power falls with the square of the voltage, which has a floor. With ``b``
+samples per step, the work costs ``host / b + loading`` on the host and
+``compute * (1 + fill / b + b / waste)`` of arithmetic, because small batches leave units idle and
+large ones are padded.
 
 The constants are log-values in the order of :data:`LIMIT_CONSTANTS`: seven of the job, then six of
 the board.
@@ -19,6 +20,7 @@ import numpy as np
 
 from joulery.errors import InvalidValueError
 from joulery.frontier import Frontier, OperatingPoint, Origin, Provenance, Setting
+from joulery.hardware import execute, relative_voltage, smooth_max
 from joulery.prediction._bayes import Belief, fitted_belief, interval_scale
 from joulery.prediction._devices import accelerator
 from joulery.units import finite
@@ -44,16 +46,18 @@ LIMIT_CONSTANTS = (
     "floor",  # lowest voltage relative to the one at the highest clock
     "knee",  # clock up to which the voltage stays there, relative to the highest
 )
+# The first ones are of the job, the others of the board.
 JOB_CONSTANTS = 7
+# Clocks between which curves are linear; by hand.
 _SHARES = 48
-_OVERLAP = 3.0
-# The host prepares the next kernels while the device works: the slower of the two counts.
+# How sharply the slower of device and host counts: the host prepares the next kernels meanwhile; by
+# hand.
 _ASIDE = 4.0
 # A board lowers its clock to this share of the highest at most, even if it then draws more than its
 # limit: A40s draw 117 W under a limit of 100 W, and slow down 3 to 4 times; chosen on V100, A40 and
 # A100, leaving each out in turn.
 _LOWEST_UNDER_LIMIT = 0.2
-# Units without work are clock-gated but not free.
+# Units without work are clock-gated but not free; by hand.
 _IDLE_UNITS = 0.3
 # How far curves lie from the model, and measured limits from their curve; chosen on V100, A40 and
 # A100, leaving each out in turn.
@@ -89,10 +93,10 @@ def clock_curve(
 
 
 def _rows_at(at: Array, shares: Array, values: Array) -> Array:
-    place = np.clip((at - shares[0]) / (shares[1] - shares[0]), 0, len(shares) - 1 - 1e-9)
-    low = place.astype(int)
-    rest, rows = place - low, np.arange(len(values))
-    return np.asarray(values[rows, low] * (1 - rest) + values[rows, low + 1] * rest)
+    position = np.clip((at - shares[0]) / (shares[1] - shares[0]), 0, len(shares) - 1 - 1e-9)
+    low = position.astype(int)
+    weight, rows = position - low, np.arange(len(values))
+    return np.asarray(values[rows, low] * (1 - weight) + values[rows, low + 1] * weight)
 
 
 def _by_clock(
@@ -102,20 +106,24 @@ def _by_clock(
     value = dict(zip(LIMIT_CONSTANTS, np.exp(constants), strict=True))
     floor, knee = min(value["floor"], 0.98), min(value["knee"], 0.95)
     shares = np.linspace(device.min_clock_hertz / device.clock_hertz, 1.0, _SHARES)
-    voltage = floor + (1 - floor) * np.maximum(0.0, shares - knee) / (1 - knee)
+    voltage = relative_voltage(shares, floor, knee)
     batch = np.asarray(batch_sizes, float)[:, None]
     fill = value["fill"] / batch
     waste = batch / value["waste"]
     compute = value["compute"] * (1 + fill + waste)
     memory = value["compute"] * value["memory"] * (1 + waste)
-    busy_seconds = ((compute / shares) ** _OVERLAP + memory**_OVERLAP) ** (1 / _OVERLAP)
-    host = value["compute"] * (value["host"] / batch + value["loading"])
-    seconds = (busy_seconds**_ASIDE + host**_ASIDE) ** (1 / _ASIDE)
-    static = device.leakage * value["awake"] + value["clock"] * shares * voltage**2
     work = value["compute"] * (1 + _IDLE_UNITS * fill + waste)
-    joules = value["activity"] * value["dynamic"] * voltage**2 * work + value["traffic"] * memory
-    busy = device.limit_watts * (static + joules / busy_seconds)
-    mean = device.limit_watts * (static + joules / seconds)
+    busy_seconds, awake, joules = execute(
+        shares,
+        voltage,
+        seconds=(compute, memory),
+        watts=(device.leakage * value["awake"], value["clock"]),
+        joules=(value["activity"] * value["dynamic"] * work, value["traffic"] * memory),
+    )
+    host = value["compute"] * (value["host"] / batch + value["loading"])
+    seconds = smooth_max(busy_seconds, host, _ASIDE)
+    busy = device.limit_watts * (awake + joules / busy_seconds)
+    mean = device.limit_watts * (awake + joules / seconds)
     return shares, seconds, busy, mean
 
 

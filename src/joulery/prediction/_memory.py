@@ -17,13 +17,15 @@ if TYPE_CHECKING:
     from joulery.prediction._model import Transformer
     from joulery.prediction._plan import Plan
 
+# Mixed precision as in Megatron: 16-bit parameters, 32-bit gradients, master copy and two moments.
 PARAMETER_BYTES, GRADIENT_BYTES, STATE_BYTES = 2.0, 4.0, 12.0
 # Share of the device's memory that a plan may reserve: reserved bytes were up to 4.8 %
 # above the prediction (SimuMax data).
 MEMORY_SHARE = 0.95
-# What the framework, the communication library and the allocator hold beside tensors.
+# What the framework, the communication library and the allocator hold beside tensors; by hand.
 CONTEXT_BYTES = 0.3e9
-# The allocator keeps freed blocks: share of the activations that is reserved but not allocated.
+# The allocator keeps freed blocks: share of the activations that is reserved but not allocated;
+# by hand.
 _FRAGMENTED_SHARE, _RESERVED_BYTES = 0.2, 1.0e9
 
 
@@ -74,18 +76,18 @@ def stage_memories(model: Transformer, plan: Plan) -> tuple[Memory, ...]:
 
 def stage_memory(model: Transformer, plan: Plan, stage: int) -> Memory:
     """Memory of one device of a pipeline stage."""
-    held, experts = local_parameters(model, plan, stage), expert_parameters(model, plan, stage)
+    total, experts = local_parameters(model, plan, stage), expert_parameters(model, plan, stage)
     copies = (plan.shard_group or plan.data * plan.context) if plan.shard else 1
     # Experts have fewer copies than the rest, so there are fewer devices to shard them over.
     expert_copies = max(1, plan.data * plan.context * plan.tensor // plan.expert)
     if plan.expert == 1:
         expert_copies = copies
-    state = (held - experts) / copies + experts / (expert_copies if plan.shard else 1)
+    state = (total - experts) / copies + experts / (expert_copies if plan.shard else 1)
     optimizer, gradients, parameters = (
-        state if plan.shard >= level else held for level in (1, 2, 3)
+        state if plan.shard >= level else total for level in (1, 2, 3)
     )
     if plan.shard == 3:  # two layers' parameters are whole at a time
-        parameters += 2 * held / max(1, model.layers / plan.pipeline)
+        parameters += 2 * total / max(1, model.layers / plan.pipeline)
     last = stage == plan.pipeline - 1
     return Memory(
         PARAMETER_BYTES * parameters,
@@ -112,8 +114,8 @@ def _activations(model: Transformer, plan: Plan, stage: int) -> float:
     routed = _block_bytes(model, model.expert_feedforward) + 2 * boundary
     moe = model.experts_per_token * routed + 4.0 * model.experts
     moe += _block_bytes(model, model.shared_feedforward)
-    each = (dense_layers + experts) * around + dense_layers * dense + experts * moe
-    return float(in_flight * tokens * each / plan.tensor)
+    total = (dense_layers + experts) * around + dense_layers * dense + experts * moe
+    return float(in_flight * tokens * total / plan.tensor)
 
 
 def _attention_bytes(model: Transformer) -> float:

@@ -74,10 +74,10 @@ class Transformer:
                     f"{name} must be above 0, not {getattr(self, name)}",
                     remedy="describe a model with at least one layer, head and token",
                 )
-        for one in fields(self):
-            if one.name != "name" and getattr(self, one.name) < 0:
+        for field in fields(self):
+            if field.name != "name" and getattr(self, field.name) < 0:
                 raise InvalidValueError(
-                    f"{one.name} must not be negative", remedy="leave out what does not apply"
+                    f"{field.name} must not be negative", remedy="leave out what does not apply"
                 )
         if self.kv_heads > self.heads or max(self.dense_layers, self.windowed_layers) > self.layers:
             raise InvalidValueError(
@@ -115,11 +115,11 @@ class Transformer:
     @property
     def seen_share(self) -> float:
         """Share of a sequence that a token attends to, mean of all blocks."""
-        whole = 0.5 if self.causal else 1.0
+        full = 0.5 if self.causal else 1.0
         if not self.window:
-            return whole
+            return full
         share = (self.windowed_layers or self.layers) / self.layers
-        return share * min(whole, self.window / self.sequence) + (1 - share) * whole
+        return share * min(full, self.window / self.sequence) + (1 - share) * full
 
     def attention_parameters(self) -> int:
         """Parameters of one block's attention."""
@@ -164,25 +164,25 @@ def transformer(source: Transformer | dict[str, Any] | str | Path | Any) -> Tran
             f"a {type(source).__name__} does not describe a transformer",
             remedy="give a JSON file or document, or joulery.prediction.capture(model, inputs)",
         )
-    known = {field.name for field in fields(Transformer)}
+    names = {field.name for field in fields(Transformer)}
     source = source.get("text_config", source)
     foreign = any(name in _ALIASES for name in source)
-    document = _translated(source, known) if foreign else source
+    document = _translate(source, names) if foreign else source
     for name in document:
-        if name not in known:
-            near = difflib.get_close_matches(name, known, n=1)
+        if name not in names:
+            near = difflib.get_close_matches(name, names, n=1)
             raise FileError(
                 f"unknown name {name!r} in the description of a model",
                 remedy=f"did you mean {near[0]}"
                 if near
-                else f"known are {', '.join(sorted(known))}",
+                else f"known are {', '.join(sorted(names))}",
             )
-    needed = [field.name for field in fields(Transformer) if field.default is MISSING]
-    missing = [name for name in needed if name not in document]
+    required = [field.name for field in fields(Transformer) if field.default is MISSING]
+    missing = [name for name in required if name not in document]
     if missing:
         raise FileError(
             f"the description of a model lacks {', '.join(missing)}",
-            remedy=f"give {', '.join(needed)}",
+            remedy=f"give {', '.join(required)}",
         )
     for name, value in document.items():
         if name != "name" and not isinstance(value, int):
@@ -192,10 +192,10 @@ def transformer(source: Transformer | dict[str, Any] | str | Path | Any) -> Tran
     return Transformer(**document)
 
 
-def _translated(source: dict[str, Any], known: set[str]) -> dict[str, Any]:
+def _translate(source: dict[str, Any], names: set[str]) -> dict[str, Any]:
     """The names of a ``transformers`` configuration in ours; what says nothing here is left out."""
     document = {_ALIASES.get(name, name): value for name, value in source.items()}
-    document = {name: value for name, value in document.items() if name in known and value}
+    document = {name: value for name, value in document.items() if name in names and value}
     kind = source.get("model_type", "")
     document.setdefault("feedforward", 4 * document.get("hidden", 0))
     document |= {"gated": kind not in _PLAIN_BLOCKS, "causal": kind not in _BOTH_WAYS}

@@ -105,18 +105,18 @@ class Plan:
             InvalidValueError: A word is not understood.
         """
         words = text.replace("full-recompute", "recompute").split("-")
-        found: dict[str, Any] = {}
+        values: dict[str, Any] = {}
         for word in words:
             match = re.fullmatch(rf"({'|'.join(_WORDS)})(\d+)", word)
-            if match and _WORDS[match[1]] not in found:
-                found[_WORDS[match[1]]] = int(match[2])
+            if match and _WORDS[match[1]] not in values:
+                values[_WORDS[match[1]]] = int(match[2])
             elif word != "recompute":
                 raise InvalidValueError(
                     f"{word!r} in plan {text!r} is not understood, or there twice",
                     remedy="write it like dp8-tp2-pp4-mb1-zero3-full-recompute",
                 )
         again = "recompute" in words
-        return cls(**found, global_batch=global_batch, recompute=again, precision=precision)
+        return cls(**values, global_batch=global_batch, recompute=again, precision=precision)
 
     def check(self, model: Transformer) -> None:
         """Refuse a plan that does not divide.
@@ -132,11 +132,11 @@ class Plan:
             (max(model.experts, 1), self.expert, "experts", "expert"),
             (group, self.expert, "data × tensor × context", "expert"),
         )
-        for whole, part, of_what, by_what in rules:
-            if whole % part or whole < part:
+        for total, part, of_what, by_what in rules:
+            if total % part or total < part:
                 raise InvalidValueError(
-                    f"{of_what} {whole} does not divide by {by_what} {part}",
-                    remedy=f"choose a {by_what} that divides {whole}",
+                    f"{of_what} {total} does not divide by {by_what} {part}",
+                    remedy=f"choose a {by_what} that divides {total}",
                 )
         if self.fullest_layers(model) * (self.pipeline - 1) >= model.layers:
             raise InvalidValueError(
@@ -155,27 +155,27 @@ def local_parameters(model: Transformer, plan: Plan, stage: int | None = None) -
     embeddings = (stage == 0) + (stage == plan.pipeline - 1)
     if plan.pipeline == 1 and model.tied:
         embeddings = 1
-    rest = (
+    parameters = (
         (dense + experts) * model.attention_parameters()
         + dense * model.block_parameters(model.feedforward)
         + experts * shared
         + embeddings * model.embedding_parameters()
     )
-    return float(rest / plan.tensor) + expert_parameters(model, plan, stage)
+    return float(parameters / plan.tensor) + expert_parameters(model, plan, stage)
 
 
 def expert_parameters(model: Transformer, plan: Plan, stage: int) -> float:
     """Parameters of the experts that one device of a stage holds."""
     _, layers = stage_layers(model, plan, stage)
-    each = model.experts * model.block_parameters(model.expert_feedforward)
-    return layers * each / plan.expert
+    experts = model.experts * model.block_parameters(model.expert_feedforward)
+    return layers * experts / plan.expert
 
 
 def stage_layers(model: Transformer, plan: Plan, stage: int) -> tuple[int, int]:
     """Layers without and with experts of a pipeline stage; the dense ones come first."""
-    each = plan.fullest_layers(model)
-    layers = min(each, model.layers - stage * each)
+    fullest = plan.fullest_layers(model)
+    layers = min(fullest, model.layers - stage * fullest)
     if not model.experts:
         return layers, 0
-    dense = min(max(model.dense_layers - stage * each, 0), layers)
+    dense = min(max(model.dense_layers - stage * fullest, 0), layers)
     return dense, layers - dense

@@ -48,7 +48,8 @@ PLAN_CONSTANTS = (
     "latency",  # microseconds of a hop of a blocking collective call
     *("bf16", "mxfp8", "nvfp4"),  # factor of kernels in that precision
 )
-# Seconds of the host per kernel counted here; each stands for a few small ones around it.
+# Seconds of the host per kernel counted here; each stands for a few small ones around it; by
+# hand.
 _HOST_SECONDS = 20e-6
 # Grouped products are launched expert by expert; chosen on Megatron-Bridge's tables, leaving each
 # system and model out in turn.
@@ -62,7 +63,7 @@ _LINK_SHARE = 0.8
 # Bandwidth between nodes per device: one network card of 400 Gb/s each; 200 before Hopper.
 _NETWORK = {"Hopper": 50e9, "Blackwell": 50e9, "Blackwell Ultra": 100e9, "CDNA3": 50e9}
 _OLD_NETWORK = 25e9
-# Bytes of a parameter's gradient, master copy and two moments that one optimizer step moves.
+# Bytes of a parameter's gradient, master copy and two moments that an optimizer step moves.
 _OPTIMIZER_TRAFFIC = 30.0
 
 
@@ -173,13 +174,13 @@ def _links(
     runs, inside = plan.micro_batches, plan.tensor
     tensor = experts = context = 0.0
     if plan.tensor > 1:
-        moved = 2.0 * (plan.tensor - 1) / plan.tensor * activation
-        tensor = runs * layers * 4 * moved / _rate(device, inside)
+        traffic = 2.0 * (plan.tensor - 1) / plan.tensor * activation
+        tensor = runs * layers * 4 * traffic / _rate(device, inside)
     inside *= plan.context
     if plan.context > 1:
         keys = 2.0 * tokens * model.key_heads * model.value_width * 2.0
-        moved = 3.0 * (plan.context - 1) * keys / plan.tensor
-        context = runs * layers * moved / _rate(device, inside)
+        traffic = 3.0 * (plan.context - 1) * keys / plan.tensor
+        context = runs * layers * traffic / _rate(device, inside)
     if plan.expert > 1:
         seconds = _all_to_all(model, plan, device, activation / plan.tensor)
         experts = 4.0 * runs * expert_layers * seconds
@@ -190,25 +191,25 @@ def _all_to_all(model: Transformer, plan: Plan, device: Accelerator, activation:
     """Seconds to send every token to its experts: once per node over the network, then inside."""
     inside = activation * model.experts_per_token * (plan.expert - 1) / plan.expert
     nodes = max(1, round(plan.expert / device.link_domain))
-    reached = (nodes - 1) * (1 - (1 - 1 / nodes) ** model.experts_per_token)
+    nodes_reached = (nodes - 1) * (1 - (1 - 1 / nodes) ** model.experts_per_token)
     within, across = _rate(device, 1), _rate(device, device.link_domain + 1)
-    return max(inside / within, activation * reached / across)
+    return max(inside / within, activation * nodes_reached / across)
 
 
 def _data_seconds(model: Transformer, plan: Plan, device: Accelerator) -> float:
     """Seconds to add up gradients and hand out parameters between copies."""
     copies = plan.data * plan.context
     experts = max(expert_parameters(model, plan, stage) for stage in {0, plan.pipeline - 1})
-    rest = local_parameters(model, plan) - experts
+    dense = local_parameters(model, plan) - experts
     # Experts that are spread over the copies have fewer of them, further apart.
     expert_copies = max(1, copies * plan.tensor // plan.expert)
     far = _rate(device, plan.tensor * copies)
     if plan.shard < 3:
-        return 6.0 * (_others(copies) * rest + _others(expert_copies) * experts) / far
+        return 6.0 * (_others(copies) * dense + _others(expert_copies) * experts) / far
     group = plan.shard_group or copies
     replicas, expert_group = copies // group, min(group, expert_copies)
-    gathered = _others(group) * rest + _others(expert_group) * experts
-    again = _others(replicas) * (rest + experts) / group
+    gathered = _others(group) * dense + _others(expert_group) * experts
+    again = _others(replicas) * (dense + experts) / group
     return 8.0 * (plan.micro_batches * gathered / _rate(device, plan.tensor * group) + again / far)
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from joulery.prediction._devices import Accelerator
     from joulery.prediction._graph import Graph
 
-# Power of a board that waits for others or for its host, as a share of its default limit.
+# Power of a board that waits for others or for its host, as a share of its default limit; by hand.
 WAITING_SHARE = 0.38
 _NONE = np.empty(0)
 
@@ -50,13 +50,13 @@ def response(
     constants = _job_constants(device, load)
     every = np.append(limits, device.limit_watts)
     seconds, watts = job_curve(constants, device, np.ones(len(every)), every)
-    locked, drawn = clock_curve(constants, device, np.ones(len(clocks)), clocks)
+    locked_seconds, locked_watts = clock_curve(constants, device, np.ones(len(clocks)), clocks)
     # A clock that the default limit cannot feed is not reached.
-    locked = np.maximum(locked, seconds[-1])
-    drawn = np.minimum(drawn, watts[-1])
+    locked_seconds = np.maximum(locked_seconds, seconds[-1])
+    locked_watts = np.minimum(locked_watts, watts[-1])
     return (
-        np.concatenate([seconds[:-1], locked]) / seconds[-1],
-        np.concatenate([watts[:-1], drawn]),
+        np.concatenate([seconds[:-1], locked_seconds]) / seconds[-1],
+        np.concatenate([watts[:-1], locked_watts]),
     )
 
 
@@ -64,12 +64,12 @@ def _job_constants(device: Accelerator, load: Load) -> Array:
     """Constants of a job that does nothing but the load's kernels."""
     constants = fitted_belief("limits").mean.copy()
     constants[:JOB_CONSTANTS] = np.log([1.0, load.memory_ratio, 1e-6, 1e-6, 1e-6, 1e6, 1.0])
-    ones, drawn = np.ones(1), []
+    ones, watts = np.ones(1), []
     for activity in (1e-9, 1.0):
         constants[JOB_CONSTANTS - 1] = np.log(activity)
-        drawn.append(job_curve(constants, device, ones, 1e9 * ones)[1][0])
+        watts.append(job_curve(constants, device, ones, 1e9 * ones)[1][0])
     # The activity at which the board at its highest clock draws what the kernels want.
-    activity = (load.demand * device.limit_watts - drawn[0]) / (drawn[1] - drawn[0])
+    activity = (load.demand * device.limit_watts - watts[0]) / (watts[1] - watts[0])
     constants[JOB_CONSTANTS - 1] = np.log(max(activity, 1e-3))
     return constants
 
@@ -85,7 +85,8 @@ def step_cost(
     return busy + load.waiting_seconds, joules
 
 
-# A launch from Python, PyTorch in eager mode; runs ahead of the device where kernels are longer.
+# A launch from Python, PyTorch in eager mode; runs ahead of the device where kernels are longer;
+# by hand.
 _HOST_SECONDS = 8e-6
 # Operator times in FP32 were taken one by one and carry the host's launch. In a step launches run
 # ahead of the device, at this many microseconds from one kernel to the next, and kernels overlap
@@ -95,10 +96,10 @@ _LAUNCH_IN_STEP, _OVERLAP_IN_STEP = 1.0, 6.0
 
 def in_step(constants: Array) -> Array:
     """Constants of kernels within a step, from those of kernels that were timed one by one."""
-    changed = constants.copy()
-    changed[CONSTANTS.index("launch")] = np.log(_LAUNCH_IN_STEP)
-    changed[CONSTANTS.index("overlap")] = np.log(_OVERLAP_IN_STEP)
-    return changed
+    copy = constants.copy()
+    copy[CONSTANTS.index("launch")] = np.log(_LAUNCH_IN_STEP)
+    copy[CONSTANTS.index("overlap")] = np.log(_OVERLAP_IN_STEP)
+    return copy
 
 
 def kernel_constants(precision: str) -> Array:
@@ -131,6 +132,7 @@ def graph_load(graph: Graph, device: Accelerator, precision: str | None = None) 
 # Traffic beside arithmetic in a transformer's kernels, and what they want of the power limit:
 # H100 nodes of MLPerf Training draw 0.85 to 0.9 of their boards' limits.
 _PLAN_MEMORY_RATIO, _PLAN_DEMAND = 0.45, 0.95
+# Kernels of a step take longer than in isolation; by hand.
 _KERNEL_FACTOR = 1.2
 
 

@@ -17,7 +17,8 @@ from joulery.prediction._devices import PRECISIONS, accelerator
 from joulery.prediction._model import transformer
 from joulery.prediction._plan import Plan
 from joulery.prediction._plan_time import plan_seconds
-from joulery.prediction._search import OBJECTIVES, table
+from joulery.prediction._search import OBJECTIVES, tabulate
+from joulery.tables import Tabular
 from joulery.units import finite, human, human_duration
 
 if TYPE_CHECKING:
@@ -119,8 +120,8 @@ class Choice:
         return cls(device=device, plan=plan, source=source, **figures)
 
 
-@dataclass(frozen=True, slots=True)
-class Recommendation:
+@dataclass(frozen=True, slots=True, repr=False)
+class Recommendation(Tabular):
     """The best choice, the Pareto set, and what the choice hangs on.
 
     Attributes:
@@ -149,14 +150,26 @@ class Recommendation:
     work: str = ""
     deadline_seconds: float | None = None
 
+    def __str__(self) -> str:
+        best = self.best
+        seconds, joules = human_duration(best.seconds), human(best.joules, "J")
+        return f"{best}: {seconds}, {joules}, the best of {self.candidates} candidates"
+
+    def rows(self) -> list[dict[str, Any]]:
+        """A row for the best choice and for each of the Pareto set."""
+        names = ("device", "devices", "plan", "power_limit_watts", "seconds", "joules", "dollars")
+        choices = dict.fromkeys((self.best, *self.pareto))
+        documents = [choice.to_dict() for choice in choices]
+        return [{name: document[name] for name in names} for document in documents]
+
     def to_dict(self) -> dict[str, Any]:
         """Ready for JSON."""
         return {
             "schema": SCHEMA,
-            **{one.name: getattr(self, one.name) for one in fields(self)},
+            **{field.name: getattr(self, field.name) for field in fields(self)},
             "best": self.best.to_dict(),
-            "pareto": [one.to_dict() for one in self.pareto],
-            "rivals": [one.to_dict() for one in self.rivals],
+            "pareto": [choice.to_dict() for choice in self.pareto],
+            "rivals": [choice.to_dict() for choice in self.rivals],
         }
 
     @classmethod
@@ -191,46 +204,48 @@ class _Search:
     """Candidates by device type, of which those count that keep the deadline."""
 
     tables: dict[str, CandidateTable]
-    known: Calibration
+    calibration: Calibration
     deadline: float | None
 
-    def kept(self) -> list[tuple[CandidateTable, Rows]]:
+    def list_eligible(self) -> list[tuple[CandidateTable, Rows]]:
         """Candidates that keep the deadline, of the device types that have any."""
-        pairs = ((one, one.within(self.deadline)) for one in self.tables.values())
-        return [(one, rows) for one, rows in pairs if len(rows)]
+        pairs = (
+            (candidates, candidates.within(self.deadline)) for candidates in self.tables.values()
+        )
+        return [(candidates, rows) for candidates, rows in pairs if len(rows)]
 
-    def ranked(self, objective: str) -> list[Choice]:
+    def rank(self, objective: str) -> list[Choice]:
         """The choice of least cost on each device type, the best first."""
         best = [
-            self.choice(one, int(rows[np.argmin(one.costs[objective][rows])]))
-            for one, rows in self.kept()
+            self.choice(candidates, int(rows[np.argmin(candidates.costs[objective][rows])]))
+            for candidates, rows in self.list_eligible()
         ]
-        return sorted(best, key=lambda one: one.value(objective))
+        return sorted(best, key=lambda choice: choice.value(objective))
 
-    def choice(self, found: CandidateTable, row: int) -> Choice:
+    def choice(self, candidates: CandidateTable, row: int) -> Choice:
         """A candidate as a choice."""
-        error = float(found.deviation[row])
+        error = float(candidates.deviation[row])
         return Choice(
-            found.device.name,
-            found.plans[int(found.plan[row])],
-            float(found.limit[row]),
-            float(found.costs["time"][row]),
-            float(found.costs["energy"][row]),
-            float(found.costs["money"][row]),
-            float(found.costs["carbon"][row]),
-            float(found.memory[row]),
+            candidates.device.name,
+            candidates.plans[int(candidates.plan[row])],
+            float(candidates.limit[row]),
+            float(candidates.costs["time"][row]),
+            float(candidates.costs["energy"][row]),
+            float(candidates.costs["money"][row]),
+            float(candidates.costs["carbon"][row]),
+            float(candidates.memory[row]),
             error,
-            math.hypot(error, found.power_deviation),
-            self.known.source(found.device.name),
+            math.hypot(error, candidates.power_deviation),
+            self.calibration.source(candidates.device.name),
         )
 
     def pareto(self) -> tuple[Choice, ...]:
         """Choices that no other beats in all four costs, fastest first."""
-        pairs = self.kept()
+        pairs = self.list_eligible()
         costs = np.concatenate(
             [np.stack([t.costs[name][rows] for name in OBJECTIVES], axis=1) for t, rows in pairs]
         )
-        origin = [(one, int(row)) for one, rows in pairs for row in rows]
+        origin = [(candidates, int(row)) for candidates, rows in pairs for row in rows]
         best: list[int] = []
         front = np.empty((0, costs.shape[1]))
         for row in np.lexsort((costs[:, 0], costs[:, 1])):  # by time, then energy
@@ -267,51 +282,55 @@ def recommend(  # noqa: PLR0913 - all but three by keyword only
             fastest that fits.
         UnknownDeviceError: No such device.
     """
-    described = transformer(model)
+    description = transformer(model)
     _check(work, devices, max_devices, objective)
-    assumed, known = assumptions or Assumptions(), calibration or Calibration()
+    assumed, calibration = assumptions or Assumptions(), calibration or Calibration()
     boards = {board.name: board for board in map(accelerator, devices)}
-    found = (table(described, work, one, max_devices, assumed, known) for one in boards.values())
-    tables = {one.device.name: one for one in found if one is not None}
+    tables = {}
+    for board in boards.values():
+        candidates = tabulate(description, work, board, max_devices, assumed, calibration)
+        if candidates is not None:
+            tables[candidates.device.name] = candidates
     if not tables:
         raise InfeasibleError(
-            f"{described.name or 'the model'} fits on up to {max_devices} of no device type named: "
+            f"{description.name or 'the model'} fits on up to {max_devices} of no device type "
+            "named: "
             f"{', '.join(devices)}",
             remedy="allow more devices, devices with more memory, or another global batch",
         )
-    search = _Search(tables, known, work.deadline_seconds)
-    if not search.kept():
+    search = _Search(tables, calibration, work.deadline_seconds)
+    if not search.list_eligible():
         raise _too_slow(search)
-    winner, *rivals = search.ranked(objective)
+    winner, *rivals = search.rank(objective)
     return Recommendation(
         best=winner,
         pareto=search.pareto(),
         rivals=tuple(rivals),
         reasons=tuple(_reasons(search, winner, rivals, objective)),
         changes=tuple(_changes(search, winner, rivals, objective)),
-        candidates=sum(len(one.plan) for one in tables.values()),
+        candidates=sum(len(candidates.plan) for candidates in tables.values()),
         probe=_probe(search, winner, rivals, objective),
-        assumed=tuple(_assumed(assumed, tables.values())),
+        assumed=tuple(_list_assumptions(assumed, tables.values())),
         left_out=tuple(_left_out(boards, search, max_devices)),
         deadline_seconds=work.deadline_seconds,
-        work=f"{_count_text(work.tokens)} tokens of {described.name or 'a transformer'}",
+        work=f"{_count_text(work.tokens)} tokens of {description.name or 'a transformer'}",
     )
 
 
 def _left_out(boards: Iterable[str], search: _Search, max_devices: int) -> Iterator[str]:
     """Device types that were named but cannot do it, and why."""
-    kept = {one.device.name for one, _ in search.kept()}
+    eligible = {candidates.device.name for candidates, _ in search.list_eligible()}
     for name in boards:
         if name not in search.tables:
             yield f"{name}: the model does not fit on up to {max_devices}"
-        elif name not in kept:
+        elif name not in eligible:
             yield f"{name}: too slow for the deadline"
 
 
-def _assumed(assumed: Assumptions, tables: Iterable[CandidateTable]) -> Iterator[str]:
-    for one in tables:
-        rent, source = assumed.rent(one.device)
-        yield f"{one.device.name} ${rent:.2f} an hour ({source})"
+def _list_assumptions(assumed: Assumptions, tables: Iterable[CandidateTable]) -> Iterator[str]:
+    for candidates in tables:
+        rent, source = assumed.rent(candidates.device)
+        yield f"{candidates.device.name} ${rent:.2f} an hour ({source})"
     yield f"PUE {assumed.overhead():g}, {assumed.grid():g} g CO2 per kWh"
 
 
@@ -339,12 +358,14 @@ def _check(work: Work, devices: Sequence[str], max_devices: int, objective: str)
 
 
 def _too_slow(search: _Search) -> InfeasibleError:
-    own = min(search.tables.values(), key=lambda one: float(one.late_seconds().min()))
-    late = own.late_seconds()
+    table = min(
+        search.tables.values(), key=lambda candidates: float(candidates.late_seconds().min())
+    )
+    late = table.late_seconds()
     row = int(late.argmin())
     return InfeasibleError(
         f"nothing finishes within {_lasting(search.deadline or 0.0)} at 90 % confidence",
-        remedy=f"the fastest needs {_lasting(float(late[row]))}: {search.choice(own, row)}; "
+        remedy=f"the fastest needs {_lasting(float(late[row]))}: {search.choice(table, row)}; "
         "allow that, or more devices",
     )
 
@@ -352,19 +373,21 @@ def _too_slow(search: _Search) -> InfeasibleError:
 def _reasons(
     search: _Search, winner: Choice, rivals: Sequence[Choice], objective: str
 ) -> Iterator[str]:
-    for other in rivals:
-        more = other.value(objective) / winner.value(objective) - 1
-        yield f"{other.device} needs {100 * more:.0f} % more {objective} at its best"
-    own = search.tables[winner.device]
-    default = own.device.limit_watts
+    for rival in rivals:
+        excess = rival.value(objective) / winner.value(objective) - 1
+        yield f"{rival.device} needs {100 * excess:.0f} % more {objective} at its best"
+    table = search.tables[winner.device]
+    default = table.device.limit_watts
     if winner.power_limit_watts < default:
         row = int(
-            np.flatnonzero((own.plan == own.plans.index(winner.plan)) & (own.limit == default))[0]
+            np.flatnonzero(
+                (table.plan == table.plans.index(winner.plan)) & (table.limit == default)
+            )[0]
         )
-        saved = 1 - winner.joules / own.costs["energy"][row]
-        slower = winner.seconds / own.costs["time"][row] - 1
+        saving = 1 - winner.joules / table.costs["energy"][row]
+        slower = winner.seconds / table.costs["time"][row] - 1
         yield (
-            f"the limit of {winner.power_limit_watts:.0f} W saves {100 * saved:.0f} % of the "
+            f"the limit of {winner.power_limit_watts:.0f} W saves {100 * saving:.0f} % of the "
             f"energy and takes {100 * slower:.0f} % longer than {default:.0f} W"
         )
     if (deadline := search.deadline) is not None:
@@ -381,20 +404,20 @@ def _changes(
     if rivals:
         yield _overtaking(winner, rivals[0], objective)
     if search.deadline is not None:
-        other = replace(search, deadline=None).ranked(objective)[0]
-        if other.value(objective) < 0.95 * winner.value(objective):
-            less = 1 - other.value(objective) / winner.value(objective)
-            late = float(other.interval("time").high)
+        rival = replace(search, deadline=None).rank(objective)[0]
+        if rival.value(objective) < 0.95 * winner.value(objective):
+            less = 1 - rival.value(objective) / winner.value(objective)
+            late = float(rival.interval("time").high)
             yield (
-                f"a deadline of {_lasting(late)} would allow {other}, "
+                f"a deadline of {_lasting(late)} would allow {rival}, "
                 f"{100 * less:.0f} % less {objective}"
             )
     for name in OBJECTIVES:
-        other = search.ranked(name)[0]
-        if name != objective and (other.device, other.plan) != (winner.device, winner.plan):
-            less = 1 - other.value(name) / winner.value(name)
+        rival = search.rank(name)[0]
+        if name != objective and (rival.device, rival.plan) != (winner.device, winner.plan):
+            less = 1 - rival.value(name) / winner.value(name)
             share = f"{100 * less:.0f}" if less < 0.995 else "over 99"
-            yield f"for least {name}: {other}, {share} % less {name}"
+            yield f"for least {name}: {rival}, {share} % less {name}"
 
 
 def _overtaking(winner: Choice, rival: Choice, objective: str) -> str:
@@ -402,9 +425,10 @@ def _overtaking(winner: Choice, rival: Choice, objective: str) -> str:
     gap = math.log(rival.value(objective) / winner.value(objective))
     error = math.hypot(winner.error(objective), rival.error(objective))
     chance = NormalDist().cdf(-gap / error)
-    what = {"money": "hourly price", "carbon": "emissions"}.get(objective, objective)
+    quantity = {"money": "hourly price", "carbon": "emissions"}.get(objective, objective)
     return (
-        f"{rival.device} wins if its {what} turns out {100 * (1 - math.exp(-gap)):.0f} % lower "
+        f"{rival.device} wins if its {quantity} turns out "
+        f"{100 * (1 - math.exp(-gap)):.0f} % lower "
         f"beside {winner.device}'s than assumed, which the errors make {100 * chance:.0f} % likely"
     )
 
@@ -417,32 +441,32 @@ def _count_text(count: float) -> str:
 def _probe(search: _Search, winner: Choice, rivals: Sequence[Choice], objective: str) -> str:
     """The step worth measuring: on few devices, of the winner or of a rival too close to call."""
     close = [
-        one
-        for one in rivals
-        if math.log(one.value(objective) / winner.value(objective)) < one.error(objective)
+        rival
+        for rival in rivals
+        if math.log(rival.value(objective) / winner.value(objective)) < rival.error(objective)
     ]
     target = close[0] if close else winner
     time = f"time of {target.device}, too close to call," if close else "winner's time"
-    own = search.tables[target.device]
-    plan, left = _cheapest_probe(own, target.plan, search.known.belief(target.device))
+    table = search.tables[target.device]
+    plan, remaining = _cheapest_probe(table, target.plan, search.calibration.belief(target.device))
     error = 100 * target.relative_error_time
     return (
         f"one step of {plan} on {plan.devices} × {target.device}: narrows the {time} from "
-        f"± {error:.0f} % to about ± {error * left:.0f} %"
+        f"± {error:.0f} % to about ± {error * remaining:.0f} %"
     )
 
 
-def _cheapest_probe(own: CandidateTable, target: Plan, belief: Belief) -> tuple[Plan, float]:
+def _cheapest_probe(table: CandidateTable, target: Plan, belief: Belief) -> tuple[Plan, float]:
     """The plan on the fewest devices that says most about another, and the deviation then left.
 
     The deviation is relative to that of today.
     """
-    count = np.array([plan.devices for plan in own.plans])
+    count = np.array([plan.devices for plan in table.plans])
     few = np.flatnonzero(count == count.min())
 
-    parts = own.parts[[*few, own.plans.index(target)]]
+    parts = table.parts[[*few, table.plans.index(target)]]
     covariance = belief.covariance_of(lambda constants: np.log(plan_seconds(constants, parts)))
-    left = probe_values(covariance, [[row] for row in range(len(few))], [-1], PLAN_NOISE)
-    at = int(np.argmin(left))
+    remaining = probe_values(covariance, [[row] for row in range(len(few))], [-1], PLAN_NOISE)
+    at = int(np.argmin(remaining))
     now = math.hypot(float(covariance[-1, -1] ** 0.5), PLAN_NOISE)
-    return own.plans[int(few[at])], math.hypot(float(left[at]), PLAN_NOISE) / now
+    return table.plans[int(few[at])], math.hypot(float(remaining[at]), PLAN_NOISE) / now

@@ -16,6 +16,7 @@ import numpy as np
 from joulery.errors import InvalidValueError
 from joulery.prediction._assumptions import embodied_grams, host_watts, waiting_share
 from joulery.prediction._bayes import NINETY_BELOW, Belief, interval_scale
+from joulery.prediction._calibrate import predict_times
 from joulery.prediction._limits import power_limits
 from joulery.prediction._memory import MEMORY_SHARE, plan_memory
 from joulery.prediction._plan import Plan
@@ -36,11 +37,11 @@ if TYPE_CHECKING:
     Rows = NDArray[np.intp]
 
 OBJECTIVES = ("energy", "time", "money", "carbon")
-_LIMITS = 7
-_LARGEST_MICRO_BATCH = 8
-# Batch sizes to look at around the given one where the critical batch size is known.
+# Power limits to look at, evenly spaced, and the largest micro-batch; by hand.
+_LIMITS, _LARGEST_MICRO_BATCH = 7, 8
+# Batch sizes to look at around the given one where the critical batch size is known; by hand.
 _BATCH_FACTORS = (0.25, 0.5, 1.0, 2.0, 4.0)
-# Deviation of samples to the target at another batch size than the given one.
+# Deviation of samples to the target at another batch size than the given one; by hand.
 _CONVERGENCE_DEVIATION = 0.1
 # Relative to the smallest batch and its samples; chosen on MLPerf's reference points, leaving
 # each batch size out in turn.
@@ -69,7 +70,7 @@ class Convergence:
         return (1 + batch / self.critical_batch) / (1 + reference / self.critical_batch)
 
     @classmethod
-    def fitted(cls, points: Sequence[tuple[float, float]]) -> Convergence:
+    def fit(cls, points: Sequence[tuple[float, float]]) -> Convergence:
         """Convergence through measured pairs of batch size and samples to the target."""
         if len({batch for batch, _ in points}) < 2:
             raise InvalidValueError(
@@ -143,21 +144,21 @@ class CandidateTable:
         return np.flatnonzero(self.late_seconds() <= deadline)
 
 
-def table(
+def tabulate(
     model: Transformer,
     work: Work,
     board: Accelerator,
     max_devices: int,
     assumed: Assumptions,
-    known: Calibration,
+    calibration: Calibration,
 ) -> CandidateTable | None:
     """Candidates of one device type; None where nothing fits."""
     plans = list(candidate_plans(model, work, board, max_devices))
     if not plans:
         return None
-    times = known.times(model, plans, board)
+    times = predict_times(model, plans, board, calibration)
     parts, total = times.parts, times.seconds
-    factor, power_deviation = known.power(board.name)
+    factor, power_deviation = calibration.power(board.name)
     limits = power_limits(board, _LIMITS)
     slowdown, watts = response(board, plan_demand(factor), limits)
     steps = np.array([work.steps(model.sequence, plan.global_batch) for plan in plans])[:, None]
@@ -169,12 +170,13 @@ def table(
     # Fans slow down while devices wait; the rest of a host does not.
     idle_host = host * (0.5 + 0.5 * waiting_share())
     joules = assumed.overhead() * count * (working * (watts + host) + waiting * (idle + idle_host))
-    used = count * seconds
+    device_seconds = count * seconds
     costs = {
         "energy": joules,
         "time": seconds,
-        "money": used / 3600 * assumed.rent(board)[0],
-        "carbon": grams_co2(1.0, assumed.grid()) * joules + embodied_grams(board, 1.0) * used,
+        "money": device_seconds / 3600 * assumed.rent(board)[0],
+        "carbon": grams_co2(1.0, assumed.grid()) * joules
+        + embodied_grams(board, 1.0) * device_seconds,
     }
     rows = np.repeat(np.arange(len(plans)), len(limits))
     memory = np.array([plan_memory(model, plan).reserved for plan in plans])
@@ -255,8 +257,8 @@ def _powers(largest: int) -> list[int]:
     return [2**power for power in range(int(math.log2(max(largest, 1))) + 1)]
 
 
-def _divisors(whole: int, largest: int) -> list[int]:
-    return [size for size in _powers(largest) if whole % size == 0]
+def _divisors(total: int, largest: int) -> list[int]:
+    return [size for size in _powers(largest) if total % size == 0]
 
 
 def _stages(layers: int) -> list[int]:

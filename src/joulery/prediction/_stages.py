@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from joulery.prediction._model import Transformer
     from joulery.prediction._plan import Plan
 
+# Clocks of a profile where the board lists more; by hand.
 _CLOCKS = 12
 # Forward share of both directions: one product of three; attention takes 2.5 times backward.
 _FORWARD, _FORWARD_ATTENTION = 1 / 3, 1 / 3.5
@@ -55,12 +56,12 @@ def stage_rows(
         raise InvalidValueError(
             f"{plan} has no pipeline", remedy="give a plan with two stages or more, such as pp4"
         )
-    board, known = accelerator(device), calibration or Calibration()
+    board, calibration = accelerator(device), calibration or Calibration()
     hertz = np.linspace(0.4, 1.0, _CLOCKS) * board.clock_hertz if clocks is None else clocks
     slowdown, watts = response(
-        board, plan_demand(known.power(board.name)[0]), np.empty(0), np.asarray(hertz, float)
+        board, plan_demand(calibration.power(board.name)[0]), np.empty(0), np.asarray(hertz, float)
     )
-    constants = known.belief(board.name).mean
+    constants = calibration.belief(board.name).mean
     rows = []
     for stage in range(plan.pipeline):
         forward, backward = _stage_seconds(model, plan, board, stage, constants)

@@ -15,7 +15,7 @@ from joulery.prediction._bayes import (
     interval_scale,
     summed_deviation,
 )
-from joulery.prediction._calibrate import Calibration
+from joulery.prediction._calibrate import Calibration, predict_times
 from joulery.prediction._devices import Accelerator, accelerator
 from joulery.prediction._graph import Graph
 from joulery.prediction._limits import power_limits
@@ -30,9 +30,10 @@ if TYPE_CHECKING:
 
     from joulery.prediction._bayes import Array
 
+# Clocks of a chart where none are asked for; by hand.
 _CLOCKS = 9
 # Deviations that the models claim for steps from operators and for the power of kernels; the
-# scales of left-out devices multiply them.
+# scales of left-out devices multiply them; by hand.
 _STEP_DEVIATION, _POWER_DEVIATION = 0.1, 0.11
 # Repetitions of the same case in gpu_power_benchmark differ by so much (root mean square), which is
 # taken for steps of one training as well.
@@ -82,7 +83,7 @@ class Prediction:
 
     def to_dict(self) -> dict[str, Any]:
         """Ready for JSON."""
-        fullest = max(self.memory, key=lambda one: one.reserved)
+        fullest = max(self.memory, key=lambda stage: stage.reserved)
         return {
             "device": self.device,
             "devices": self.plan.devices,
@@ -91,7 +92,7 @@ class Prediction:
             "batch_size": self.plan.global_batch,
             "memory_allocated_bytes": fullest.allocated,
             "memory_reserved_bytes": fullest.reserved,
-            "memory_reserved_bytes_by_stage": [one.reserved for one in self.memory],
+            "memory_reserved_bytes_by_stage": [stage.reserved for stage in self.memory],
             "memory_bytes": self.memory_bytes,
             "relative_error_time": self.deviation,
             "points": [
@@ -119,14 +120,14 @@ def prediction(
 
     :func:`predict`, which keeps the points that no other beats, describes arguments and errors.
     """
-    described, board = transformer(model), accelerator(device)
-    known = calibration or Calibration()
-    plan.check(described)
+    description, board = transformer(model), accelerator(device)
+    calibration = calibration or Calibration()
+    plan.check(description)
     board.peak(plan.precision)
-    _fits(plan_memory(described, plan).reserved, board)
-    times = known.times(described, [plan], board)
+    _fits(plan_memory(description, plan).reserved, board)
+    times = predict_times(description, [plan], board, calibration)
     error = float(times.deviation[0])
-    factor, power_error = known.power(board.name)
+    factor, power_error = calibration.power(board.name)
     load = plan_load(times.parts[0], float(times.seconds[0]), factor)
     setting = Setting(
         device=board.name,
@@ -134,15 +135,15 @@ def prediction(
         parallel=str(plan),
         batch_size=plan.global_batch,
     )
-    made = Provenance(
-        Origin.PREDICTED, known.source(board.name), float(np.hypot(error, power_error))
+    provenance = Provenance(
+        Origin.PREDICTED, calibration.source(board.name), float(np.hypot(error, power_error))
     )
-    points = _points(load, board, limits, clocks, setting, made)
+    points = _points(load, board, limits, clocks, setting, provenance)
     return Prediction(
         board.name,
         plan,
         tuple(points),
-        stage_memories(described, plan),
+        stage_memories(description, plan),
         board.memory_bytes,
         error,
         _advice(load, board),
@@ -179,23 +180,23 @@ def predict(  # noqa: PLR0913 - all but two by keyword only
         InfeasibleError: The step does not fit into the device's memory.
     """
     if not isinstance(model, Graph):
-        described = transformer(model)
+        description = transformer(model)
         plan = plan or Plan(micro_batch=batch_size or 1, global_batch=batch_size or 1)
         plan = plan if precision is None else replace(plan, precision=precision)
-        found = prediction(
-            described, device, plan, limits=limits, clocks=clocks, calibration=calibration
+        step = prediction(
+            description, device, plan, limits=limits, clocks=clocks, calibration=calibration
         )
-        return found.frontier(f"step of {described.name or 'a transformer'}")
+        return step.frontier(f"step of {description.name or 'a transformer'}")
     board = accelerator(device)
     _fits(model.peak_bytes, board)
     load = graph_load(model, board, precision)
     setting = Setting(device=board.name, devices=1, batch_size=batch_size)
     error = _STEP_DEVIATION * interval_scale("step from operators, specs")
     power = _POWER_DEVIATION * interval_scale("GEMM power, specs")
-    made = Provenance(
+    provenance = Provenance(
         Origin.PREDICTED, "specifications and fitted constants", float(np.hypot(error, power))
     )
-    points = _points(load, board, limits, clocks, setting, made)
+    points = _points(load, board, limits, clocks, setting, provenance)
     return Frontier.from_points(points, f"step of {model.name}")
 
 
@@ -228,16 +229,18 @@ def _points(
     limits: Sequence[float] | None,
     clocks: Sequence[float] | None,
     setting: Setting,
-    made: Provenance,
+    provenance: Provenance,
 ) -> list[OperatingPoint]:
     """The step at power limits and clocks, by default those that matter to it."""
     watts, hertz = power_limits(board), np.empty(0)
     if limits is not None:
         low, high = board.min_limit_watts, board.limit_watts
-        watts = _checked(limits, low, high, 1.0, f"{board.name} takes no power limit of {{:g}} W")
+        watts = _check_values(
+            limits, low, high, 1.0, f"{board.name} takes no power limit of {{:g}} W"
+        )
     if clocks is not None:
         low, high = board.min_clock_hertz, board.clock_hertz
-        hertz = _checked(clocks, low, high, 1e6, f"{board.name} locks no clock of {{:g}} MHz")
+        hertz = _check_values(clocks, low, high, 1e6, f"{board.name} locks no clock of {{:g}} MHz")
     elif load.demand * board.limit_watts <= board.min_limit_watts:
         hertz = np.linspace(max(board.min_clock_hertz, 0.4 * board.clock_hertz), board.clock_hertz)
         hertz = hertz[:: len(hertz) // _CLOCKS]
@@ -246,12 +249,16 @@ def _points(
     settings = [replace(setting, power_limit_watts=limit) for limit in watts.tolist()]
     settings += [replace(setting, clock_hertz=clock) for clock in hertz.tolist()]
     return [
-        OperatingPoint(one, energy, where, made)
-        for one, energy, where in zip(seconds.tolist(), joules.tolist(), settings, strict=True)
+        OperatingPoint(duration, energy, setting, provenance)
+        for duration, energy, setting in zip(
+            seconds.tolist(), joules.tolist(), settings, strict=True
+        )
     ]
 
 
-def _checked(values: Sequence[float], low: float, high: float, unit: float, message: str) -> Array:
+def _check_values(
+    values: Sequence[float], low: float, high: float, unit: float, message: str
+) -> Array:
     for value in values:
         if not low <= value <= high:
             raise InvalidValueError(
@@ -263,22 +270,22 @@ def _checked(values: Sequence[float], low: float, high: float, unit: float, mess
 
 def _advice(load: Load, board: Accelerator) -> str:
     """Effect of power limits on a load, in a sentence."""
-    wanted = load.demand * board.limit_watts
-    if wanted <= board.min_limit_watts:
+    demand_watts = load.demand * board.limit_watts
+    if demand_watts <= board.min_limit_watts:
         return (
-            f"no power limit binds: the kernels draw {wanted:.0f} W and the lowest limit is "
+            f"no power limit binds: the kernels draw {demand_watts:.0f} W and the lowest limit is "
             f"{board.min_limit_watts:.0f} W; lock a clock instead"
         )
-    if wanted < board.limit_watts:
-        return f"limits above {wanted:.0f} W change nothing: the kernels draw no more"
+    if demand_watts < board.limit_watts:
+        return f"limits above {demand_watts:.0f} W change nothing: the kernels draw no more"
     return "every power limit below the default one slows the step down"
 
 
-def _fits(needed: float, board: Accelerator) -> None:
-    if needed > MEMORY_SHARE * board.memory_bytes:
-        there = board.memory_bytes / 1e9
+def _fits(required_bytes: float, board: Accelerator) -> None:
+    if required_bytes > MEMORY_SHARE * board.memory_bytes:
+        capacity = board.memory_bytes / 1e9
         raise InfeasibleError(
-            f"the step needs {needed / 1e9:.0f} GB, {board.name} has {there:.0f}",
+            f"the step needs {required_bytes / 1e9:.0f} GB, {board.name} has {capacity:.0f}",
             remedy="split the model over more devices, shard it, recompute activations or take "
             "smaller micro-batches",
         )

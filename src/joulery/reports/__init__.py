@@ -20,13 +20,7 @@ if TYPE_CHECKING:
         agent_report as agent_report,
         cluster_report as cluster_report,
     )
-    from joulery.reports._disclosure import (
-        DISCLOSURES as DISCLOSURES,
-        Figure as Figure,
-        Footprint as Footprint,
-        footprint_report as footprint_report,
-        phase_figure as phase_figure,
-    )
+    from joulery.reports._disclosure import DISCLOSURES as DISCLOSURES
     from joulery.reports._document import (
         Heading as Heading,
         Paragraph as Paragraph,
@@ -36,25 +30,40 @@ if TYPE_CHECKING:
         table_of as table_of,
     )
     from joulery.reports._drawing import draw as draw, write_png as write_png
+    from joulery.reports._footprint import (
+        Figure as Figure,
+        Footprint as Footprint,
+        footprint_report as footprint_report,
+        jobs_footprint as jobs_footprint,
+        log_footprint as log_footprint,
+        phase_figure as phase_figure,
+        usage_report as usage_report,
+    )
     from joulery.reports._frontier import frontier_report as frontier_report
-    from joulery.reports._jobs import (
-        ElectricityPrice as ElectricityPrice,
-        electricity_price as electricity_price,
-        energy_text as energy_text,
-        job_report as job_report,
-        objective_words as objective_words,
+    from joulery.reports._jobs import job_report as job_report
+    from joulery.reports._overview import (
+        Measure as Measure,
+        OverviewRange as OverviewRange,
+        all_time as all_time,
         overview_report as overview_report,
-        saved_text as saved_text,
+        running_report as running_report,
         store_report as store_report,
+        suitable_unit as suitable_unit,
     )
     from joulery.reports._pipeline import (
         PipelineView as PipelineView,
         pipeline_report as pipeline_report,
     )
     from joulery.reports._recommendation import recommendation_report as recommendation_report
-    from joulery.reports._run import Heartbeat as Heartbeat, run_report as run_report
+    from joulery.reports._run import run_report as run_report
     from joulery.reports._sweep import sweep_report as sweep_report
     from joulery.reports._terminal import Terminal as Terminal, table_text as table_text
+    from joulery.reports._text import (
+        date_text as date_text,
+        describe_objective as describe_objective,
+        energy_text as energy_text,
+        saved_text as saved_text,
+    )
 
 
 __getattr__, __dir__ = lazy(__name__)

@@ -3,35 +3,40 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from joulery.reports._chart import Chart, Series, power_axis, time_axis
 from joulery.reports._document import Heading, KeyFigure, KeyFigures, Paragraph, Report, Table
+from joulery.reports._text import NONE, date_text
 from joulery.units import human, human_age, human_duration
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from datetime import tzinfo
 
+    from joulery.cluster import AgentStatus
+    from joulery.grid import GridEvent
     from joulery.reports._document import Block
 
 
-_MOST_SAMPLES = 300  # of a line
-_STALE_SECONDS = 60.0  # an agent writes its status every few seconds
+_MOST_SAMPLES = 300  # by hand: a line of more points would only blacken
+_STALE_SECONDS = 60.0  # by hand: an agent writes its status every few seconds
 
 
-def cluster_report(found: Mapping[str, Any], title: str) -> Report:
+def cluster_report(summary: Mapping[str, Any], title: str) -> Report:
     """A replay as a report.
 
     Args:
-        found: Figures, as :func:`joulery.simulate.cluster.summarize` gives them.
+        summary: Figures, as :func:`joulery.simulate.cluster.summarize` gives them.
         title: Subject in one line.
     """
-    blocks: list[Block] = [Table(["figure", "value"], _rows(found)), _distributions(found)]
-    if found["power"]["seconds"]:
-        blocks.append(_power_chart(found["power"]))
-    if found["skipped_rows"]:
-        reasons = ", ".join(f"{count} × {why}" for why, count in found["skipped_rows"].items())
+    blocks: list[Block] = [Table(["figure", "value"], _rows(summary)), _distributions(summary)]
+    if summary["power"]["seconds"]:
+        blocks.append(_power_chart(summary["power"]))
+    if summary["skipped_rows"]:
+        reasons = ", ".join(
+            f"{count} × {reason}" for reason, count in summary["skipped_rows"].items()
+        )
         blocks.append(Paragraph(f"Rows of the trace left out: {reasons}."))
     sources = (
         "the trace, with frontiers attached by the rule in docs/how-to/share-a-power-budget.md"
@@ -39,33 +44,33 @@ def cluster_report(found: Mapping[str, Any], title: str) -> Report:
     return Report(title, "simulated", tuple(blocks), sources)
 
 
-def _rows(found: Mapping[str, Any]) -> list[list[str]]:
+def _rows(summary: Mapping[str, Any]) -> list[list[str]]:
     rows = [
-        ["jobs ended", f"{found['ended']} of {found['jobs']}"],
-        ["jobs larger than the cluster", str(found["refused"])],
-        ["energy", human(1000 * found["energy_kilowatt_hours"], "Wh", 4)],
-        ["peak power", human(found["peak_watts"], "W", 4)],
-        ["time above the budget", human_duration(found["violation_seconds"])],
-        ["mean performance", f"{100 * found['performance_mean']:.1f} %"],
-        ["worst performance", f"{100 * found['performance_worst']:.1f} %"],
-        ["Jain index", f"{found['jain_index']:.4f}"],
-        ["pauses", str(found["pauses"])],
+        ["jobs ended", f"{summary['ended']} of {summary['jobs']}"],
+        ["jobs larger than the cluster", str(summary["refused"])],
+        ["energy", human(1000 * summary["energy_kilowatt_hours"], "Wh", 4)],
+        ["peak power", human(summary["peak_watts"], "W", 4)],
+        ["time above the budget", human_duration(summary["violation_seconds"])],
+        ["mean performance", f"{100 * summary['performance_mean']:.1f} %"],
+        ["worst performance", f"{100 * summary['performance_worst']:.1f} %"],
+        ["Jain index", f"{summary['jain_index']:.4f}"],
+        ["pauses", str(summary["pauses"])],
     ]
-    if "carbon_kilograms" in found:
-        rows.append(["carbon", f"{found['carbon_kilograms']:,.2f} kg CO2"])
-    if "cost" in found:
-        rows.append(["cost", f"{found['cost']:,.2f}"])
+    if "carbon_kilograms" in summary:
+        rows.append(["carbon", f"{summary['carbon_kilograms']:,.2f} kg CO2"])
+    if "cost" in summary:
+        rows.append(["cost", f"{summary['cost']:,.2f}"])
     return rows
 
 
-def _distributions(found: Mapping[str, Any]) -> Table:
-    shown: dict[str, tuple[str, Callable[[float], str]]] = {
+def _distributions(summary: Mapping[str, Any]) -> Table:
+    rows_shown: dict[str, tuple[str, Callable[[float], str]]] = {
         "turnaround_seconds": ("turnaround", human_duration),
         "wait_seconds": ("waiting", human_duration),
         "slowdown": ("slowdown", lambda value: f"{value:.3f}"),
     }
-    rows = [[text, *map(show, found[name].values())] for name, (text, show) in shown.items()]
-    return Table(["", *found["slowdown"]], rows, "lrrrrr")
+    rows = [[text, *map(show, summary[name].values())] for name, (text, show) in rows_shown.items()]
+    return Table(["", *summary["slowdown"]], rows, "lrrrrr")
 
 
 def _power_chart(power: Mapping[str, list[float]], origin: str = "simulated") -> Chart:
@@ -84,78 +89,93 @@ def _power_chart(power: Mapping[str, list[float]], origin: str = "simulated") ->
 
 
 def agent_report(
-    status: Mapping[str, Any], history: Sequence[tuple[float, float, float]], now: float
+    status: AgentStatus,
+    history: Sequence[tuple[float, float, float]],
+    now: float,
+    zone: tzinfo | None = None,
 ) -> Report:
     """A cluster under an agent: power against budget, events, and what every job gets.
 
     Args:
         status: Status, as the agent writes it.
-        history: Unix time, power and budget of samples so far.
+        history: Unix time, power and budget of samples.
         now: Unix time.
+        zone: Time zone of the reader; UTC unless given.
     """
-    jobs, power, budget = status["jobs"], status["power_watts"], status["budget_watts"]
-    shares = [one["performance"] for one in jobs]
-    squares = sum(one * one for one in shares)
-    jain = f"Jain index {sum(shares) ** 2 / (len(shares) * squares):.3f}" if squares else ""
-    lost = f", {len(status['lost_nodes'])} of them lost" if status.get("lost_nodes") else ""
-    speed, age = status["weighted_performance"], now - status["at"]
-    of_budget = f"{100 * power / budget:.0f} % of the budget, " if budget else ""
-    figures = (
-        KeyFigure("Power", human(power, "W"), f"{of_budget}{human_age(age)} ago"),
-        KeyFigure("Budget", human(budget, "W"), f"policy {status['policy']}"),
-        KeyFigure(
-            "Caps", human(status["caps_watts"], "W"), f"{status.get('nodes', 0)} nodes{lost}"
-        ),
-        KeyFigure("Speed", "–" if speed is None else f"{100 * speed:.0f} %", f"weighted. {jain}"),
-    )
-    blocks: list[Block] = [KeyFigures(figures)]
-    alerts = [f"! {message}" for message in status["messages"]]
-    if age > _STALE_SECONDS:
-        alerts.insert(0, f"! The agent has been silent for {human_age(age)}: is it running?")
-    if status["is_short"]:
-        alerts.append("! The budget does not cover every job's least power.")
-    blocks += [Paragraph(text, alert=True) for text in alerts]
+    blocks: list[Block] = [_agent_figures(status, now, zone)]
+    blocks += [Paragraph(f"! {text}", alert=True) for text in _alerts(status, now)]
     if len(history) > 1:
-        step = -(-len(history) // _MOST_SAMPLES)
-        some = history[::-step][::-1]
-        times = [at - history[-1][0] for at, _, _ in some]
-        chart = _power_chart(
-            {
-                "seconds": times,
-                "watts": [watts for _, watts, _ in some],
-                "budget_watts": [watts for _, _, watts in some],
-            },
-            "as nodes report it",
-        )
-        blocks.append(replace(chart, x=time_axis(map(abs, times), name="time until now")))
-    if status["events"]:
-        blocks += [Heading("Events"), _events_table(status["events"])]
-    paused = [[name, "–", "paused"] for name in status["paused"]]
+        blocks.append(_history_chart(history))
+    if status.events:
+        blocks += [Heading("Events"), _events_table(status.events, zone)]
+    running = [job for job in status.jobs if job.id not in status.paused]
     rows = [
-        [one["id"], human(one["watts"], "W"), f"{100 * (1 - one['performance']):.1f} % slower"]
-        for one in sorted(jobs, key=lambda one: one["performance"])
-        if one["id"] not in status["paused"]
+        [job.id, human(job.watts, "W"), f"{100 * (1 - job.performance):,.1f} % slower"]
+        for job in sorted(running, key=lambda job: job.performance)
     ]
-    blocks.append(Heading("Jobs, the slowest first"))
-    if rows or paused:
-        blocks.append(Table(["job", "power", "slowdown"], [*rows, *paused], "lrr"))
-    else:
-        blocks.append(Paragraph("No job is running."))
+    rows += [[name, NONE, "paused"] for name in status.paused]
+    jobs = Table(["job", "power", "slowdown"], rows, "lrr")
+    blocks += [
+        Heading("Jobs, the slowest first"),
+        jobs if rows else Paragraph("No job is running."),
+    ]
     return Report("Cluster", "", tuple(blocks))
 
 
-def _events_table(events: Sequence[Mapping[str, Any]]) -> Table:
-    def at(seconds: float) -> str:
-        return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M")
+def _agent_figures(status: AgentStatus, now: float, zone: tzinfo | None) -> KeyFigures:
+    shares = [job.performance for job in status.jobs]
+    squares = sum(share * share for share in shares)
+    jain = f"Jain index {sum(shares) ** 2 / (len(shares) * squares):.3f}" if squares else ""
+    lost = f", {len(status.lost_nodes)} of them lost" if status.lost_nodes else ""
+    power, budget, speed = status.power_watts, status.budget_watts, status.weighted_performance
+    share = f"{100 * power / budget:,.0f} % of the budget, " if budget else ""
+    age = f"{date_text(status.at, zone)}, {human_age(now - status.at)} ago"
+    return KeyFigures(
+        (
+            KeyFigure("Power", human(power, "W"), f"{share}{age}"),
+            KeyFigure("Budget", human(budget, "W"), f"policy {status.policy}"),
+            KeyFigure("Caps", human(status.caps_watts, "W"), f"{status.nodes:,} nodes{lost}"),
+            KeyFigure(
+                "Speed", NONE if speed is None else f"{100 * speed:.0f} %", f"weighted. {jain}"
+            ),
+        )
+    )
 
-    def wanted(event: Mapping[str, Any]) -> str:
-        watts = event.get("target_watts")
-        return f"at most {human(watts, 'W')}" if watts else f"{100 * event['reduction']:.0f} % less"
 
-    columns = {
-        "event": lambda one: one["id"],
-        "power": wanted,
-        "from (UTC)": lambda one: at(one["start"]),
-        "until": lambda one: at(one["end"]),
+def _alerts(status: AgentStatus, now: float) -> Iterator[str]:
+    age = now - status.at
+    if age > _STALE_SECONDS:
+        yield f"The agent has been silent for {human_age(age)}: is it running?"
+    yield from status.messages
+    if status.is_short:
+        yield "The budget does not cover every job's least power."
+
+
+def _history_chart(history: Sequence[tuple[float, float, float]]) -> Chart:
+    step = -(-len(history) // _MOST_SAMPLES)
+    samples = history[::-step][::-1]
+    times = [at - history[-1][0] for at, _, _ in samples]
+    power = {
+        "seconds": times,
+        "watts": [watts for _, watts, _ in samples],
+        "budget_watts": [watts for _, _, watts in samples],
     }
-    return Table.of(events, columns)
+    chart = _power_chart(power, "as nodes report it")
+    return replace(chart, x=time_axis(map(abs, times), name="time until now"))
+
+
+def _events_table(events: Sequence[GridEvent], zone: tzinfo | None) -> Table:
+    def power(event: GridEvent) -> str:
+        if event.target_watts is not None:
+            return f"at most {human(event.target_watts, 'W')}"
+        return f"{100 * (event.reduction or 0.0):.0f} % less"
+
+    return Table.of(
+        events,
+        {
+            "event": lambda event: event.id,
+            "power": power,
+            "from": lambda event: date_text(event.start, zone),
+            "until": lambda event: date_text(event.end, zone),
+        },
+    )

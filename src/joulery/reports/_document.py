@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import re
 import textwrap
 from dataclasses import dataclass
 from html import escape
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from joulery.reports._chart import Chart, Gantt
 from joulery.reports._drawing import bar_svg, draw, heat_legend, palette_css, svg
@@ -14,6 +15,8 @@ from joulery.reports._terminal import Terminal, plot, table_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    from joulery.reports._chart import Axis
 
 _T = TypeVar("_T")
 
@@ -171,13 +174,15 @@ class Report:
         """All charts among the blocks, in order."""
         return tuple(_charts(self.blocks))
 
-    def body(self, name: str = "chart") -> str:
+    def body(self, name: str = "chart", *, with_data: bool = False) -> str:
         """The content of a page below its title.
 
         Args:
             name: Beginning of the ids of its charts, unique in the page.
+            with_data: Whether charts carry their figures for scripts that show values, zoom and
+                save.
         """
-        body = _HtmlWriter(self.title, name).blocks(self.blocks)
+        body = _HtmlWriter(self.title, name, with_data=with_data).blocks(self.blocks)
         sources = f"Source of the figures: {escape(self.sources)}" if self.sources else ""
         badge = f'<p><span class="badge">every figure here is {escape(self.origin)}</span></p>'
         return f'{badge if self.origin else ""}\n{body}\n<p class="soft">{sources}</p>'
@@ -214,7 +219,9 @@ def _markdown_blocks(blocks: Sequence[Block]) -> Iterator[str]:
             lines = [f"| {' | '.join(cells)} |" for cells in rows]
             yield "\n".join([lines[0], f"| {' | '.join(marks)} |", *lines[1:]])
         elif isinstance(block, KeyFigures):
-            yield "\n".join(f"- {one.name}: {one.value} ({one.note})" for one in block.figures)
+            yield "\n".join(
+                f"- {figure.name}: {figure.value} ({figure.note})" for figure in block.figures
+            )
         elif isinstance(block, Chart):
             yield f"{block.title}: {block.description}"
         elif isinstance(block, Grid | Details):
@@ -298,11 +305,13 @@ class _HtmlWriter:
     Args:
         title: Title of the page, which a chart of the same title need not repeat.
         name: Beginning of the ids.
+        with_data: Whether charts carry their figures for scripts.
     """
 
-    def __init__(self, title: str, name: str) -> None:
+    def __init__(self, title: str, name: str, *, with_data: bool = False) -> None:
         self._title = title
         self._name = name
+        self._with_data = with_data
         self._charts = 0
         self._size = _SCREEN
 
@@ -331,20 +340,51 @@ class _HtmlWriter:
             inner = "\n".join(f"<div>{self.block(part)}</div>" for part in block.blocks)
             self._size = _SCREEN
             return f'<div class="grid">\n{inner}\n</div>'
-        shown = " open" if block.open else ""
+        attribute = " open" if block.open else ""
         summary = f"<summary>{escape(block.summary)}</summary>"
-        return f"<details{shown}>{summary}\n{self.blocks(block.blocks)}</details>"
+        return f"<details{attribute}>{summary}\n{self.blocks(block.blocks)}</details>"
 
     def _figure(self, chart: Chart | Gantt) -> str:
         self._charts += 1
         kind = "gantt wide" if isinstance(chart, Gantt) else "chart"
-        drawn = svg(draw(chart, *self._size), f"{self._name}-{self._charts}")
+        content = svg(draw(chart, *self._size), f"{self._name}-{self._charts}")
         if isinstance(chart, Chart):  # drawn anew for narrow screens, where letters would shrink
             narrow = svg(draw(chart, *_PHONE), f"{self._name}-{self._charts}-narrow")
-            drawn = f'<div class="screen">{drawn}</div><div class="phone">{narrow}</div>'
-        shown = chart.title != self._title
-        caption = f"<figcaption>{escape(chart.title)}</figcaption>" if shown else ""
-        return f'<figure class="{kind}">{caption}{drawn}</figure>'
+            content = f'<div class="screen">{content}</div><div class="phone">{narrow}</div>'
+        has_caption = chart.title != self._title
+        caption = f"<figcaption>{escape(chart.title)}</figcaption>" if has_caption else ""
+        data = ""
+        if self._with_data and isinstance(chart, Chart):
+            data = f' data-chart="{escape(json.dumps(_chart_data(chart)))}"'
+        return f'<figure class="{kind}"{data}>{caption}{content}</figure>'
+
+
+def _chart_data(chart: Chart) -> dict[str, Any]:
+    """Figures of a chart in the units of its axes."""
+
+    def axis(axis: Axis) -> dict[str, Any]:
+        return {
+            "name": axis.name,
+            "unit": axis.unit.name,
+            "ticks": [_shorten(tick) for tick in axis.ticks],
+            "labels": axis.labels,
+        }
+
+    x, y = chart.x.unit.size, chart.y.unit.size
+    series = [
+        {
+            "name": line.name,
+            "bars": line.symbol == "bar",
+            "points": [[_shorten(a / x), _shorten(b / y)] for a, b in line.points],
+            "errors": [_shorten(error / y) for error in line.errors],
+        }
+        for line in chart.series
+    ]
+    return {"title": chart.title, "x": axis(chart.x), "y": axis(chart.y), "series": series}
+
+
+def _shorten(value: float) -> float:
+    return float(f"{value:.6g}")
 
 
 def _html_table(table: Table) -> str:
@@ -356,19 +396,20 @@ def _html_table(table: Table) -> str:
         f'<th scope="col"{kind}>{escape(title)}</th>'
         for kind, title in zip(aligned, table.headers, strict=True)
     )
+    lowest = min((share - error for share, error in table.bars if share < 0), default=0.0)
     lines = []
     for row, cells in enumerate(table.rows):
         kind = table.kinds[row] if table.kinds else ""
         marked = f' class="{kind}"' if kind else ""
-        shown = "".join(
+        columns = "".join(
             f'<td class="best">★ {escape(cell)}</td>'
             if (row, column) in table.best
             else f"<td{aligned[column]}>{_html_cell(table, row, column, cell)}</td>"
             for column, cell in enumerate(cells)
         )
         if table.bars:
-            shown += f'<td class="left">{bar_svg(*table.bars[row])}</td>'
-        lines.append(f"<tr{marked}>{shown}</tr>")
+            columns += f'<td class="left">{bar_svg(*table.bars[row], lowest)}</td>'
+        lines.append(f"<tr{marked}>{columns}</tr>")
     body = "\n".join(lines)
     head = f"<thead><tr>{head}{'<td></td>' if table.bars else ''}</tr></thead>"
     return f'<div class="wide" tabindex="0"><table>{head}\n<tbody>{body}</tbody></table></div>'
@@ -381,12 +422,12 @@ def _html_cell(table: Table, row: int, column: int, cell: str) -> str:
 
 
 def _html_figures(block: KeyFigures) -> str:
-    shown = "\n".join(
-        f'<div><dt>{escape(one.name)}</dt><dd class="value">{escape(one.value)}</dd>'
-        f'<dd class="soft">{escape(one.note)}</dd></div>'
-        for one in block.figures
+    items = "\n".join(
+        f'<div><dt>{escape(figure.name)}</dt><dd class="value">{escape(figure.value)}</dd>'
+        f'<dd class="soft">{escape(figure.note)}</dd></div>'
+        for figure in block.figures
     )
-    return f'<dl class="figures">\n{shown}\n</dl>'
+    return f'<dl class="figures">\n{items}\n</dl>'
 
 
 def _text_blocks(blocks: Sequence[Block], terminal: Terminal) -> Iterator[str]:
@@ -396,7 +437,7 @@ def _text_blocks(blocks: Sequence[Block], terminal: Terminal) -> Iterator[str]:
             text = textwrap.fill(block.text, width, break_on_hyphens=False)
             yield terminal.bold(text) if isinstance(block, Heading) else text
         elif isinstance(block, KeyFigures):
-            rows = [[one.name, one.value, one.note] for one in block.figures]
+            rows = [[figure.name, figure.value, figure.note] for figure in block.figures]
             yield table_text(["figure", "value", "note"], rows, "lll", terminal.columns)
         elif isinstance(block, Table):
             yield block.text(terminal.columns)

@@ -39,8 +39,10 @@ PALETTE = {
     "warm": ("#ee8a3d", "#c14f5f"),
     "hot": ("#a3171b", "#ffc24a"),
 }
-SERIES_COLOURS = 6
-HEATS = 12
+SERIES_COLOURS = 6  # s0 to s5 of the palette
+HEATS = 12  # by hand: steps of a colour scale that still look even
+_BAR_SHARE, _WIDEST_BAR = 0.75, 60.0  # by hand: of the distance of bars; and in pixels
+_LOSS_COLOUR = "s4"  # red
 _LETTER = 7.2  # width of an average character, in pixels
 _DASHES = {"solid": (), "dashed": (5, 4), "dotted": (2, 4)}
 _SYMBOLS = ("dot", "square", "triangle")
@@ -82,18 +84,7 @@ class Shape:
 
 
 @dataclass(frozen=True, slots=True)
-class Drawing:
-    """Shapes in a frame of so many pixels."""
-
-    width: float
-    height: float
-    name: str
-    description: str
-    shapes: tuple[Stroke | Words | Shape, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class _Frame:
+class Frame:
     """The plotting area of a chart within its drawing."""
 
     x: Scale
@@ -107,6 +98,31 @@ class _Frame:
         across = self.left + self.x.share(point[0]) * (self.right - self.left)
         upwards = self.bottom - self.y.share(point[1]) * (self.bottom - self.top)
         return round(across, 1), round(upwards, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Drawing:
+    """Shapes in a picture of so many pixels.
+
+    Attributes:
+        width: Width in pixels.
+        height: Height in pixels.
+        name: Title.
+        description: Content for screen readers.
+        shapes: Shapes, later ones on top.
+        frame: Plotting area of a chart; None for others.
+        ticks: Number of shapes, from the first, that belong to the ticks to the right.
+        plot: Number of the first shape that belongs to the points.
+    """
+
+    width: float
+    height: float
+    name: str
+    description: str
+    shapes: tuple[Stroke | Words | Shape, ...]
+    frame: Frame | None = None
+    ticks: int = 0
+    plot: int = 0
 
 
 def draw(chart: Chart | Gantt, width: float = 760, height: float = 440) -> Drawing:
@@ -124,19 +140,26 @@ def _draw_chart(chart: Chart, width: float, height: float) -> Drawing:
     left = 34 + _LETTER * max(len(chart.y.text(tick)) for tick in y.ticks or (0.0,))
     legend = _legend(chart, left, width)
     top = 14.0 + max((words.y for words in legend if isinstance(words, Words)), default=0.0)
-    frame = _Frame(x, y, left, width - 18, top, height - 50)
-    shapes: list[Stroke | Words | Shape] = [*_grid(chart, frame), *legend]
+    frame = Frame(x, y, left, width - 18, top, height - 50)
+    shapes: list[Stroke | Words | Shape] = list(_ticks(chart, frame))
+    ticks = len(shapes)
+    shapes += [*_grid(chart, frame), *legend]
+    plot = len(shapes)
     for series in chart.series:
         shapes += _series(series, frame)
     shapes += _labels(chart, frame)
-    return Drawing(width, height, chart.title, chart.description, tuple(shapes))
+    texts = chart.title, chart.description
+    return Drawing(width, height, *texts, tuple(shapes), frame, ticks, plot)
 
 
-def _grid(chart: Chart, frame: _Frame) -> Iterable[Stroke | Words]:
+def _ticks(chart: Chart, frame: Frame) -> Iterable[Stroke | Words]:
     for tick in frame.x.ticks:
         x = round(frame.left + frame.x.tick_share(tick) * (frame.right - frame.left), 1)
         yield Stroke(((x, frame.top), (x, frame.bottom)), "rule")
         yield Words(x, frame.bottom + 18, chart.x.text(tick), "soft", "middle")
+
+
+def _grid(chart: Chart, frame: Frame) -> Iterable[Stroke | Words]:
     for tick in frame.y.ticks:
         y = round(frame.bottom - frame.y.tick_share(tick) * (frame.bottom - frame.top), 1)
         yield Stroke(((frame.left, y), (frame.right, y)), "rule")
@@ -151,47 +174,59 @@ def _grid(chart: Chart, frame: _Frame) -> Iterable[Stroke | Words]:
 
 def _legend(chart: Chart, left: float, width: float) -> list[Stroke | Words | Shape]:
     """The named series in lines above the chart; nothing where there is only one."""
-    named = [series for series in chart.series if series.name]
-    if len(named) < 2:
+    entries = [series for series in chart.series if series.name]
+    if len(entries) < 2:
         return []
     shapes: list[Stroke | Words | Shape] = []
     x, y = left, 16.0
-    for series in named:
+    for series in entries:
         length = 48 + _LETTER * len(series.name)
         if x > left and x + length > width:
             x, y = left, y + 20
         if series.line:
             dash = _DASHES[series.line]
             shapes.append(Stroke(((x, y), (x + 18, y)), _colour(series), 1.8, dash))
-        if series.symbol:
+        if series.symbol and series.symbol != "bar":
             shapes.append(_symbol(series, (x + 9, y)))
         shapes.append(Words(x + 24, y + 4, series.name))
         x += length
     return shapes
 
 
-def _series(series: Series, frame: _Frame) -> Iterable[Stroke | Words | Shape]:
-    places = [frame.place(point) for point in series.points]
+def _series(series: Series, frame: Frame) -> Iterable[Stroke | Words | Shape]:
+    positions = [frame.place(point) for point in series.points]
     colour = _colour(series)
-    if series.line and len(places) > 1:
-        yield Stroke(tuple(places), colour, 1.8, _DASHES[series.line])
-    for number, ((x, y), (_, value)) in enumerate(zip(places, series.points, strict=True)):
+    if series.line and len(positions) > 1:
+        yield Stroke(tuple(positions), colour, 1.8, _DASHES[series.line])
+    for number, ((x, y), (_, value)) in enumerate(zip(positions, series.points, strict=True)):
         error = series.errors[number] if series.errors else 0.0
         low, high = frame.place((0.0, value - error))[1], frame.place((0.0, value + error))[1]
         if low - high >= 9:  # a bar within its own symbol would only smudge it
             ends = ((x - 3, high), (x + 3, high), (x, high), (x, low), (x - 3, low), (x + 3, low))
             yield Stroke(ends, colour)
-        if series.symbol:
-            yield _symbol(series, (x, y), series.tips[number] if series.tips else "")
+        tip = series.tips[number] if series.tips else ""
+        if series.symbol == "bar":
+            yield _bar(series, frame, (x, y), tip)
+        elif series.symbol:
+            yield _symbol(series, (x, y), tip)
+
+
+def _bar(series: Series, frame: Frame, top: tuple[float, float], tip: str) -> Shape:
+    """A bar from 0 to a point; below 0 in the colour of losses."""
+    base = frame.place((0.0, 0.0))[1]
+    spacing = frame.place((series.spacing, 0.0))[0] - frame.place((0.0, 0.0))[0]
+    width = min(_WIDEST_BAR, max(1.0, _BAR_SHARE * spacing))
+    outline = _rectangle(top[0] - width / 2, min(base, top[1]), width, abs(base - top[1]))
+    return Shape(outline, _colour(series) if top[1] <= base else _LOSS_COLOUR, tip)
 
 
 def _colour(series: Series) -> str:
     return f"s{series.colour % SERIES_COLOURS}"
 
 
-def _symbol(series: Series, place: tuple[float, float], tip: str = "") -> Shape:
+def _symbol(series: Series, centre: tuple[float, float], tip: str = "") -> Shape:
     filled = series.symbol != "cross"
-    return Shape(_OUTLINES[series.symbol](*place), _colour(series), tip, filled)
+    return Shape(_OUTLINES[series.symbol](*centre), _colour(series), tip, filled)
 
 
 def _polygon(x: float, y: float, radii: Sequence[float]) -> tuple[tuple[float, float], ...]:
@@ -214,44 +249,45 @@ _OUTLINES: dict[str, Any] = {
 _SYMBOL_ROOM = {"diamond": 8, "star": 10}
 
 
-def _labels(chart: Chart, frame: _Frame) -> list[Words]:
+def _labels(chart: Chart, frame: Frame) -> list[Words]:
     """Labels beside their symbols, none on top of another; plain ones give way to emphasised."""
     series = chart.series
-    wanted = [
-        (frame.place(point), one.labels[number], one)
-        for one in sorted(series, key=lambda s: not s.emphasis)
-        for number, point in enumerate(one.points)
-        if one.labels and one.labels[number]
+    labels = [
+        (frame.place(point), line.labels[number], line)
+        for line in sorted(series, key=lambda s: not s.emphasis)
+        for number, point in enumerate(line.points)
+        if line.labels and line.labels[number]
     ]
-    taken = [
-        _box_around(frame.place(point), _SYMBOL_ROOM.get(one.symbol, 5))
-        for one in series
-        if one.symbol
-        for point in one.points
+    boxes = [
+        _box_around(frame.place(point), _SYMBOL_ROOM.get(line.symbol, 5))
+        for line in series
+        if line.symbol
+        for point in line.points
     ]
-    lines = [box for one in series if one.line for box in _boxes_along(one, frame)]
+    lines = [box for line in series if line.line for box in _boxes_along(line, frame)]
     if chart.reference is not None:
         height = frame.place((0.0, chart.reference))[1]
         lines.append((frame.left, height - 3, frame.right, height + 3))
     placed = []
-    for (x, y), text, one in wanted:
-        width = _LETTER * len(text) * (1.06 if one.emphasis else 1.0)
+    for (x, y), text, line in labels:
+        width = _LETTER * len(text) * (1.06 if line.emphasis else 1.0)
         options = [
             (anchor, x + dx, y + dy, _text_box(x + dx, y + dy, width, anchor))
             for anchor, dx, dy in _LABEL_OFFSETS
         ]
-        hidden = [_overlap(box, taken) + _outside(box, frame) for *_, box in options]
+        hidden = [_overlap(box, boxes) + _outside(box, frame) for *_, box in options]
         crossed = [_overlap(box, lines) for *_, box in options]
         best = min(range(len(options)), key=lambda at: hidden[at] + crossed[at])
-        if hidden[best] > 0 and not one.emphasis:
+        if hidden[best] > 0 and not line.emphasis:
             continue
         anchor, at_x, at_y, box = options[best]
-        taken.append(box)
-        colour = _colour(one) if one.emphasis else "ink"
-        placed.append(Words(at_x, at_y, text, colour, anchor, one.emphasis))
+        boxes.append(box)
+        colour = _colour(line) if line.emphasis else "ink"
+        placed.append(Words(at_x, at_y, text, colour, anchor, line.emphasis))
     return placed
 
 
+# by hand, in pixels: places for a label around its symbol, the preferred first
 _LABEL_OFFSETS = (
     ("start", 11.0, -8.0),
     ("end", -11.0, -8.0),
@@ -267,11 +303,11 @@ _LABEL_OFFSETS = (
 _Box = tuple[float, float, float, float]
 
 
-def _box_around(place: tuple[float, float], room: float) -> _Box:
-    return place[0] - room, place[1] - room, place[0] + room, place[1] + room
+def _box_around(centre: tuple[float, float], room: float) -> _Box:
+    return centre[0] - room, centre[1] - room, centre[0] + room, centre[1] + room
 
 
-def _boxes_along(series: Series, frame: _Frame) -> Iterable[_Box]:
+def _boxes_along(series: Series, frame: Frame) -> Iterable[_Box]:
     """Small boxes along a line, for labels to keep off."""
     for (x0, y0), (x1, y1) in itertools.pairwise(map(frame.place, series.points)):
         steps = max(1, round(math.hypot(x1 - x0, y1 - y0) / 6))
@@ -284,20 +320,21 @@ def _text_box(x: float, y: float, width: float, anchor: str) -> _Box:
     return left, y - 11, left + width, y + 3
 
 
-def _overlap(box: _Box, taken: Iterable[_Box]) -> float:
+def _overlap(box: _Box, boxes: Iterable[_Box]) -> float:
     total = 0.0
-    for other in taken:
-        across = min(box[2], other[2]) - max(box[0], other[0])
-        upwards = min(box[3], other[3]) - max(box[1], other[1])
+    for obstacle in boxes:
+        across = min(box[2], obstacle[2]) - max(box[0], obstacle[0])
+        upwards = min(box[3], obstacle[3]) - max(box[1], obstacle[1])
         total += max(0.0, across) * max(0.0, upwards)
     return total
 
 
-def _outside(box: _Box, frame: _Frame) -> float:
+def _outside(box: _Box, frame: Frame) -> float:
     beyond = (frame.left - box[0], frame.top - box[1], box[2] - frame.right, box[3] - frame.bottom)
     return 100 * sum(max(0.0, excess) for excess in beyond)
 
 
+# by hand, in pixels: a wide screen, room for names of ranks, and rows that hold a line of text
 _GANTT_WIDTH, _GANTT_LEFT, _GANTT_RIGHT, _GANTT_TOP, _LANE = 1160.0, 58.0, 12.0, 6.0, 26.0
 
 
@@ -354,13 +391,24 @@ def heat_legend() -> str:
     return f'<svg class="heat" viewBox="0 0 {22 * HEATS} 14" aria-hidden="true">{boxes}</svg>'
 
 
-def bar_svg(share: float, error: float) -> str:
-    """A bar as long as a share, with one standard error to both sides; red below zero."""
-    length, colour = 100 * min(1.0, abs(share)), "s2" if share >= 0 else "s4"
-    low, high = (min(100.0, max(0.0, length + by)) for by in (-100 * error, 100 * error))
+def bar_svg(share: float, error: float, lowest: float = 0.0) -> str:
+    """A bar from 0 to a share, with one standard error to both sides; losses are red, to the left.
+
+    Args:
+        share: Share that was saved; negative for a loss.
+        error: One standard error of that.
+        lowest: Share at the left end, at most 0; the same for all bars of a column.
+    """
+    left = 100 * max(-1.0, lowest)
+    end, low, high = (
+        min(100.0, max(left, 100 * value)) for value in (share, share - error, share + error)
+    )
+    colour = "s2" if share >= 0 else _LOSS_COLOUR
+    size = f"{left:.1f} 0 {100 - left:.1f} 12"
     return (
-        '<svg class="bar" viewBox="0 0 100 12" preserveAspectRatio="none" aria-hidden="true">'
-        f'<rect width="{length:.1f}" y="2" height="8" fill="var(--{colour})"/>'
+        f'<svg class="bar" viewBox="{size}" preserveAspectRatio="none" aria-hidden="true">'
+        f'<rect x="{min(0.0, end):.1f}" width="{abs(end):.1f}" y="2" height="8" '
+        f'fill="var(--{colour})"/><rect width="1" height="12" fill="var(--soft)"/>'
         f'<rect x="{low:.1f}" width="{high - low:.1f}" y="5" height="2" fill="var(--ink)"/></svg>'
     )
 
@@ -379,21 +427,38 @@ def palette_css() -> str:
 
 
 def _css_heat(heat: int) -> str:
-    place = 2 * heat / (HEATS - 1)
-    low, high, share = ("cold", "warm", place) if place <= 1 else ("warm", "hot", place - 1)
+    position = 2 * heat / (HEATS - 1)
+    low, high, share = (
+        ("cold", "warm", position) if position <= 1 else ("warm", "hot", position - 1)
+    )
     return f"color-mix(in srgb, var(--{high}) {100 * share:.0f}%, var(--{low}))"
 
 
 def svg(drawing: Drawing, name: str) -> str:
     """A drawing as inline SVG in the page's colours; ``name`` tells apart the ids of a page."""
     size = f"0 0 {drawing.width:g} {drawing.height:g}"
+    labels = f'aria-labelledby="{name}-name {name}-text"{_frame_attribute(drawing.frame)}'
     parts = [
-        f'<svg viewBox="{size}" role="img" aria-labelledby="{name}-name {name}-text">',
+        f'<svg viewBox="{size}" role="img" {labels}>',
         f'<title id="{name}-name">{escape(drawing.name)}</title>',
         f'<desc id="{name}-text">{escape(drawing.description)}</desc>',
     ]
-    parts += [_svg_shape(shape) for shape in drawing.shapes]
-    return "\n".join([*parts, "</svg>"])
+    shapes = [_svg_shape(shape) for shape in drawing.shapes]
+    if drawing.frame is None:
+        return "\n".join([*parts, *shapes, "</svg>"])
+    ticks = ['<g class="ticks">', *shapes[: drawing.ticks], "</g>"]
+    plot = ['<g class="plot">', *shapes[drawing.plot :], "</g>"]
+    frame = shapes[drawing.ticks : drawing.plot]
+    return "\n".join([*parts, *ticks, *frame, *plot, "</svg>"])
+
+
+def _frame_attribute(frame: Frame | None) -> str:
+    """Edges of the plotting area in pixels, and the values at them, for scripts."""
+    if frame is None:
+        return ""
+    pixels = frame.left, frame.right, frame.top, frame.bottom
+    values = frame.x.low, frame.x.high, frame.y.low, frame.y.high
+    return f' data-frame="{" ".join(f"{edge:.8g}" for edge in (*pixels, *values))}"'
 
 
 def _svg_shape(shape: Stroke | Words | Shape) -> str:
@@ -416,10 +481,10 @@ def _svg_shape(shape: Stroke | Words | Shape) -> str:
     focus = ' tabindex="0"' if shape.tip else ""
     points, colour = _pairs(shape.outline), f"var(--{shape.colour})"
     if shape.filled:
-        drawn = f'<polygon points="{points}" fill="{colour}"/>'
+        outline = f'<polygon points="{points}" fill="{colour}"/>'
     else:
-        drawn = f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="2"/>'
-    return f"<g{focus}>{tip}{drawn}</g>"
+        outline = f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="2"/>'
+    return f"<g{focus}>{tip}{outline}</g>"
 
 
 def _pairs(points: Iterable[tuple[float, float]]) -> str:
@@ -457,9 +522,9 @@ def write_png(drawings: Sequence[Drawing], path: Path, columns: int = 1) -> None
                 _png_shape(axes, shape, *corner)
     try:
         figure.savefig(path)
-    except OSError as refused:
+    except OSError as error:
         raise FileError(
-            f"cannot write {path}: {refused.strerror}", remedy="choose another folder with --out"
+            f"cannot write {path}: {error.strerror}", remedy="choose another folder with --out"
         ) from None
 
 

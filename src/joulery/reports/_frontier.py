@@ -36,7 +36,7 @@ _ROLES: dict[str, tuple[Line, Symbol, int]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class _Shown:
+class _FrontierView:
     """A frontier with the points beside it and those pointed out."""
 
     frontier: Frontier
@@ -48,8 +48,8 @@ class _Shown:
     def points(self) -> list[OperatingPoint]:
         """Every point once, fastest first."""
         pointed_out = [point for point in (self.default, self.chosen) if point is not None]
-        found = dict.fromkeys((*self.frontier, *self.cloud, *pointed_out))
-        return sorted(found, key=lambda point: (point.seconds, point.joules))
+        points = dict.fromkeys((*self.frontier, *self.cloud, *pointed_out))
+        return sorted(points, key=lambda point: (point.seconds, point.joules))
 
     @property
     def reference(self) -> OperatingPoint:
@@ -84,39 +84,39 @@ def frontier_report(
         chosen: Point that an objective picked.
         summary: Sentences above the chart, for people.
     """
-    shown = _Shown(frontier, cloud, default, chosen)
+    view = _FrontierView(frontier, cloud, default, chosen)
     versus = "the default" if default is not None else "the fastest"
     return Report(
         title,
-        origins(shown.points),
+        origins(view.points),
         (
             *([Paragraph(summary)] if summary else []),
-            _chart(shown, title),
-            _table(shown),
+            _chart(view, title),
+            _table(view),
             Paragraph(f"Every point, fastest first; saved and lost against {versus}.", soft=True),
         ),
-        sources(shown.points),
+        sources(view.points),
     )
 
 
-def _chart(shown: _Shown, title: str) -> Chart:
-    points, origin = shown.points, origins(shown.points)
-    drawn = [Series.curve("", [(p.seconds, p.joules) for p in shown.frontier])]
+def _chart(view: _FrontierView, title: str) -> Chart:
+    points, origin = view.points, origins(view.points)
+    series = [Series.curve("", [(p.seconds, p.joules) for p in view.frontier])]
     for role in _ROLES:
-        members = [point for point in points if shown.role(point) == role]
+        members = [point for point in points if view.role(point) == role]
         if members:
-            drawn.append(_series(role, members, shown.reference, len(points)))
+            series.append(_series(role, members, view.reference, len(points)))
     return Chart(
         title,
         time_axis((p.seconds for p in points), origin),
         energy_axis((p.joules for p in points), origin),
-        tuple(drawn),
-        _description(shown.frontier),
+        tuple(series),
+        _description(view.frontier),
     )
 
 
-def _table(shown: _Shown) -> Table:
-    points, reference = shown.points, shown.reference
+def _table(view: _FrontierView) -> Table:
+    points, reference = view.points, view.reference
     seconds, joules = seconds_unit(p.seconds for p in points), joules_unit(p.joules for p in points)
 
     def gain(point: OperatingPoint, name: str) -> str:
@@ -129,13 +129,13 @@ def _table(shown: _Shown) -> Table:
         ">mean power": lambda point: f"{point.watts:.1f} W",
         ">energy saved": lambda point: gain(point, "energy"),
         ">time lost": lambda point: gain(point, "time"),
-        "point": shown.role,
+        "point": view.role,
         "provenance": lambda point: str(point.provenance.origin),
     }
     for name in ("point", "provenance"):  # what is the same for all points is said elsewhere
         if len(set(map(columns[name], points))) == 1:
             del columns[name]
-    return Table.of(points, columns, kinds=[shown.role(point) for point in points])
+    return Table.of(points, columns, kinds=[view.role(point) for point in points])
 
 
 def _series(
@@ -166,13 +166,13 @@ def _label(point: OperatingPoint) -> str:
 
 
 def _tip(point: OperatingPoint, role: str, reference: OperatingPoint) -> str:
-    compared = ""
+    comparison = ""
     if reference.joules:
-        saved = gains(point, reference)
-        compared = f"; energy {-saved.energy:+.1f} %, time {saved.time:+.1f} %"
+        difference = gains(point, reference)
+        comparison = f"; energy {-difference.energy:+.1f} %, time {difference.time:+.1f} %"
     return (
         f"{_label(point)}, {role}: {point.seconds:.4g} s, {point.joules:.4g} J, "
-        f"{point.watts:.1f} W{compared} ({point.provenance.origin})"
+        f"{point.watts:.1f} W{comparison} ({point.provenance.origin})"
     )
 
 

@@ -84,53 +84,55 @@ def _saving_table(view: PipelineView) -> Table:
     return Table.of(
         view.savings,
         {
-            "plan": lambda one: one.name,
-            ">iteration": lambda one: seconds.text(one.seconds, _DIGITS),
-            ">full clocks": lambda one: joules.text(one.full_clocks_joules, _DIGITS),
-            ">planned": lambda one: joules.text(one.joules, _DIGITS),
-            ">saved": lambda one: percent(100 * one.saved),
-            ">gap": lambda one: percent(100 * one.gap, 2),
-            ">mean clock": lambda one: f"{one.plan.mean_clock_hertz / 1e6:.0f} MHz",
+            "plan": lambda saving: saving.name,
+            ">iteration": lambda saving: seconds.text(saving.seconds, _DIGITS),
+            ">full clocks": lambda saving: joules.text(saving.full_clocks_joules, _DIGITS),
+            ">planned": lambda saving: joules.text(saving.joules, _DIGITS),
+            ">saved": lambda saving: percent(100 * saving.saved),
+            ">gap": lambda saving: percent(100 * saving.gap, 2),
+            ">mean clock": lambda saving: f"{saving.plan.mean_clock_hertz / 1e6:.0f} MHz",
         },
     )
 
 
 def _search_caption(search: ScheduleSearch) -> str:
     """The terms of the comparison of schedules."""
-    wanted = search.wanted
-    seconds = seconds_unit([wanted.deadline_seconds])
-    if wanted.memory_bytes is not None:
-        memory = f"{human(wanted.memory_bytes, 'B')} for activations per device"
+    target = search.wanted
+    seconds = seconds_unit([target.deadline_seconds])
+    if target.memory_bytes is not None:
+        memory = f"{human(target.memory_bytes, 'B')} for activations per device"
     else:
-        memory = f"memory for {wanted.max_activations:g} microbatches of activations per rank"
+        memory = f"memory for {target.max_activations:g} microbatches of activations per rank"
     return (
-        f"{wanted.microbatches} microbatches, every schedule within "
-        f"{seconds.text(wanted.deadline_seconds, _DIGITS)}; {memory}."
+        f"{target.microbatches} microbatches, every schedule within "
+        f"{seconds.text(target.deadline_seconds, _DIGITS)}; {memory}."
     )
 
 
 def _schedule_table(search: ScheduleSearch) -> Table:
     """A row per schedule, the best one marked."""
-    wanted, best = search.wanted, search.wanted.best()
-    joules = joules_unit([wanted.full_clocks_joules])
-    seconds = seconds_unit([wanted.deadline_seconds])
+    target, best = search.wanted, search.wanted.best()
+    joules = joules_unit([target.full_clocks_joules])
+    seconds = seconds_unit([target.deadline_seconds])
     rows = []
-    for candidate in wanted.candidates:
-        fits, held = wanted.fits(candidate), candidate.activation_bytes
-        planned = candidate.best
+    for candidate in target.candidates:
+        fits, activation_bytes = target.fits(candidate), candidate.activation_bytes
+        plan = candidate.best
         rows.append(
             [
                 candidate.schedule.name,
                 seconds.text(candidate.plan.full_clocks.seconds, _DIGITS),
-                "too slow" if planned is None else seconds.text(planned.seconds, _DIGITS),
-                "" if planned is None else joules.text(planned.joules, _DIGITS),
-                _saved(wanted, candidate),
-                f"{candidate.activations:g}" if held is None else human(held, "B"),
+                "too slow" if plan is None else seconds.text(plan.seconds, _DIGITS),
+                "" if plan is None else joules.text(plan.joules, _DIGITS),
+                _saved(target, candidate),
+                f"{candidate.activations:g}"
+                if activation_bytes is None
+                else human(activation_bytes, "B"),
                 str(candidate.transfers),
                 "★ best" if candidate is best else "" if fits else "too big",
             ]
         )
-    rows += [[name, *[""] * 6, reason] for name, reason in wanted.refused.items()]
+    rows += [[name, *[""] * 6, reason] for name, reason in target.refused.items()]
     kinds = ["chosen" if row[-1].startswith("★") else "" for row in rows]
     headers = ["schedule", "unplanned", "planned", "energy", "saved", "stored", "sends", ""]
     return Table(headers, rows, "lrrrrrrl", kinds=kinds)
@@ -145,12 +147,14 @@ def _winner_table(search: ScheduleSearch) -> Table:
     return Table.of(
         search.comparisons,
         {
-            ">microbatches": lambda one: str(one.microbatches),
-            "best": lambda one: _name(one.best()),
-            ">saved": lambda one: _saved(one, one.best()),
-            "with memory to spare": lambda one: _name(any_memory(one)),
-            "> saved": lambda one: _saved(one, any_memory(one)),
-            ">stored": lambda one: f"{found.activations:g}" if (found := any_memory(one)) else "",
+            ">microbatches": lambda comparison: str(comparison.microbatches),
+            "best": lambda comparison: _name(comparison.best()),
+            ">saved": lambda comparison: _saved(comparison, comparison.best()),
+            "with memory to spare": lambda comparison: _name(any_memory(comparison)),
+            "> saved": lambda comparison: _saved(comparison, any_memory(comparison)),
+            ">stored": lambda comparison: (
+                f"{candidate.activations:g}" if (candidate := any_memory(comparison)) else ""
+            ),
         },
     )
 
@@ -233,14 +237,14 @@ def _partitions(search: ScheduleSearch) -> Block:
     if not search.moved_layers:
         return Paragraph(f"Layers {layers}: no other partition has a faster slowest stage.")
     plain = search.wanted.best()
-    tried = {search.layers: plain, search.moved_layers: search.moved_best}
+    partitions = {search.layers: plain, search.moved_layers: search.moved_best}
     return Table.of(
-        tried.items(),
+        partitions.items(),
         {
-            "layers": lambda one: ",".join(map(str, one[0])),
-            "best": lambda one: _name(one[1]),
-            ">saved": lambda one: _saved(search.wanted, one[1]),
-            "": lambda one: "★" * ((one[1] is plain) == (search.best is plain)),
+            "layers": lambda partition: ",".join(map(str, partition[0])),
+            "best": lambda partition: _name(partition[1]),
+            ">saved": lambda partition: _saved(search.wanted, partition[1]),
+            "": lambda partition: "★" * ((partition[1] is plain) == (search.best is plain)),
         },
     )
 

@@ -18,9 +18,9 @@ _KILOWATT_HOUR, _MEGAWATT_HOUR = Unit("kWh", 3.6e6), Unit("MWh", 3.6e9)
 _SOURCES = "specifications of the catalog and constants fitted to measurements by others"
 
 
-def recommendation_report(found: Recommendation) -> Report:
+def recommendation_report(recommendation: Recommendation) -> Report:
     """The Pareto set by device type, the choice, why, and what would change it."""
-    best = found.best
+    best = recommendation.best
     summary = (
         f"{best.devices} × {best.device}, {best.plan}, {best.plan.precision}, limit "
         f"{best.power_limit_watts:.0f} W: {_COLUMNS['>time'](best)} ± "
@@ -28,63 +28,79 @@ def recommendation_report(found: Recommendation) -> Report:
         f"{per_cent(best.relative_error_energy)}"
     )
     words = [
-        *(f"Why: {reason}." for reason in found.reasons),
-        *(f"What would change it: {change}." for change in found.changes),
-        f"Measure next: {found.probe}.",
-        *(f"Left out: {word}." for word in found.left_out),
-        *(f"Assumed: {word}." for word in found.assumed),
+        *(f"Why: {reason}." for reason in recommendation.reasons),
+        *(f"What would change it: {change}." for change in recommendation.changes),
+        f"Measure next: {recommendation.probe}.",
+        *(f"Left out: {word}." for word in recommendation.left_out),
+        *(f"Assumed: {word}." for word in recommendation.assumed),
     ]
-    rows = found.pareto if best in found.pareto else (*found.pareto, best)
-    shown = sorted(rows, key=lambda one: one.seconds)
+    rows = (
+        recommendation.pareto if best in recommendation.pareto else (*recommendation.pareto, best)
+    )
+    ordered = sorted(rows, key=lambda candidate: candidate.seconds)
     return Report(
-        f"Recommendation for {found.work}",
+        f"Recommendation for {recommendation.work}",
         "predicted",
         (
             Paragraph(summary),
-            _chart(found),
+            _chart(recommendation),
             Heading("Reasons"),
             *(Paragraph(text, soft=True) for text in words),
             Heading("Choices that no other beats"),
-            Table.of(shown, _COLUMNS, kinds=["chosen" * (one == best) for one in shown]),
+            Table.of(
+                ordered, _COLUMNS, kinds=["chosen" * (candidate == best) for candidate in ordered]
+            ),
         ),
         _SOURCES,
     )
 
 
-def _chart(found: Recommendation) -> Chart:
+def _chart(recommendation: Recommendation) -> Chart:
     """Time against energy of the Pareto set and the rivals, one colour per device type."""
-    shown = (*found.pareto, *found.rivals, found.best)
-    names = list(dict.fromkeys(one.device for one in shown))
-    others = (*found.pareto, *found.rivals)
-    drawn = [
-        _series(name, [one for one in others if one.device == name and one != found.best], colour)
+    candidates = (*recommendation.pareto, *recommendation.rivals, recommendation.best)
+    names = list(dict.fromkeys(candidate.device for candidate in candidates))
+    rivals = (*recommendation.pareto, *recommendation.rivals)
+    series = [
+        _series(
+            name,
+            [
+                candidate
+                for candidate in rivals
+                if candidate.device == name and candidate != recommendation.best
+            ],
+            colour,
+        )
         for colour, name in enumerate(names)
     ]
-    drawn.append(_series("recommended", [found.best], len(names), star=True))
-    if found.deadline_seconds is not None:
-        ends = min(one.joules for one in shown), max(one.joules for one in shown)
-        line = [(found.deadline_seconds, joules) for joules in ends]
-        drawn.append(Series.curve("deadline", line, "dashed", 5))
-    unit = _MEGAWATT_HOUR if found.best.joules > _MEGAWATT_HOUR.size else _KILOWATT_HOUR
+    series.append(_series("recommended", [recommendation.best], len(names), star=True))
+    if recommendation.deadline_seconds is not None:
+        ends = (
+            min(candidate.joules for candidate in candidates),
+            max(candidate.joules for candidate in candidates),
+        )
+        line = [(recommendation.deadline_seconds, joules) for joules in ends]
+        series.append(Series.curve("deadline", line, "dashed", 5))
+    unit = _MEGAWATT_HOUR if recommendation.best.joules > _MEGAWATT_HOUR.size else _KILOWATT_HOUR
     description = "Each point is a device type, count, plan and power limit; bars are one sigma."
     return Chart(
         "Time and energy of the training",
-        time_axis([one.seconds for one in shown], "predicted"),
+        time_axis([candidate.seconds for candidate in candidates], "predicted"),
         Axis(f"energy in {unit.name} (predicted)", unit),
-        tuple(drawn),
+        tuple(series),
         description,
     )
 
 
 def _series(name: str, members: Sequence[Choice], colour: int, *, star: bool = False) -> Series:
-    ordered = sorted(members, key=lambda one: one.seconds)
+    ordered = sorted(members, key=lambda candidate: candidate.seconds)
     return Series(
         name,
-        tuple((one.seconds, one.joules) for one in ordered),
-        errors=tuple(one.relative_error_energy * one.joules for one in ordered),
+        tuple((candidate.seconds, candidate.joules) for candidate in ordered),
+        errors=tuple(candidate.relative_error_energy * candidate.joules for candidate in ordered),
         tips=tuple(
-            f"{one.devices} × {one.device}, {one.plan}, {one.power_limit_watts:.0f} W"
-            for one in ordered
+            f"{candidate.devices} × {candidate.device}, {candidate.plan}, "
+            f"{candidate.power_limit_watts:.0f} W"
+            for candidate in ordered
         ),
         line="",
         symbol="star" if star else series_symbol(colour),
@@ -94,17 +110,21 @@ def _series(name: str, members: Sequence[Choice], colour: int, *, star: bool = F
 
 
 _COLUMNS: dict[str, Callable[[Choice], str]] = {
-    "devices": lambda one: f"{one.devices} × {one.device}",
-    "plan": lambda one: str(one.plan),
-    ">batch": lambda one: str(one.plan.global_batch),
-    ">limit": lambda one: f"{one.power_limit_watts:.0f} W",
-    ">time": lambda one: (
-        human_duration(one.seconds) if one.seconds < 172800 else f"{one.seconds / 86400:.1f} d"
+    "devices": lambda candidate: f"{candidate.devices} × {candidate.device}",
+    "plan": lambda candidate: str(candidate.plan),
+    ">batch": lambda candidate: str(candidate.plan.global_batch),
+    ">limit": lambda candidate: f"{candidate.power_limit_watts:.0f} W",
+    ">time": lambda candidate: (
+        human_duration(candidate.seconds)
+        if candidate.seconds < 172800
+        else f"{candidate.seconds / 86400:.1f} d"
     ),
-    ">energy": lambda one: human(1000 * kilowatt_hours(one.joules), "Wh"),
-    ">money": lambda one: f"${human(one.dollars, '')}".strip(),
-    ">CO2": lambda one: (
-        human(one.grams_co2 / 1e6, "t") if one.grams_co2 > 1e6 else human(one.grams_co2, "g")
+    ">energy": lambda candidate: human(1000 * kilowatt_hours(candidate.joules), "Wh"),
+    ">money": lambda candidate: f"${human(candidate.dollars, '')}".strip(),
+    ">CO2": lambda candidate: (
+        human(candidate.grams_co2 / 1e6, "t")
+        if candidate.grams_co2 > 1e6
+        else human(candidate.grams_co2, "g")
     ),
-    ">memory": lambda one: f"{one.memory_bytes / 1e9:.0f} GB",
+    ">memory": lambda candidate: f"{candidate.memory_bytes / 1e9:.0f} GB",
 }

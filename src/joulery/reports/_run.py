@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import itertools
 import math
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from joulery.reports._chart import Axis, Chart, Series, Unit, time_axis
+from joulery.jobs import Heartbeat, total_watts
+from joulery.reports._chart import Axis, Chart, Series, Unit, thin, time_axis
 from joulery.reports._document import (
     Grid,
     Heading,
@@ -17,116 +17,123 @@ from joulery.reports._document import (
     Report,
     Table,
 )
-from joulery.reports._jobs import end_text, energy_text, limit_text, thinned, with_error
+from joulery.reports._text import (
+    NONE,
+    cost_text,
+    date_text,
+    end_text,
+    energy_text,
+    limit_difference,
+    limit_text,
+    with_error,
+)
 from joulery.units import human, human_age, human_duration, per_cent
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+    from datetime import tzinfo
 
-    from joulery.jobs import DecisionEntry, EnergyEntry, LiveDevice, LiveState, Measured
-    from joulery.objectives import Cost
+    from joulery.jobs import (
+        DecisionEntry,
+        EnergyEntry,
+        LiveDevice,
+        LiveState,
+        Measured,
+        RunHistory,
+    )
     from joulery.reports._document import Block
 
-_NONE = "–"
 _MEGAHERTZ = Unit("MHz", 1e6)
 _WATT = Unit("W")
-_MOST_LINES = 5  # devices that have a line each
-_MOST_PHASES = 12
-_LIMIT_COLOUR = 5
-
-
-@dataclass(frozen=True, slots=True)
-class Heartbeat:
-    """State of a run at some moment.
-
-    Attributes:
-        seconds: Time that it had taken.
-        joules: Energy that it had used.
-        epochs: Epochs that it had trained.
-        wall_seconds: Unix time at which it was told.
-        live: State of its devices; None where it was not told.
-    """
-
-    seconds: float
-    joules: float
-    epochs: float
-    wall_seconds: float = 0.0
-    live: LiveState | None = None
-
-
-def run_report(
-    entry: DecisionEntry,
-    cost: Cost,
-    beats: Sequence[Heartbeat],
-    energy: Sequence[EnergyEntry],
-    now_wall_seconds: float,
-) -> Report:
-    """One run: how it stands or ended, its devices over time, and its energy by device.
-
-    Args:
-        entry: Decision that it carries out.
-        cost: Cost of the job.
-        beats: Heartbeats so far, or what was reported at the end.
-        energy: Energy by device.
-        now_wall_seconds: Unix time.
-    """
-    one = entry.decision
-    live = [beat.live for beat in beats if beat.live is not None]
-    blocks: list[Block] = [_figures(entry, cost, beats, now_wall_seconds)]
-    blocks.append(Paragraph(f"Why batch size {one.batch_size}: {one.reason}."))
-    charts = tuple(_charts(beats, live))
-    if charts:
-        blocks.append(Grid(charts))
-    if live:
-        blocks += _live_blocks(live, is_open=entry.outcome is None)
-    elif entry.outcome is None and beats:
-        blocks.append(Paragraph(_NOT_LIVE, soft=True))
-    if energy:
-        blocks += [Heading("By device"), _energy_table(energy)]
-    if entry.outcome is not None and entry.outcome.measured:
-        blocks += [Heading("Limits measured on the way"), _limits_table(entry.outcome.measured)]
-    return Report(f"Run {one.id}", "", tuple(blocks))
-
-
+_MOST_LINES = 5  # by hand: devices that have a line each; of more, the range is drawn
+_MOST_PHASES = 12  # by hand: rows of a list that fit a screen
+_LIMIT_COLOUR = 5  # grey, which no device has
 _NOT_LIVE = (
     "Power is the mean between heartbeats, at most a minute apart. Clocks, limits and the power of "
     "each device are shown for runs that report to this server while it is up."
 )
 
 
-def _figures(
-    entry: DecisionEntry, cost: Cost, beats: Sequence[Heartbeat], now: float
-) -> KeyFigures:
-    one, last = entry.decision, beats[-1] if beats else Heartbeat(0.0, 0.0, 0.0)
-    heard = max(entry.heartbeat_wall_seconds or 0.0, last.wall_seconds)
-    note = f"last heartbeat {human_age(now - heard)} ago" if heard else ""
-    if entry.outcome is not None:
-        note = "reported late" if entry.late else "as reported"
-    spent, ceiling = cost.of(last.seconds, last.joules), one.cost_ceiling_joules
-    limit = (
-        "left to the tuner" if one.power_limit_watts is None else limit_text(one.power_limit_watts)
-    )
-    stop = "no ceiling: it is not stopped early"
-    if math.isfinite(ceiling):
-        stop = f"{per_cent(spent / ceiling)} of {human(ceiling, 'J')}, where it is stopped"
-    shown = [KeyFigure("State", end_text(entry), note)]
-    if entry.outcome is None and last.live is not None:
+def run_report(run: RunHistory, now_wall_seconds: float, zone: tzinfo | None = None) -> Report:
+    """One run: how it stands or ended, its devices over time, and its energy by device.
+
+    Args:
+        run: Decision, heartbeats and energy of the run.
+        now_wall_seconds: Unix time.
+        zone: Time zone of the reader; UTC unless given.
+    """
+    decision, outcome, heartbeats = run.entry.decision, run.entry.outcome, run.heartbeats
+    live = [beat.live for beat in heartbeats if beat.live is not None]
+    blocks: list[Block] = [_figures(run, now_wall_seconds, zone)]
+    blocks.append(Paragraph(f"Why batch size {decision.batch_size}: {decision.reason}."))
+    held = outcome.limit_watts if outcome else None
+    if difference := limit_difference(decision.power_limit_watts, held):
+        blocks.append(Paragraph(difference))
+    charts = tuple(_charts(heartbeats, live))
+    if charts:
+        blocks.append(Grid(charts))
+    if live:
+        blocks += _live_blocks(live, is_open=outcome is None)
+    elif outcome is None and heartbeats:
+        blocks.append(Paragraph(_NOT_LIVE, soft=True))
+    if run.energy:
+        blocks += [Heading("By device"), _energy_table(run.energy)]
+    if outcome is not None and outcome.measured:
+        blocks += [Heading("Limits measured on the way"), _limits_table(outcome.measured)]
+    return Report(f"Run {decision.id}", "", tuple(blocks))
+
+
+def _figures(run: RunHistory, now: float, zone: tzinfo | None) -> KeyFigures:
+    decision, last = run.entry.decision, _last_heartbeat(run)
+    figures = [
+        _state_figure(run.entry, last, now),
+        KeyFigure("Begun", date_text(decision.issued_wall_seconds, zone), _end_note(run, zone)),
+    ]
+    if run.entry.outcome is None and last.live is not None:
         steps = last.live.steps_per_second
-        pace = "" if steps is None else f", {steps:.3g} steps a second"
-        power = _total_watts(last.live)
-        watts = _NONE if power is None else human(power, "W")
-        shown.append(KeyFigure("Now", watts, f"{last.live.phase}{pace}"))
+        pace = "" if steps is None else f", {steps:,.3g} steps a second"
+        power = total_watts(last.live)
+        watts = NONE if power is None else human(power, "W")
+        figures.append(KeyFigure("Now", watts, f"{last.live.phase}{pace}"))
     if last.seconds > 0:
-        epochs = f"{last.epochs:g} epoch{'s' * (last.epochs != 1)}"
+        epochs = f"{last.epochs:,g} epoch{'s' * (last.epochs != 1)}"
         rate = f", {3600 * last.epochs / last.seconds:,.1f} an hour" if last.epochs else ""
         mean = f"mean power {_mean_watts(last.seconds, last.joules)}"
-        shown += [
+        figures += [
             KeyFigure("Time", human_duration(last.seconds), f"{epochs}{rate}"),
             KeyFigure("Energy", energy_text(last.joules), mean),
         ]
-    shown.append(KeyFigure("Batch size", str(one.batch_size), f"power limit {limit}"))
-    shown.append(KeyFigure("Cost", human(spent, "J"), stop))
-    return KeyFigures(tuple(shown))
+    limit = decision.power_limit_watts
+    note = "power limit " + ("chosen by the tuner" if limit is None else limit_text(limit))
+    figures.append(KeyFigure("Batch size", str(decision.batch_size), note))
+    figures.append(_cost_figure(run, last))
+    return KeyFigures(tuple(figures))
+
+
+def _last_heartbeat(run: RunHistory) -> Heartbeat:
+    return run.heartbeats[-1] if run.heartbeats else Heartbeat(0.0, 0.0, 0.0)
+
+
+def _state_figure(entry: DecisionEntry, last: Heartbeat, now: float) -> KeyFigure:
+    latest = max(entry.heartbeat_wall_seconds or 0.0, last.wall_seconds)
+    note = f"last heartbeat {human_age(now - latest)} ago" if latest else ""
+    if entry.outcome is not None:
+        note = "reported late" if entry.late else "as reported"
+    return KeyFigure("State", end_text(entry), note)
+
+
+def _end_note(run: RunHistory, zone: tzinfo | None) -> str:
+    reported = run.entry.reported_wall_seconds
+    return f"reported {date_text(reported, zone)}" if reported else ""
+
+
+def _cost_figure(run: RunHistory, last: Heartbeat) -> KeyFigure:
+    cost = run.job.definition.job.cost.of(last.seconds, last.joules)
+    ceiling = run.entry.decision.cost_ceiling_joules
+    note = "no cost ceiling: it is not stopped early"
+    if math.isfinite(ceiling) and ceiling > 0:
+        note = f"{per_cent(cost / ceiling)} of {cost_text(ceiling)}, where it is stopped"
+    return KeyFigure("Cost", cost_text(cost), note)
 
 
 def _charts(beats: Sequence[Heartbeat], live: Sequence[LiveState]) -> Iterator[Chart]:
@@ -135,55 +142,55 @@ def _charts(beats: Sequence[Heartbeat], live: Sequence[LiveState]) -> Iterator[C
     time = time_axis([latest, *(state.seconds for state in live)])
 
     def chart(title: str, y: Axis, series: Sequence[Series]) -> Iterator[Chart]:
-        if any(len(one.points) > 1 for one in series):
+        if any(len(line.points) > 1 for line in series):
             yield Chart(title, time, y, tuple(series), f"{y.name} over the time of the run.")
 
     watts = Axis("power in W", _WATT)
-    devices = _lines(live, lambda one: one.watts)
+    devices = _lines(live, lambda device: device.watts)
     yield from chart("Power by device", watts, [*devices, *_limit_lines(live)])
-    if not any(len(one.points) > 1 for one in devices) or live[-1].processes > 1:
+    if not any(len(line.points) > 1 for line in devices) or live[-1].processes > 1:
         power = [
             ((a.seconds + b.seconds) / 2, (b.joules - a.joules) / (b.seconds - a.seconds))
             for a, b in itertools.pairwise((Heartbeat(0.0, 0.0, 0.0), *beats))
             if b.seconds > a.seconds and b.joules >= a.joules
         ]
-        yield from chart("Power of all devices", watts, [Series.curve("", thinned(power))])
-    clocks = _lines(live, lambda one: one.clock_hertz)
+        yield from chart("Power of all devices", watts, [Series.curve("", thin(power))])
+    clocks = _lines(live, lambda device: device.clock_hertz)
     yield from chart("Core clock by device", Axis("clock in MHz", _MEGAHERTZ), clocks)
     steps = [(s.seconds, s.steps_per_second) for s in live if s.steps_per_second is not None]
-    yield from chart("Training steps", Axis("steps per second"), [Series.curve("", thinned(steps))])
+    yield from chart("Training steps", Axis("steps per second"), [Series.curve("", thin(steps))])
     epochs = [(beat.seconds, beat.epochs) for beat in beats]
-    yield from chart("Epochs trained", Axis("epochs"), [Series.curve("", thinned(epochs))])
+    yield from chart("Epochs trained", Axis("epochs"), [Series.curve("", thin(epochs))])
 
 
 def _lines(live: Sequence[LiveState], value: Callable[[LiveDevice], float | None]) -> list[Series]:
     """A figure of every device over time; of many devices, the lowest, the mean and the highest."""
-    found: dict[str, list[tuple[float, float]]] = {}
+    lines: dict[str, list[tuple[float, float]]] = {}
     for state in live:
-        for one in state.devices:
-            if (figure := value(one)) is not None:
-                found.setdefault(one.name, []).append((state.seconds, figure))
-    if len(found) <= _MOST_LINES:
+        for device in state.devices:
+            if (figure := value(device)) is not None:
+                lines.setdefault(device.name, []).append((state.seconds, figure))
+    if len(lines) <= _MOST_LINES:
         return [
-            Series.curve(name, thinned(points), colour=colour)
-            for colour, (name, points) in enumerate(found.items())
+            Series.curve(name, thin(points), colour=colour)
+            for colour, (name, points) in enumerate(lines.items())
         ]
     spread: dict[str, list[tuple[float, float]]] = {"highest": [], "mean": [], "lowest": []}
     for state in live:
-        figures = [each for one in state.devices if (each := value(one)) is not None]
+        figures = [figure for device in state.devices if (figure := value(device)) is not None]
         if figures:
             spread["highest"].append((state.seconds, max(figures)))
             spread["mean"].append((state.seconds, sum(figures) / len(figures)))
             spread["lowest"].append((state.seconds, min(figures)))
     return [
-        Series.curve(f"{name} of {len(found)}", thinned(points), colour=colour)
+        Series.curve(f"{name} of {len(lines)}", thin(points), colour=colour)
         for colour, (name, points) in enumerate(spread.items())
     ]
 
 
 def _limit_lines(live: Sequence[LiveState]) -> list[Series]:
     """The power limits: one line where all devices have the same."""
-    lines = _lines(live, lambda one: one.limit_watts)
+    lines = _lines(live, lambda device: device.limit_watts)
     if len({line.points for line in lines}) == 1:
         return [Series.curve("power limit", lines[0].points, "dashed", _LIMIT_COLOUR)]
     return [
@@ -197,11 +204,11 @@ def _live_blocks(live: Sequence[LiveState], *, is_open: bool) -> Iterator[Block]
     last = live[-1]
     if is_open and last.devices:
         columns: dict[str, Callable[[LiveDevice], str]] = {
-            "device": lambda one: one.name,
-            ">power": lambda one: _watts(one.watts),
-            ">power limit": lambda one: limit_text(one.limit_watts),
-            ">core clock": lambda one: (
-                _NONE if one.clock_hertz is None else f"{one.clock_hertz / 1e6:.0f} MHz"
+            "device": lambda device: device.name,
+            ">power": lambda device: _watts(device.watts),
+            ">power limit": lambda device: limit_text(device.limit_watts),
+            ">core clock": lambda device: (
+                NONE if device.clock_hertz is None else f"{device.clock_hertz / 1e6:.0f} MHz"
             ),
         }
         yield Heading("Devices now")
@@ -227,20 +234,20 @@ def _phases_table(live: Sequence[LiveState]) -> Table:
     times = [0.0, *(state.seconds for state in live)]
     spans = list(zip(itertools.pairwise(times), live, strict=True))
     rows = []
-    for phase, group in itertools.groupby(spans, key=lambda each: each[1].phase):
+    for phase, group in itertools.groupby(spans, key=lambda span: span[1].phase):
         members = list(group)
         begin, end = members[0][0][0], members[-1][0][1]
         lengths = [after - before for (before, after), _ in members]
         states = [state for _, state in members]
-        watts = _mean(lengths, [_total_watts(state) for state in states])
+        watts = _mean(lengths, [total_watts(state) for state in states])
         steps = _mean(lengths, [state.steps_per_second for state in states])
         rows.append(
             [
-                phase or _NONE,
+                phase or NONE,
                 human_duration(begin),
                 human_duration(end - begin),
                 _watts(watts),
-                _NONE if steps is None else f"{steps:.3g}",
+                NONE if steps is None else f"{steps:.3g}",
             ]
         )
     headers = ["phase", "from", "for", "mean power", "steps per second"]
@@ -248,46 +255,40 @@ def _phases_table(live: Sequence[LiveState]) -> Table:
 
 
 def _mean(weights: Sequence[float], values: Sequence[float | None]) -> float | None:
-    known = [(w, v) for w, v in zip(weights, values, strict=True) if v is not None and w > 0]
-    return sum(w * v for w, v in known) / sum(w for w, _ in known) if known else None
-
-
-def _total_watts(state: LiveState) -> float | None:
-    """Power of all devices; None where that of one is unknown."""
-    watts = [one.watts for one in state.devices]
-    return sum(one or 0.0 for one in watts) if watts and None not in watts else None
+    pairs = [(w, v) for w, v in zip(weights, values, strict=True) if v is not None and w > 0]
+    return sum(w * v for w, v in pairs) / sum(w for w, _ in pairs) if pairs else None
 
 
 def _energy_table(energy: Sequence[EnergyEntry]) -> Table:
     columns: dict[str, Callable[[EnergyEntry], str]] = {
-        "device": lambda used: used.device,
-        ">energy": lambda used: with_error(
-            used.joules,
-            None if used.relative_error is None else used.relative_error * used.joules,
+        "device": lambda entry: entry.device,
+        ">energy": lambda entry: with_error(
+            entry.joules,
+            None if entry.relative_error is None else entry.relative_error * entry.joules,
             energy_text,
         ),
-        ">time": lambda used: human_duration(used.seconds),
-        ">mean power": lambda used: _mean_watts(used.seconds, used.joules),
-        "how it came about": lambda used: f"{used.origin} ({used.source or 'unstated'})",
+        ">time": lambda entry: human_duration(entry.seconds),
+        ">mean power": lambda entry: _mean_watts(entry.seconds, entry.joules),
+        "obtained": lambda entry: f"{entry.origin} ({entry.source or 'unstated'})",
     }
     return Table.of(energy, columns)
 
 
 def _limits_table(measured: Sequence[Measured]) -> Table:
     return Table.of(
-        sorted(measured, key=lambda each: each.limit_watts or 0.0),
+        sorted(measured, key=lambda measurement: measurement.limit_watts or 0.0),
         {
-            ">power limit": lambda each: limit_text(each.limit_watts),
-            ">time of an epoch": lambda each: human_duration(each.epoch_seconds),
-            ">energy of an epoch": lambda each: energy_text(each.epoch_joules),
-            ">error": lambda each: f"± {per_cent(each.relative_error)}",
+            ">power limit": lambda measurement: limit_text(measurement.limit_watts),
+            ">time of an epoch": lambda measurement: human_duration(measurement.epoch_seconds),
+            ">energy of an epoch": lambda measurement: energy_text(measurement.epoch_joules),
+            ">error": lambda measurement: f"± {per_cent(measurement.relative_error)}",
         },
     )
 
 
 def _watts(watts: float | None) -> str:
-    return _NONE if watts is None else f"{watts:.0f} W"
+    return NONE if watts is None else f"{watts:.0f} W"
 
 
 def _mean_watts(seconds: float, joules: float) -> str:
-    return human(joules / seconds, "W") if seconds else _NONE
+    return human(joules / seconds, "W") if seconds else NONE

@@ -36,7 +36,7 @@ _SHORT = {
     Metric.EDS_1_5: "EDS 1.5",
     Metric.EDS_2_0: "EDS 2.0",
 }
-_MOST_FAILURES = 5
+_MOST_FAILURES = 5  # by hand: more would hide the table
 _CHART_NOTE = (
     "In charts ★ is the best by that metric, the dashed line is the default limit, and bars are "
     "one standard deviation over the runs."
@@ -52,8 +52,8 @@ def sweep_report(table: SweepTable, title: str, summary: str = "") -> Report:
         summary: Sentences for people.
     """
     best = best_table(table)
-    told = "as good" in best.headers
-    as_good = "; as good is what the runs cannot tell from the best" if told else ""
+    has_ties = "as good" in best.headers
+    as_good = "; as good is what the runs cannot tell from the best" if has_ties else ""
     blocks: list[Block] = [Paragraph(summary)] if summary else []
     blocks.append(_settings(table, table.gpu_counts[-1], is_open=True))
     if best.rows:
@@ -89,12 +89,14 @@ def _settings(table: SweepTable, gpus: int, *, is_open: bool = False) -> Details
 def _failures(table: SweepTable) -> list[Block]:
     if not table.failures:
         return []
-    shown = [f"{run.trial}: exit code {run.exit_code}" for run in table.failures[:_MOST_FAILURES]]
+    failures = [
+        f"{run.trial}: exit code {run.exit_code}" for run in table.failures[:_MOST_FAILURES]
+    ]
     if len(table.failures) > _MOST_FAILURES:
-        shown.append(f"and {len(table.failures) - _MOST_FAILURES} more, see the journal")
+        failures.append(f"and {len(table.failures) - _MOST_FAILURES} more, see the journal")
     count = len(table.failures)
     heading = f"{count} run{'s' * (count > 1)} failed; the same command tries again"
-    return [Heading(heading), *map(Paragraph, shown)]
+    return [Heading(heading), *map(Paragraph, failures)]
 
 
 def setting_table(table: SweepTable, gpus: int) -> Table:
@@ -103,29 +105,29 @@ def setting_table(table: SweepTable, gpus: int) -> Table:
     seconds = seconds_unit(setting.point.seconds for setting in table.settings)
     joules = joules_unit(setting.point.joules for setting in table.settings)
     columns: dict[str, Callable[[SettingResult], str]] = {
-        ">limit": lambda one: f"{one.watts:g} W",
-        ">runs": lambda one: str(one.runs) + f" of {one.runs + one.failed}" * bool(one.failed),
-        ">time": lambda one: seconds.text(one.point.seconds),
-        ">± sd": lambda one: _spread(one.seconds_sd, one.point.seconds),
-        ">energy": lambda one: joules.text(one.point.joules),
-        "> ± sd": lambda one: _spread(one.joules_sd, one.point.joules),
-        ">slower": lambda one: percent(one.time_loss, 2),
+        ">limit": lambda row: f"{row.watts:g} W",
+        ">runs": lambda row: str(row.runs) + f" of {row.runs + row.failed}" * bool(row.failed),
+        ">time": lambda row: seconds.text(row.point.seconds),
+        ">± sd": lambda row: _spread(row.seconds_sd, row.point.seconds),
+        ">energy": lambda row: joules.text(row.point.joules),
+        "> ± sd": lambda row: _spread(row.joules_sd, row.point.joules),
+        ">slower": lambda row: percent(row.time_loss, 2),
     }
     first_gain = len(columns)
     for metric in Metric:
-        columns[f">{_SHORT[metric]}"] = lambda one, metric=metric: percent(  # type: ignore[misc]
-            one.gains.get(metric), 2
+        columns[f">{_SHORT[metric]}"] = lambda row, metric=metric: percent(  # type: ignore[misc]
+            row.gains.get(metric), 2
         )
     if any(setting.idle_gpu_joules for setting in settings):
-        columns[">idle GPUs"] = lambda one: (
-            "unknown" if one.idle_gpu_joules is None else joules.text(one.idle_gpu_joules)
+        columns[">idle GPUs"] = lambda row: (
+            "unknown" if row.idle_gpu_joules is None else joules.text(row.idle_gpu_joules)
         )
     best = {metric: table.best_by(gpus, metric) for metric in Metric}
     marked = frozenset(
         (row, first_gain + column)
-        for column, found in enumerate(best.values())
+        for column, rows in enumerate(best.values())
         for row, setting in enumerate(settings)
-        if found is not None and found.watts == setting.watts
+        if rows is not None and rows.watts == setting.watts
     )
     kinds = ["default" if s.watts == table.default_watts else "" for s in settings]
     return Table.of(settings, columns, marked, kinds)
@@ -137,25 +139,25 @@ def _spread(deviation: float | None, mean: float) -> str:
 
 def best_table(table: SweepTable) -> Table:
     """The best limit by each metric, the most boards first."""
-    found = sorted(table.best(), key=lambda best: -best.gpus)
+    optima = sorted(table.best(), key=lambda best: -best.gpus)
     columns: dict[str, Callable[[Best], str]] = {
         ">GPUs": lambda best: str(best.gpus),
         "best by": lambda best: best.metric.label,
         ">limit": lambda best: f"{best.watts:g} W",
         ">gain": lambda best: percent(best.gain, 2),
     }
-    if any(len(best.as_good_watts) > 1 for best in found):
+    if any(len(best.as_good_watts) > 1 for best in optima):
         columns["as good"] = lambda best: (
             f"{', '.join(f'{watts:g}' for watts in best.as_good_watts)} W"
             if len(best.as_good_watts) > 1
             else ""
         )
-    return Table.of(found, columns)
+    return Table.of(optima, columns)
 
 
 def sweep_charts(table: SweepTable) -> tuple[Chart, ...]:
     """The six charts; those that need the default limit are left out where it has no result."""
-    most, versus = table.gpu_counts[-1], f"against the default {table.default_watts:g} W"
+    gpus, versus = table.gpu_counts[-1], f"against the default {table.default_watts:g} W"
     if not any(table.default_of(gpus) for gpus in table.gpu_counts):
         return (_times(table),)
 
@@ -169,16 +171,16 @@ def sweep_charts(table: SweepTable) -> tuple[Chart, ...]:
     def lost(setting: SettingResult) -> tuple[float, float]:
         return setting.time_loss or 0.0, 100 * (setting.seconds_sd or 0.0) / setting.point.seconds
 
-    drawn = [
+    charts = [
         by_count("Energy saved", "energy saved in %", gain(Metric.ENERGY), Metric.ENERGY),
         by_count("Time lost", "time lost in %", lost, None),
     ]
-    if (default := table.default_of(most)) is not None:
-        drawn += [_edp(table, default), _eds(table, most)]
+    if (default := table.default_of(gpus)) is not None:
+        charts += [_edp(table, default), _eds(table, gpus)]
     title, difference = "Energy saved minus time lost", Metric.DIFFERENCE
-    drawn.append(by_count(title, "difference in %", gain(difference), difference))
+    charts.append(by_count(title, "difference in %", gain(difference), difference))
     # Of a single number of boards there is nothing to see.
-    return (*drawn, *([_times(table)] if len(table.gpu_counts) > 1 else []))
+    return (*charts, *([_times(table)] if len(table.gpu_counts) > 1 else []))
 
 
 def _run_error(setting: SettingResult, metric: Metric) -> float:
@@ -227,7 +229,11 @@ class _Line:
 def _chart(
     table: SweepTable, title: str, name: str, lines: Sequence[_Line], reference: float
 ) -> Chart:
-    series = [one for number, line in enumerate(lines) for one in line.series(table, number)]
+    series = [
+        series_line
+        for number, line in enumerate(lines)
+        for series_line in line.series(table, number)
+    ]
     ends = [
         f"{s.name}: from {s.points[0][1]:.3g} at {s.points[0][0]:g} W to {s.points[-1][1]:.3g} at "
         f"{s.points[-1][0]:g} W"
@@ -272,22 +278,22 @@ def _eds(table: SweepTable, gpus: int) -> Chart:
 
 
 def _times(table: SweepTable) -> Chart:
-    most = table.gpu_counts[-1]
-    best = table.best_by(most, Metric.EDP)
+    gpus = table.gpu_counts[-1]
+    best = table.best_by(gpus, Metric.EDP)
     limits = [table.default_watts]
     if best is not None and best.watts != table.default_watts:
         limits.append(best.watts)
     elif best is None:
-        limits = [table.of_count(most)[-1].watts]
+        limits = [table.of_count(gpus)[-1].watts]
     lines = []
     for number, watts in enumerate(limits):
-        found = [s for s in table.settings if s.watts == watts]
-        if found:
+        settings = [s for s in table.settings if s.watts == watts]
+        if settings:
             lines.append(
                 Series(
                     f"{watts:g} W" + (" (default)" if watts == table.default_watts else " (best)"),
-                    tuple((float(s.gpus), s.point.seconds) for s in found),
-                    tuple(s.seconds_sd or 0.0 for s in found),
+                    tuple((float(s.gpus), s.point.seconds) for s in settings),
+                    tuple(s.seconds_sd or 0.0 for s in settings),
                     symbol=series_symbol(number),
                     colour=number,
                 )

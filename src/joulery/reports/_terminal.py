@@ -17,8 +17,17 @@ if TYPE_CHECKING:
 
     from joulery.reports._chart import Chart, Scale, Series
 
-_SYMBOLS = {"dot": "●", "square": "■", "triangle": "▲", "cross": "×", "diamond": "◆", "star": "★"}
+_SYMBOLS = {
+    "bar": "▪",
+    "dot": "●",
+    "square": "■",
+    "triangle": "▲",
+    "cross": "×",
+    "diamond": "◆",
+    "star": "★",
+}
 _ASCII_SYMBOLS = {
+    "bar": "#",
     "dot": "o",
     "square": "#",
     "triangle": "^",
@@ -30,9 +39,9 @@ _ASCII_SYMBOLS = {
 _ANSI = ("", "33", "1;32", "35", "31", "2")
 # Bit of each of the 2 × 4 dots of a braille character, by column and row from the top.
 _BRAILLE = ((0x01, 0x02, 0x04, 0x40), (0x08, 0x10, 0x20, 0x80))
-_NARROWEST_PLOT, _PLOT_ROWS = 40, 14
-_NARROWEST_NAME, _NARROWEST_CELL = 12, 16
-_UNLIMITED = 1_000_000
+_NARROWEST_PLOT, _PLOT_ROWS = 40, 14  # by hand: half a terminal of 80 columns and 24 rows
+_NARROWEST_NAME, _NARROWEST_CELL = 12, 16  # by hand: narrower columns break most words
+_UNLIMITED = 1_000_000  # columns that no line reaches
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +61,9 @@ class Terminal:
     @classmethod
     def of(cls, stream: TextIO | None = None, widest: int = 100) -> Terminal:
         """The terminal behind a stream, standard output unless given, up to ``widest`` columns."""
-        found = sys.stdout if stream is None else stream
-        colour = found.isatty() and not os.environ.get("NO_COLOR")
-        return cls(min(widest, terminal_columns()), colour, _shows(found, "●★⠉"))
+        output = sys.stdout if stream is None else stream
+        colour = output.isatty() and not os.environ.get("NO_COLOR")
+        return cls(min(widest, terminal_columns()), colour, _shows(output, "●★⠉"))
 
     def paint(self, text: str, code: str) -> str:
         """``text`` in an ANSI colour, where the terminal shows any."""
@@ -114,9 +123,9 @@ def table_text(
     for group in _column_groups(widths, width):
         spare = width - sum(widths[at] + 2 for at in group) + 2
         last = group[-1]  # takes what the others leave, up to what it has to say
-        wanted = max(_width(row[last]) for row in cells)
+        needed_width = max(_width(row[last]) for row in cells)
         room = [widths[at] for at in group[:-1]]
-        room.append(min(wanted, widths[last] + max(0, spare)))
+        room.append(min(needed_width, widths[last] + max(0, spare)))
         right = [align[at : at + 1] == "r" for at in group]
         parts.append(_table_part([[row[at] for at in group] for row in cells], room, right))
     return "\n\n".join(parts)
@@ -134,18 +143,18 @@ def _column_groups(widths: Sequence[int], width: int) -> list[list[int]]:
 
 
 def _table_part(cells: list[list[str]], widths: list[int], right: list[bool]) -> str:
-    head, *rows = (_wrapped(row, widths, right) for row in cells)
+    head, *rows = (_wrap(row, widths, right) for row in cells)
     rule = [["─" * width for width in widths]]
     return "\n".join(
         "  ".join(
-            _padded(cell, width, right=flag)
+            _pad(cell, width, right=flag)
             for cell, width, flag in zip(line, widths, right, strict=True)
         ).rstrip()
         for line in itertools.chain(head, rule, *rows)
     )
 
 
-def _wrapped(row: list[str], widths: list[int], right: list[bool]) -> list[tuple[str, ...]]:
+def _wrap(row: list[str], widths: list[int], right: list[bool]) -> list[tuple[str, ...]]:
     """The lines of a row whose text goes on below where it is too long."""
     pieces = [
         [cell]
@@ -156,7 +165,7 @@ def _wrapped(row: list[str], widths: list[int], right: list[bool]) -> list[tuple
     return list(itertools.zip_longest(*pieces, fillvalue=""))
 
 
-def _padded(cell: str, width: int, *, right: bool) -> str:
+def _pad(cell: str, width: int, *, right: bool) -> str:
     if _width(cell) > width:
         while _width(cell) > width - 1:
             cell = cell[:-1]
@@ -232,10 +241,10 @@ def plot(chart: Chart, terminal: Terminal) -> str:
     labels = [f"{tick:g}" for tick in y.ticks]
     gutter = max(map(len, labels)) + 1
     cells = _Cells(width - gutter - 1, terminal)
-    for series in chart.series:
-        if series.line:
-            _draw_line(cells, series, x, y)
-    drawn = _draw_symbols(cells, chart.series, x, y, terminal)
+    for member in chart.series:
+        if member.line:
+            _draw_line(cells, member, x, y)
+    legible = _draw_symbols(cells, chart.series, x, y, terminal)
     bar = "│┤" if terminal.unicode else "||"
     at_row = {_row(cells, y.tick_share(t)): text for t, text in zip(y.ticks, labels, strict=True)}
     lines = [f"{'':{gutter}}{chart.y.name}"]
@@ -244,7 +253,7 @@ def plot(chart: Chart, terminal: Terminal) -> str:
         lines.append(f"{label:>{gutter - 1}} {bar[bool(label)]}{cells.line(row)}")
     lines += [f"{'':{gutter}}{line}" for line in _x_axis(cells, x, terminal)]
     lines.append(f"{chart.x.name:>{width}}")
-    lines.append(_legend(drawn, width, terminal))
+    lines.append(_legend(legible, width, terminal))
     return "\n".join(line.rstrip() for line in lines)
 
 
@@ -258,7 +267,7 @@ def _row(cells: _Cells, share: float) -> int:
 
 def _draw_line(cells: _Cells, series: Series, x: Scale, y: Scale) -> None:
     # Half a character in, so that the line runs through the middle of its symbols.
-    places = [
+    positions = [
         (
             2 * x.share(across) * (cells.columns - 1) + 0.5,
             4 * (1 - y.share(upwards)) * (cells.rows - 1) + 1.5,
@@ -266,7 +275,7 @@ def _draw_line(cells: _Cells, series: Series, x: Scale, y: Scale) -> None:
         for across, upwards in series.points
     ]
     gap = 1 if series.line == "solid" else 3
-    for (x0, y0), (x1, y1) in itertools.pairwise(places):
+    for (x0, y0), (x1, y1) in itertools.pairwise(positions):
         steps = max(1, round(max(abs(x1 - x0), abs(y1 - y0))))
         for step in range(0, steps + 1, gap):
             share = step / steps
@@ -278,31 +287,31 @@ def _draw_symbols(
 ) -> list[Series]:
     """Put down every symbol that finds room, the most important first; the series that did."""
     symbols = _SYMBOLS if terminal.unicode else _ASCII_SYMBOLS
-    places: list[tuple[int, int, str, Series]] = []
-    for one in reversed([s for s in series if s.symbol]):
-        for number, (across, upwards) in enumerate(one.points):
+    positions: list[tuple[int, int, str, Series]] = []
+    for line in reversed([s for s in series if s.symbol]):
+        for number, (across, upwards) in enumerate(line.points):
             column, row = _column(cells, x.share(across)), _row(cells, y.share(upwards))
             if cells.fits(column, row, 1):
-                cells.write(column, row, symbols[one.symbol], _ANSI[one.colour % len(_ANSI)])
-                label = one.labels[number] if one.labels else ""
-                places.append((column, row, label, one))
-    for column, row, label, one in places:
+                cells.write(column, row, symbols[line.symbol], _ANSI[line.colour % len(_ANSI)])
+                label = line.labels[number] if line.labels else ""
+                positions.append((column, row, label, line))
+    for column, row, label, line in positions:
         if label:
-            _label(cells, column, row, f" {label} ", _ANSI[one.colour % len(_ANSI)])
+            _label(cells, column, row, f" {label} ", _ANSI[line.colour % len(_ANSI)])
     lines = [s for s in series if s.line and not s.symbol]
-    return [s for s in series if s in lines or any(s is place[3] for place in places)]
+    return [s for s in series if s in lines or any(s is position[3] for position in positions)]
 
 
 def _label(cells: _Cells, column: int, row: int, text: str, colour: str) -> None:
     length = len(text)
     # Frontiers fall to the right, so the best places are to the right of a symbol and above it.
-    right, above, over = (column + 1, row), (column, row - 1), (column - length // 2, row - 1)
-    places = (right, above, over, (column - length + 2, row - 1), (column - length, row))
-    free = (place for place in places if cells.free(*place, length))
-    fitting = (place for place in places if cells.fits(*place, length))
-    place = next(itertools.chain(free, fitting), None)
-    if place is not None:
-        cells.write(*place, text, colour)
+    beside, above, over = (column + 1, row), (column, row - 1), (column - length // 2, row - 1)
+    positions = (beside, above, over, (column - length + 2, row - 1), (column - length, row))
+    free = (position for position in positions if cells.free(*position, length))
+    fitting = (position for position in positions if cells.fits(*position, length))
+    position = next(itertools.chain(free, fitting), None)
+    if position is not None:
+        cells.write(*position, text, colour)
 
 
 def _x_axis(cells: _Cells, x: Scale, terminal: Terminal) -> tuple[str, str]:
@@ -319,20 +328,20 @@ def _x_axis(cells: _Cells, x: Scale, terminal: Terminal) -> tuple[str, str]:
     return corner + "".join(axis), " " + labels
 
 
-def _legend(drawn: Sequence[Series], width: int, terminal: Terminal) -> str:
+def _legend(series: Sequence[Series], width: int, terminal: Terminal) -> str:
     """The named series, on as many lines as their names need."""
     symbols = _SYMBOLS if terminal.unicode else _ASCII_SYMBOLS
     solid, gaps = ("⠤⠤", "⠄⠄") if terminal.unicode else ("..", ". .")
     lines: list[list[str]] = [[]]
     room = width
-    for series in drawn:
-        if not series.name:
+    for member in series:
+        if not member.name:
             continue
-        sign = symbols.get(series.symbol) or (solid if series.line == "solid" else gaps)
-        text = f"{sign} {series.name}"
+        sign = symbols.get(member.symbol) or (solid if member.line == "solid" else gaps)
+        text = f"{sign} {member.name}"
         if room < len(text) + 2 and lines[-1]:
             lines.append([])
             room = width
-        lines[-1].append(terminal.paint(text, _ANSI[series.colour % len(_ANSI)]))
+        lines[-1].append(terminal.paint(text, _ANSI[member.colour % len(_ANSI)]))
         room -= len(text) + 3
     return "\n".join("  " + "   ".join(line) for line in lines)

@@ -15,27 +15,28 @@ from starlette.requests import ClientDisconnect
 
 from joulery import __version__
 from joulery.errors import InvalidValueError, JouleryError, StoreError
-from joulery.reports import electricity_price
+from joulery.grid import electricity_price
 from joulery.server._auth import context_of
 from joulery.server._cluster_page import cluster_pages
-from joulery.server._dashboard import FiguresCache, pages
+from joulery.server._dashboard import pages
+from joulery.server._figures import BeliefsCache, FiguresCache, OverviewCache
 from joulery.server._heartbeats import HeartbeatLog
 from joulery.server._plans_page import plan_pages
-from joulery.server._problems import MEDIA_TYPE, internal, later, problem_of, problem_of_http
-from joulery.server._routes import ROUTERS
+from joulery.server._problems import internal, later, problem_of, problem_of_http
+from joulery.server._routes import ROUTERS, described_schemas
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-    from joulery.reports import ElectricityPrice
+    from joulery.grid import ElectricityPrice
     from joulery.server._auth import ServerContext
     from joulery.server._cluster_page import ClusterWatch
 
 _log = logging.getLogger("joulery.server")
 
-_SLOW_SECONDS = 1.0
+_SLOW_SECONDS = 1.0  # by hand: a request that took longer is logged
 _ABOUT = """Decisions for recurring training jobs: what to run next, and reports on how it ended.
 
 Ask with a team's token, run what the decision says, report with the decision's own token. Every
@@ -77,11 +78,12 @@ def create_app(
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
-        separate_input_output_schemas=False,
     )
     app.state.context = context
     if context is not None:
         app.state.figures = FiguresCache(context)
+        app.state.beliefs = BeliefsCache()
+        app.state.overviews = OverviewCache()
         app.state.heartbeats = HeartbeatLog()
         app.state.cluster = cluster
         app.state.plans = plans
@@ -119,20 +121,17 @@ async def _on_own_error(_request: Request, error: Exception) -> Response:
 
 
 def _completed(document: dict[str, Any]) -> dict[str, Any]:
-    """The description with tokens, and with the media type of problems, here taken for JSON."""
-    document["components"]["securitySchemes"] = {
-        name: {"type": "http", "scheme": "bearer", "description": words}
-        for name, words in _TOKENS.items()
+    """The description with the documents, and with tokens."""
+    schemes = {
+        name: {"type": "http", "scheme": "bearer", "description": text}
+        for name, text in _TOKENS.items()
     }
+    document["components"] = {"schemas": described_schemas(), "securitySchemes": schemes}
     for path, operations in document["paths"].items():
         for operation in operations.values():
             if path.startswith("/v1/"):
                 name = "decisionToken" if "{decision}" in path else "teamToken"
                 operation["security"] = [{name: []}]
-            for status, response in operation["responses"].items():
-                content = response.get("content", {})
-                if int(status) >= 400 and "application/json" in content:
-                    content[MEDIA_TYPE] = content.pop("application/json")
     return document
 
 

@@ -18,8 +18,10 @@ from starlette.concurrency import run_in_threadpool
 from starlette.convertors import IntegerConvertor, register_url_convertor
 
 from joulery.clock import REAL_CLOCK
-from joulery.jobs import LARGEST_ID, JobService, parse_decision_id
-from joulery.server._config import LIMITS, Limits, RateLimiter
+from joulery.documents import LARGEST_ID
+from joulery.jobs import JobService, parse_decision_id
+from joulery.rate_limit import RateLimiter
+from joulery.server._config import LIMITS, Limits
 from joulery.server._metrics import Metrics
 from joulery.server._problems import later, no_permission, no_token, not_found
 from joulery.storage import EVERY_TEAM, TokenRecord, digest_of, find_token
@@ -35,7 +37,7 @@ if TYPE_CHECKING:
 
 Found = TypeVar("Found")
 
-CACHED_SECONDS = 5.0
+CACHED_SECONDS = 5.0  # by hand: a revoked token ends within seconds
 _CONTEXT = b"joulery decision 2:"
 _NONCE = struct.Struct(">d")
 
@@ -83,9 +85,9 @@ class TokenCache:
     async def verify(self, token: str) -> TokenRecord | None:
         """The record of a token, if it is valid now."""
         digest = digest_of(token)
-        known = self._known.get(digest)
-        if known is not None and self._clock.now() < known[0]:
-            record = known[1]
+        entry = self._known.get(digest)
+        if entry is not None and self._clock.now() < entry[0]:
+            record = entry[1]
         else:
             # Of many requests that miss the cache at the same moment, one looks it up.
             pending = self._pending.get(digest)
@@ -107,8 +109,8 @@ class TokenCache:
 
     def is_known(self, token: str) -> bool:
         """Whether a token was valid when it was last looked up, or was looked up just now."""
-        known = self._known.get(digest_of(token))
-        return known is not None and (known[1] is not None or self._clock.now() < known[0])
+        entry = self._known.get(digest_of(token))
+        return entry is not None and (entry[1] is not None or self._clock.now() < entry[0])
 
 
 class Signer:
@@ -170,11 +172,11 @@ class ServerContext:
         self.metrics = Metrics()
         self.signer = Signer(secret)
         self.tokens = TokenCache(self._find_token, clock, limits.remembered)
-        kept = limits.remembered
-        self.calls = RateLimiter(limits.calls_per_second, limits.burst_calls, kept)
-        self.bytes = RateLimiter(limits.team_bytes_per_second, limits.burst_bytes, kept)
+        remembered = limits.remembered
+        self.calls = RateLimiter(limits.calls_per_second, limits.burst_calls, remembered)
+        self.bytes = RateLimiter(limits.team_bytes_per_second, limits.burst_bytes, remembered)
         failures = limits.failures_per_second
-        self.failures = RateLimiter(failures, 10 * failures, kept)
+        self.failures = RateLimiter(failures, 10 * failures, remembered)
         self.in_flight: Counter[str] = Counter()  # requests by team
         self.draining = False
         self._teams: OrderedDict[int, str] = OrderedDict()
@@ -199,14 +201,16 @@ class ServerContext:
         """
         team = self._teams.get(job)
         if team is None:
-            record = await run_in_threadpool(self.read, lambda one: one.job(job))
+            record = await run_in_threadpool(self.read, lambda transaction: transaction.job(job))
             team = self._teams[job] = record.team  # for ever: numbers are not used again
             if len(self._teams) > self.limits.remembered:
                 self._teams.popitem(last=False)
         return team
 
     async def _find_token(self, digest: bytes) -> TokenRecord | None:
-        return await run_in_threadpool(self.read, lambda one: find_token(one, digest))
+        return await run_in_threadpool(
+            self.read, lambda transaction: find_token(transaction, digest)
+        )
 
 
 def context_of(request: Request) -> ServerContext:
@@ -220,8 +224,8 @@ def bearer_token(request: Request) -> str:
 
     Of several headers a proxy might take another than this server.
     """
-    given = request.headers.getlist("authorization")
-    scheme, _, token = (given[0] if len(given) == 1 else "").partition(" ")
+    headers = request.headers.getlist("authorization")
+    scheme, _, token = (headers[0] if len(headers) == 1 else "").partition(" ")
     return token.strip() if scheme.lower() == "bearer" else ""
 
 
@@ -280,10 +284,10 @@ async def authorize(request: Request, permission: Permission) -> None:
     caller: TokenRecord = request.state.caller
     if caller.right < permission:
         raise no_permission()
-    named = request.path_params
-    if "job" in named:
-        team = await context_of(request).team_of(named["job"])
+    parameters = request.path_params
+    if "job" in parameters:
+        team = await context_of(request).team_of(parameters["job"])
     else:
-        team = unquote(named.get("team", caller.team))
+        team = unquote(parameters.get("team", caller.team))
     if not may_see(caller, team):
         raise not_found()

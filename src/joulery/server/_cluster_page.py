@@ -2,33 +2,33 @@
 
 from __future__ import annotations
 
-import json
 from collections import deque
-from html import escape
-from typing import TYPE_CHECKING, Any
+from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from fastapi import APIRouter, Request, Response
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import RedirectResponse
 
 from joulery.clock import REAL_CLOCK
-from joulery.cluster import announce
+from joulery.cluster import announce, read_status
 from joulery.errors import FileError, InvalidValueError, JouleryError
 from joulery.grid import GridEvent
 from joulery.reports import agent_report
 from joulery.server._auth import context_of, may_see_all
-from joulery.server._dashboard import PageRoute, error_text, form_of, page_of
+from joulery.server._pages import PageRoute, read_form, render, zone_of
 from joulery.server._problems import no_permission, not_found
 from joulery.storage import Permission
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from joulery.storage import TokenRecord
+    from joulery.cluster import AgentStatus
 
 cluster_pages = APIRouter(route_class=PageRoute, include_in_schema=False)
-WATCH_SECONDS = 5.0
-_KEPT = 17_280  # a day of samples
+WATCH_SECONDS = 5.0  # by hand: as often as an agent decides
+_MOST_SAMPLES = 17_280  # a day of samples
+_MOST_MINUTES = 10_080  # a week: grid operators ask for hours
 
 
 class ClusterWatch:
@@ -36,33 +36,28 @@ class ClusterWatch:
 
     def __init__(self, state: Path) -> None:
         self.state = state
-        self._history: deque[tuple[float, float, float]] = deque(maxlen=_KEPT)
+        self._history: deque[tuple[float, float, float]] = deque(maxlen=_MOST_SAMPLES)
 
-    def look(self) -> dict[str, Any]:
+    def look(self) -> AgentStatus:
         """The latest status.
 
         Raises:
             FileError: There is none.
         """
-        try:
-            status: dict[str, Any] = json.loads((self.state / "status.json").read_bytes())
-            sample = status["at"], status["power_watts"], status["budget_watts"]
-        except (OSError, ValueError, LookupError, TypeError) as error:
-            why = getattr(error, "strerror", None) or error
-            raise FileError(
-                f"no status of an agent in {self.state}: {why}",
-                remedy="start `joulery cluster agent` with this state folder",
-            ) from None
-        if not self._history or self._history[-1][0] < sample[0]:
-            self._history.append(sample)
+        status = read_status(self.state)
+        if not self._history or self._history[-1][0] < status.at:
+            self._history.append((status.at, status.power_watts, status.budget_watts))
         return status
 
     def sample(self) -> None:
         """Remember the latest status, if there is one."""
-        try:
+        with suppress(FileError):
             self.look()
-        except FileError:
-            return
+
+    def latest_seconds(self) -> float:
+        """Unix time of the latest status that could be read; 0 where there is none."""
+        self.sample()
+        return self._history[-1][0] if self._history else 0.0
 
     @property
     def history(self) -> tuple[tuple[float, float, float], ...]:
@@ -81,39 +76,35 @@ def _watch(request: Request) -> ClusterWatch:
 
 
 def _may_announce(request: Request) -> bool:
-    record: TokenRecord = request.state.caller
-    return record.right >= Permission.MANAGE
+    return bool(request.state.caller.right >= Permission.MANAGE)
 
 
 @cluster_pages.get("/cluster", operation_id="clusterPage")
 def cluster(request: Request) -> Response:
     """Power against budget, and what every job gets."""
-    return _cluster_page(request)
+    return _render_cluster(request)
 
 
-def _cluster_page(request: Request, error: str = "", status: int = 200) -> Response:
+def _render_cluster(request: Request, error: str = "", code: int = 200) -> Response:
     watch = _watch(request)
-    form = _EVENT_FORM if _may_announce(request) else ""
-    alert = f'<p class="error" role="alert">{escape(error)}</p>' if error else ""
     try:
-        found = watch.look()
+        status = watch.look()
     except FileError as missing:
-        body = error_text(missing.message, missing.remedy)
-        return page_of(request, "Cluster", f"<h1>Cluster</h1>{body}")
-    report = agent_report(found, watch.history, context_of(request).clock.wall())
-    body = f'<h1>Cluster</h1>{alert}<div id="cluster" data-live>{report.body()}</div>{form}'
-    events, mark = "/changes?cluster=1", str(found["at"])
-    return page_of(request, "Cluster", body, events=events, mark=mark, status=status)
-
-
-_EVENT_FORM = """<h2>Announce an event</h2>
-<form class="row" method="post" action="/cluster/events">
-<label>name, letters and digits
-<input name="id" required pattern="[A-Za-z0-9]+" maxlength="60"></label>
-<label>reduce power by %<input type="number" name="reduce" min="1" max="99" required></label>
-<label>for minutes<input type="number" name="minutes" min="1" max="10080" required></label>
-<button>Announce</button></form>
-<p class="soft">The agent lowers the budget at once and restores it when the event ends.</p>"""
+        return render(request, "cluster.html", "Cluster", missing=missing)
+    now, zone = context_of(request).clock.wall(), zone_of(request)
+    return render(
+        request,
+        "cluster.html",
+        "Cluster",
+        code,
+        events="/changes?cluster=1",
+        mark=str(status.at),
+        missing=None,
+        error=error,
+        report=agent_report(status, watch.history, now, zone),
+        may_announce=_may_announce(request),
+        most_minutes=_MOST_MINUTES,
+    )
 
 
 @cluster_pages.post("/cluster/events", operation_id="announceEvent")
@@ -122,14 +113,23 @@ async def announce_event(request: Request) -> Response:
     watch = _watch(request)
     if not _may_announce(request):
         raise no_permission()
-    fields = await form_of(request)
+    fields = await read_form(request)
     try:
-        now = REAL_CLOCK.wall()
-        share, minutes = float(fields.get("reduce", "")), float(fields.get("minutes", ""))
-        event = GridEvent(fields.get("id", ""), now, now + 60 * minutes, None, share / 100, now)
+        event = _read_event(fields)
         await run_in_threadpool(announce, watch.state, event)
     except (ValueError, InvalidValueError) as error:
-        return _cluster_page(request, f"No event was announced: {error}", 422)
+        return _render_cluster(request, f"No event was announced: {error}", 422)
     except JouleryError as error:
-        return _cluster_page(request, f"{error.message}; {error.remedy}", 503)
+        return _render_cluster(request, f"{error.message}; {error.remedy}", 503)
     return RedirectResponse("/cluster", 303)
+
+
+def _read_event(fields: dict[str, str]) -> GridEvent:
+    now = REAL_CLOCK.wall()
+    share, minutes = float(fields.get("reduce", "")), float(fields.get("minutes", ""))
+    if not 0 < minutes <= _MOST_MINUTES:
+        raise InvalidValueError(
+            f"an event takes up to {_MOST_MINUTES:,} minutes, not {minutes:g}",
+            remedy="announce a shorter one",
+        )
+    return GridEvent(fields.get("id", ""), now, now + 60 * minutes, None, share / 100, now)

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import ipaddress
-from collections import OrderedDict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from joulery.errors import InvalidValueError
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable
     from pathlib import Path
 
-    from joulery.reports import ElectricityPrice
+    from joulery.grid import ElectricityPrice
 
 DEFAULT_PORT = 8420
 
@@ -60,52 +58,6 @@ class Limits:
 
 
 LIMITS = Limits()
-
-
-class RateLimiter:
-    """A token bucket per caller.
-
-    Args:
-        per_second: Rate at which a bucket fills.
-        burst: Capacity of a bucket.
-        remembered: Number of buckets that are kept; the least recently used is dropped first.
-    """
-
-    def __init__(self, per_second: float, burst: float, remembered: int) -> None:
-        self._per_second = per_second
-        self._burst = burst
-        self._remembered = remembered
-        self._buckets: OrderedDict[Hashable, list[float]] = OrderedDict()
-
-    def __len__(self) -> int:
-        return len(self._buckets)
-
-    def wait_seconds(self, caller: Hashable, now: float, amount: float = 1.0) -> float:
-        """0 where a call may be made, whose ``amount`` is then taken; else the time to wait.
-
-        A call may take more than there is, so that an ``amount`` above the capacity passes once.
-        """
-        bucket = self._bucket(caller, now)
-        if bucket[0] >= min(1.0, amount):
-            bucket[0] -= amount
-            return 0.0
-        return (1.0 - bucket[0]) / self._per_second
-
-    def exhausted(self, caller: Hashable, now: float) -> bool:
-        """Whether a call would have to wait; counts nothing."""
-        return caller in self._buckets and self._bucket(caller, now)[0] < 1.0
-
-    def _bucket(self, caller: Hashable, now: float) -> list[float]:
-        bucket = self._buckets.get(caller)
-        if bucket is None:
-            bucket = self._buckets[caller] = [self._burst, now]
-            if len(self._buckets) > self._remembered:
-                self._buckets.popitem(last=False)
-        else:
-            self._buckets.move_to_end(caller)
-            bucket[0] = min(self._burst, bucket[0] + (now - bucket[1]) * self._per_second)
-            bucket[1] = now
-        return bucket
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,9 +31,9 @@ class ConnectionGate:
         most: Connections at the same time; fewer than the process may have files.
     """
 
-    def __init__(self, limits: Limits, most: int) -> None:
+    def __init__(self, limits: Limits, most_connections: int) -> None:
         self._limits = limits
-        self._most = most
+        self._most = most_connections
         self._open: dict[Any, HttpConnection] = {}
         self._tokenless: dict[str, OrderedDict[Any, HttpConnection]] = {}
 
@@ -43,11 +43,13 @@ class ConnectionGate:
     def enter(self, client: Any, connection: HttpConnection) -> None:
         """Add a connection, which has no token yet, and make room for it."""
         address = client[0]
-        others = self._tokenless.setdefault(address, OrderedDict())
-        if len(others) >= self._limits.address_connections:
+        connections = self._tokenless.setdefault(address, OrderedDict())
+        if len(connections) >= self._limits.address_connections:
             self._close_oldest(address)
         elif len(self._open) >= self._most:
-            self._close_oldest(max(self._tokenless, key=lambda one: len(self._tokenless[one])))
+            self._close_oldest(
+                max(self._tokenless, key=lambda address: len(self._tokenless[address]))
+            )
         self._open[client] = connection
         self._tokenless.setdefault(address, OrderedDict())[client] = connection
 

@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import TYPE_CHECKING
 
-from joulery.reports import Heartbeat
+from joulery.jobs import Heartbeat
 
 if TYPE_CHECKING:
-    from joulery.jobs import DecisionLease, ProgressReport
+    from joulery.client import ProgressReport
+    from joulery.jobs import DecisionLease
 
-_MOST_BEATS, _MOST_RUNS = 400, 1000  # heartbeats of a run, and runs, that are remembered
-_MOST_LEASES = 20_000
-_MOST_FIGURES = 300_000  # heartbeats and devices in them, over all runs: some tens of megabytes
-_STORED_SECONDS = 50.0  # time after which a heartbeat with live figures is stored again
+_MOST_BEATS, _MOST_RUNS = 400, 1000  # remembered, of a run and in all (by hand: a chart's width)
+_MOST_LEASES = 20_000  # by hand: some megabytes
+_MOST_FIGURES = 300_000  # heartbeats and devices in them (by hand: some tens of megabytes)
+_STORED_SECONDS = 50.0  # between stored heartbeats of a run (by hand: well below the lease)
 
 
 class HeartbeatLog:
@@ -24,15 +25,15 @@ class HeartbeatLog:
         self._figures = 0
         self._leases: OrderedDict[tuple[str, float], tuple[float, DecisionLease]] = OrderedDict()
 
-    def note(self, decision: str, told: ProgressReport, now_wall_seconds: float) -> None:
+    def note(self, decision: str, report: ProgressReport, now_wall_seconds: float) -> None:
         """Remember a heartbeat."""
-        progress = told.progress
+        progress = report.progress
         if progress is None:
             return
         beats = self._beats.setdefault(decision, [])
         self._beats.move_to_end(decision)
         figures = progress.seconds, progress.joules, progress.epochs
-        beats.append(Heartbeat(*figures, now_wall_seconds, told.live))
+        beats.append(Heartbeat(*figures, now_wall_seconds, report.live))
         self._figures += _size(beats[-1])
         if len(beats) > _MOST_BEATS:
             self._figures -= sum(map(_size, beats[1::2]))
@@ -54,8 +55,8 @@ class HeartbeatLog:
 
     def recent_lease(self, holder: tuple[str, float], now: float) -> DecisionLease | None:
         """The lease, if it was stored so lately that the next heartbeat need not be."""
-        stored, lease = self._leases.get(holder, (0.0, None))
-        return lease if lease is not None and now - stored < _STORED_SECONDS else None
+        stored_seconds, lease = self._leases.get(holder, (0.0, None))
+        return lease if lease is not None and now - stored_seconds < _STORED_SECONDS else None
 
     def end(self, holder: tuple[str, float]) -> None:
         """Forget the lease of a decision that was reported on."""

@@ -56,12 +56,12 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("joulery.server")
 
-_BACKLOG = 2048
-_STOP_SECONDS = 30  # that requests may take to end, once the server no longer accepts others
-_OTHER_FILES = 200  # of the store, the log and libraries
-_READER_THREADS = 8  # no more than the store has connections for
-_YEAR_SECONDS = 365 * 86_400.0
-_RENEWAL_SECONDS = 30 * 86_400.0
+_BACKLOG = 2048  # connections that wait to be accepted (by hand: a cluster that starts at once)
+_STOP_SECONDS = 30  # for requests to end once others are refused (by hand)
+_OTHER_FILES = 200  # of the store, the log and libraries (by hand)
+_READER_THREADS = 8  # by hand: no more than the store has connections for
+_YEAR_SECONDS = 365 * 86_400.0  # that first tokens last (by hand)
+_RENEWAL_SECONDS = 30 * 86_400.0  # before the end (by hand)
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,14 +145,16 @@ def _uvicorn_config(config: ServerConfig, app: FastAPI, gate: ConnectionGate) ->
     )
 
 
-def _most_connections(wanted: int) -> int:
+def _most_connections(connections: int) -> int:
     """Number of connections that the process has file descriptors for, at most those configured."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    needed = wanted + _OTHER_FILES
-    if soft < needed and (hard == resource.RLIM_INFINITY or soft < hard):
-        soft = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
+    files = connections + _OTHER_FILES
+    if soft < files and (hard == resource.RLIM_INFINITY or soft < hard):
+        soft = files if hard == resource.RLIM_INFINITY else min(files, hard)
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-    return wanted if soft == resource.RLIM_INFINITY else min(wanted, max(16, soft - _OTHER_FILES))
+    if soft == resource.RLIM_INFINITY:
+        return connections
+    return min(connections, max(16, soft - _OTHER_FILES))
 
 
 async def _serve(
@@ -203,9 +205,9 @@ def bound_socket(config: ServerConfig) -> socket.socket:
         InvalidValueError: The address does not exist, or is taken.
         MissingRightsError: This user may not listen there.
     """
-    where = f"{config.host} port {config.port}"
+    target = f"{config.host} port {config.port}"
     try:
-        family, _, _, _, place = socket.getaddrinfo(
+        family, _, _, _, address = socket.getaddrinfo(
             config.host, config.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
     except OSError:
@@ -213,14 +215,14 @@ def bound_socket(config: ServerConfig) -> socket.socket:
             f"no address {config.host!r}", remedy="give one of this machine's addresses"
         ) from None
     try:
-        return socket.create_server(place[:2], family=family, backlog=_BACKLOG)
+        return socket.create_server(address[:2], family=family, backlog=_BACKLOG)
     except OSError as error:
         if error.errno == errno.EACCES:
             raise MissingRightsError(
-                f"may not listen on {where}", remedy="choose a port above 1023 with --listen"
+                f"may not listen on {target}", remedy="choose a port above 1023 with --listen"
             ) from None
         raise InvalidValueError(
-            f"cannot listen on {where}: {os.strerror(error.errno or 0)}",
+            f"cannot listen on {target}: {os.strerror(error.errno or 0)}",
             remedy="choose another --listen HOST:PORT",
         ) from None
 
@@ -267,15 +269,15 @@ def prepare(
     """Make the tokens that the owner of a store lacks."""
     now = clock.wall()
     _close_to_others(config.store)
-    admin = store.write(lambda one: _first_token(one, now))
-    known = read_token(address, tokens)
+    admin = store.write(lambda transaction: _first_token(transaction, now))
+    token = read_token(address, tokens)
     with store.reading() as transaction:
-        usable = known is not None and _lasts(transaction, known, now)
+        usable = token is not None and _lasts(transaction, token, now)
     if usable:
         return FirstStart(address, admin, None)
     words, expires = f"programs at {address}", now + _YEAR_SECONDS
-    wanted = TokenRecord(EVERY_TEAM, Permission.MANAGE, words, expires)
-    local, _ = store.write(lambda one: add_token(one, wanted, now))
+    record = TokenRecord(EVERY_TEAM, Permission.MANAGE, words, expires)
+    local, _ = store.write(lambda transaction: add_token(transaction, record, now))
     return FirstStart(address, admin, write_token(address, local, tokens))
 
 
@@ -289,8 +291,8 @@ def _secret(store: Store) -> bytes:
 def _first_token(transaction: Transaction, now: float) -> str | None:
     if list_tokens(transaction):
         return None
-    wanted = TokenRecord(EVERY_TEAM, Permission.MANAGE, "first start", now + _YEAR_SECONDS)
-    return add_token(transaction, wanted, now)[0]
+    record = TokenRecord(EVERY_TEAM, Permission.MANAGE, "first start", now + _YEAR_SECONDS)
+    return add_token(transaction, record, now)[0]
 
 
 def _lasts(transaction: Transaction, token: str, now: float) -> bool:
@@ -300,14 +302,14 @@ def _lasts(transaction: Transaction, token: str, now: float) -> bool:
 
 def _close_to_others(location: str | None) -> None:
     """Make the file of a store unreadable for others, who could make tokens of decisions."""
-    place = default_path() if location is None else location
-    if "://" in str(place):
+    store = default_path() if location is None else location
+    if "://" in str(store):
         return
     for end in ("", "-wal", "-shm"):
-        path = Path(f"{place}{end}")
+        path = Path(f"{store}{end}")
         with contextlib.suppress(OSError):  # another user's file, or none
             mode = path.stat().st_mode
             # A group that may write was given that right, one that may only read was not.
-            kept = mode & (0o770 if mode & 0o020 else 0o700)
-            if mode & 0o077 != kept & 0o077:
-                path.chmod(kept)
+            closed_mode = mode & (0o770 if mode & 0o020 else 0o700)
+            if mode & 0o077 != closed_mode & 0o077:
+                path.chmod(closed_mode)

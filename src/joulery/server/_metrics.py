@@ -29,28 +29,32 @@ class Metrics:
 
     def __init__(self) -> None:
         disable_created_metrics()  # type: ignore[no-untyped-call]  # of prometheus-client
-        self._registry = own = CollectorRegistry()
-        version = Gauge("joulery_build_info", "The version that runs.", ["version"], registry=own)
+        self._registry = registry = CollectorRegistry()
+        version = Gauge(
+            "joulery_build_info", "The version that runs.", ["version"], registry=registry
+        )
         version.labels(__version__).set(1)
         self._requests = Counter(
             "joulery_requests",
             "Requests by operation and status.",
             ["operation", "status"],
-            registry=own,
+            registry=registry,
         )
         self._seconds = Histogram(
             "joulery_request_seconds",
             "Time to answer, by operation.",
             ["operation"],
-            registry=own,
+            registry=registry,
             buckets=_BUCKETS_SECONDS,
         )
         self.in_flight = Gauge(
-            "joulery_requests_in_flight", "Requests that are being handled.", registry=own
+            "joulery_requests_in_flight", "Requests that are being handled.", registry=registry
         )
-        self.expired = Counter("joulery_expired", "Decisions whose lease has ended.", registry=own)
+        self.expired = Counter(
+            "joulery_expired", "Decisions whose lease has ended.", registry=registry
+        )
         self._totals = {
-            name: Gauge(f"joulery_{name}", words, registry=own)
+            name: Gauge(f"joulery_{name}", words, registry=registry)
             for name, words in (
                 ("jobs", "Jobs, all versions."),
                 ("events", "Events of all jobs."),

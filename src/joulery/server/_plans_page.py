@@ -4,31 +4,40 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from functools import lru_cache
-from html import escape
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote
 
 from fastapi import APIRouter, Request, Response
+from markupsafe import Markup
 
+from joulery.documents import decode_json
 from joulery.errors import FileError, InvalidValueError, JouleryError
-from joulery.jobs import from_bytes
 from joulery.pipeline import load_plan, plan_saving
 from joulery.prediction import Recommendation
-from joulery.reports import PipelineView, Report, Table, pipeline_report, recommendation_report
+from joulery.reports import (
+    PipelineView,
+    Report,
+    Table,
+    date_text,
+    pipeline_report,
+    recommendation_report,
+)
 from joulery.server._auth import may_see_all
-from joulery.server._dashboard import PageRoute, error_text, page_of
+from joulery.server._pages import PageRoute, render, zone_of
 from joulery.server._problems import no_permission, not_found
 from joulery.units import human
 
 if TYPE_CHECKING:
+    from datetime import tzinfo
     from pathlib import Path
 
 plan_pages = APIRouter(route_class=PageRoute, include_in_schema=False)
-_MOST_FILES = 100
+_MOST_FILES = 100  # by hand: more are not read through
 _MOST_BYTES = 2**20  # a plan of six thousand instructions, which takes seconds to draw
 _MORE_TIME = 1.005  # from here on an iteration time was chosen, and not found by rounding
+# What reading or drawing raises where a value is of a wrong type, missing, or out of range.
+_DAMAGE = (JouleryError, LookupError, TypeError, ValueError, AttributeError, ArithmeticError)
 _REMEDY = "save it with joulery plan pipeline --out, or joulery recommend --json"
 
 
@@ -63,7 +72,7 @@ class SavedFile:
             most = human(_MOST_BYTES, "B")
             raise FileError(f"more than {most}", remedy="write its page with --html instead")
         try:
-            document = from_bytes(content)
+            document = decode_json(content)
         except InvalidValueError as error:
             raise FileError(error.message, remedy=_REMEDY) from None
         if not isinstance(document, dict) or not {"problem", "pareto"} & document.keys():
@@ -83,39 +92,39 @@ def saved_files(folder: Path) -> list[SavedFile]:
         raise FileError(
             f"cannot read {folder}: {error.strerror}", remedy="make the folder, or check its rights"
         ) from None
-    home, found = folder.resolve(), []
+    home, files = folder.resolve(), []
     for path in paths:
         with suppress(OSError):  # it may be gone by now
-            shown = path.name.isprintable() and path.resolve().is_relative_to(home)
-            if shown and path.is_file():
-                about = path.stat()
-                found.append(SavedFile(path, about.st_mtime_ns, about.st_size))
-    return sorted(found, key=lambda one: -one.changed)[:_MOST_FILES]
+            is_inside = path.name.isprintable() and path.resolve().is_relative_to(home)
+            if is_inside and path.is_file():
+                status = path.stat()
+                files.append(SavedFile(path, status.st_mtime_ns, status.st_size))
+    return sorted(files, key=lambda file: -file.changed)[:_MOST_FILES]
 
 
 @lru_cache(maxsize=2 * _MOST_FILES)
-def described(file: SavedFile) -> str:
+def describe_file(file: SavedFile) -> str:
     """Content of a file, or the reason why it is not shown, in one line."""
     try:
         document = file.document()
         if "problem" not in document:
-            found = Recommendation.from_dict(document)
-            return f"recommendation for {found.work}: {found.best}"
+            recommendation = Recommendation.from_dict(document)
+            return f"recommendation for {recommendation.work}: {recommendation.best}"
         problem, totals = document["problem"], document["frontier"]
         ends = [
-            f"{human(one['joules'], 'J')} in {human(one['seconds'], 's')}"
-            for one in (totals[0], totals[-1])
+            f"{human(total['joules'], 'J')} in {human(total['seconds'], 's')}"
+            for total in (totals[0], totals[-1])
         ]
         about = f"{problem['source']}, {problem['schedule']}, {len(document['ranks'])} ranks"
         return f"pipeline plan of {about}: {ends[0]} to {ends[1]} per iteration"
     except FileError as error:
         return f"not shown: {error.message}"
-    except (LookupError, TypeError, ValueError):
+    except _DAMAGE:
         return "not shown: it is damaged"
 
 
 @lru_cache(maxsize=16)
-def drawn(file: SavedFile) -> tuple[str, str]:
+def draw_file(file: SavedFile) -> tuple[str, Markup]:
     """Title and content of the page of a file; drawing takes up to some seconds, once.
 
     Raises:
@@ -124,10 +133,10 @@ def drawn(file: SavedFile) -> tuple[str, str]:
     document = file.document()
     try:
         report = _report(file, document)
-        return report.title, report.body()
+        return report.title, Markup(report.body())  # noqa: S704 - reports escape what they show
     except JouleryError as error:
         raise FileError(error.message, remedy=error.remedy) from None
-    except Exception as error:
+    except _DAMAGE as error:
         raise FileError(f"a damaged file: {error!r}", remedy=_REMEDY) from error
 
 
@@ -157,29 +166,19 @@ def plans(request: Request) -> Response:
     """All plans and recommendations of the folder."""
     try:
         files = saved_files(_folder(request))
-    except FileError as error:
-        shown = error_text(error.message, error.remedy)
-    else:
-        shown = Report("", "", (_table(files),)).body() if files else _EMPTY
-    return page_of(request, "Plans", f"<h1>Plans</h1>{shown}")
+    except FileError as missing:
+        return render(request, "plans.html", "Plans", missing=missing)
+    report = Report("", "", (_table(files, zone_of(request)),)) if files else None
+    return render(request, "plans.html", "Plans", missing=None, report=report)
 
 
-_EMPTY = (
-    "<p>No plans yet. <code>joulery plan pipeline --out FILE</code> and "
-    "<code>joulery recommend --json &gt; FILE</code> write files that are shown here.</p>"
-)
-
-
-def _table(files: list[SavedFile]) -> Table:
-    def saved(file: SavedFile) -> str:
-        return datetime.fromtimestamp(file.changed / 1e9, UTC).strftime("%Y-%m-%d %H:%M")
-
+def _table(files: list[SavedFile], zone: tzinfo) -> Table:
     table = Table.of(
         files,
         {
             "file": lambda file: file.path.name,
-            "about": described,
-            "saved (UTC)": saved,
+            "about": describe_file,
+            "saved": lambda file: date_text(file.changed / 1e9, zone),
         },
     )
     return replace(table, links=[f"/plans/{quote(file.path.name)}" for file in files])
@@ -190,13 +189,12 @@ def plan(request: Request, name: str) -> Response:
     """One plan or recommendation."""
     name = unquote(name)
     # Looked for in the list, so that no name leads out of the folder.
-    file = next((one for one in saved_files(_folder(request)) if one.path.name == name), None)
+    files = saved_files(_folder(request))
+    file = next((file for file in files if file.path.name == name), None)
     if file is None:
         raise not_found()
     try:
-        title, content = drawn(file)
-    except FileError as error:
-        title, content = "Not shown", error_text(error.message, error.remedy)
-    body = f"""<div class="lead"><h1>{escape(title)}</h1>
-<span class="soft">{escape(name)}, <a href="/plans">all plans</a></span></div>{content}"""
-    return page_of(request, title, body)
+        title, content = draw_file(file)
+    except FileError as missing:
+        return render(request, "plan.html", "Not shown", name=name, missing=missing)
+    return render(request, "plan.html", title, name=name, missing=None, content=content)

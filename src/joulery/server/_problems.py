@@ -2,54 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
 
 from fastapi import HTTPException, Response
 
+from joulery.client import ProblemDetails, status_of
 from joulery.errors import (
-    ConflictError,
     InvalidValueError,
     JouleryError,
     MissingRightsError,
-    NotPossibleHereError,
     StoreBusyError,
     StoreError,
     UnknownRecordError,
     UsageError,
 )
-from joulery.jobs import JsonModel, NotJsonError, to_bytes
 
 MEDIA_TYPE = "application/problem+json"
-_RETRY_SECONDS = 1
-_LONGEST = 400
-# The first class that fits counts.
-_STATUS: dict[type[JouleryError], int] = {
-    NotJsonError: 400,
-    ConflictError: 409,
-    UsageError: 422,
-    NotPossibleHereError: 501,
-}
-
-
-@dataclass(frozen=True, slots=True)
-class ProblemDetails(JsonModel):
-    """An error and its remedy (RFC 9457).
-
-    Attributes:
-        type: Kind of problem, such as `/problems/usage-error`.
-        title: HTTP status in words.
-        status: HTTP status.
-        detail: Description of the error, one line.
-        remedy: Advice to the caller, one line.
-    """
-
-    type: str
-    title: str
-    status: int
-    detail: str
-    remedy: str
+_RETRY_SECONDS = 1  # by hand: several group commits
+_LONGEST = 400  # characters of a detail or remedy (by hand)
 
 
 class ProblemError(HTTPException):
@@ -83,7 +54,7 @@ class ProblemError(HTTPException):
     def response(self) -> Response:
         """The answer to the client."""
         return Response(
-            to_bytes(self.problem.to_document()),
+            self.problem.to_json(),
             self.status_code,
             dict(self.headers or {}),
             MEDIA_TYPE,
@@ -150,10 +121,10 @@ def no_permission() -> ProblemError:
     )
 
 
-def body_too_large(most: int) -> ProblemError:
+def body_too_large(limit_bytes: int) -> ProblemError:
     """The body is larger than the server accepts."""
     return ProblemError(
-        413, InvalidValueError, f"the body has more than {most} bytes", "send less at once"
+        413, InvalidValueError, f"the body has more than {limit_bytes} bytes", "send less at once"
     )
 
 
@@ -164,10 +135,10 @@ def problem_of(error: JouleryError) -> ProblemError:
     if isinstance(error, StoreError):
         # Not the database's words, which name files, hosts and statements.
         return later("the store is busy, restarting or full")
-    for kind, status in _STATUS.items():
-        if isinstance(error, kind):
-            return ProblemError(status, type(error), error.message, error.remedy)
-    return internal()
+    status = status_of(error)
+    if status == 500:
+        return internal()
+    return ProblemError(status, type(error), error.message, error.remedy)
 
 
 def problem_of_http(error: Any) -> ProblemError:

@@ -1,56 +1,48 @@
 """The HTTP API: decisions, jobs, measurements and health, one function per route.
 
-Bodies and answers are the dataclasses of :mod:`joulery.jobs._models`. Routes that decide or report
-wait for the group commit of the store in the event loop; all others block a thread of the pool.
+Bodies and answers are documents of :mod:`joulery.jobs` and :mod:`joulery.client`, which
+:mod:`joulery.documents` reads and describes. Routes that decide or report wait for the group commit
+of the store in the event loop; all others block a thread of the pool.
 """
 
 from __future__ import annotations
 
 import asyncio
-import dataclasses
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 from urllib.parse import unquote
 
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
 from fastapi.routing import APIRoute
+from msgspec.structs import replace
 from starlette.concurrency import run_in_threadpool
 
+from joulery.client import (
+    MOST_PER_PAGE,
+    DecisionPage,
+    EnergyPage,
+    JobPage,
+    OutcomeReport,
+    PauseState,
+    ProblemDetails,
+    ProfileList,
+    ProgressReport,
+)
+from joulery.documents import LARGEST_ID, JsonModel, json_schemas
 from joulery.errors import InvalidValueError, JouleryError, StoreBusyError
 from joulery.frontier import Frontier, OperatingPoint, Setting
 from joulery.jobs import (
-    LARGEST_ID,
-    MOST_PER_PAGE,
     Decision,
     DecisionLease,
-    DecisionPage,
     Definition,
     EnergyEntry,
-    EnergyPage,
     JobEntry,
-    JobPage,
-    JsonModel,
-    NotJsonError,
-    OutcomeReport,
-    PauseState,
     ProfileEntry,
-    ProfileList,
-    ProgressReport,
     Receipt,
     Request as DecisionRequest,
-    decision_page,
-    energy_page,
-    from_bytes,
-    job_entry,
-    job_page,
-    keep_profile,
-    note_energy,
-    profile_list,
-    to_bytes,
 )
 from joulery.server._auth import authenticate, authorize, context_of
 from joulery.server._problems import (
-    ProblemDetails,
+    MEDIA_TYPE,
     ProblemError,
     body_too_large,
     later,
@@ -60,11 +52,12 @@ from joulery.server._problems import (
 from joulery.storage import Permission, totals
 
 if TYPE_CHECKING:
+    from joulery.jobs import JobService
     from joulery.server._auth import ServerContext
     from joulery.server._heartbeats import HeartbeatLog
 
-_READY_SECONDS = 5.0  # load balancers do not wait much longer
-_METRICS_SECONDS = 1.0
+_READY_SECONDS = 5.0  # by hand: load balancers do not wait much longer
+_METRICS_SECONDS = 1.0  # by hand: many scrapers cost one query a second
 _PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
 
 
@@ -113,22 +106,15 @@ class _BoundedRequest(Request):
         if seconds:
             raise later("too many bytes from this team", 429, int(seconds) + 1)
 
-    async def _read(self, most: int) -> bytes:
+    async def _read(self, limit_bytes: int) -> bytes:
         content = bytearray()
         async for chunk in self.stream():
             content += chunk
-            if len(content) > most:
-                raise body_too_large(most)
+            if len(content) > limit_bytes:
+                raise body_too_large(limit_bytes)
         if "content-length" not in self.headers:
             self._take(context_of(self), len(content))
-        return bytes(content) or b" "  # FastAPI takes an empty body for none at all
-
-    async def json(self) -> Any:
-        """The body as a document."""
-        try:
-            return from_bytes(await self.body())
-        except NotJsonError as error:
-            raise problem_of(error) from None
+        return bytes(content)
 
 
 _RIGHTS = {
@@ -158,25 +144,20 @@ class _Route(APIRoute):
         return bounded
 
 
-class Strict:
-    """Marks a body that is read by its own :meth:`JsonModel.from_document`.
+_Model = TypeVar("_Model", bound=JsonModel)
 
-    FastAPI describes the body by its dataclass; the rules that the client and the store apply are
-    applied here, too, with the same words.
-    """
 
-    @classmethod
-    def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> Any:
-        """Validate by the model's own reader, described by the model's own fields."""
-        from pydantic_core import core_schema
+def _body(kind: type[_Model]) -> Any:
+    """The dependency that reads a body by its document's own rules, as client and store do."""
 
-        return core_schema.no_info_plain_validator_function(
-            source.from_document, json_schema_input_schema=handler(source)
-        )
+    async def read(request: Request) -> _Model:
+        return kind.from_json(await request.body())
+
+    return Depends(read)
 
 
 def _answer(model: JsonModel, status: int = 200) -> Response:
-    return Response(to_bytes(model.to_document()), status, media_type="application/json")
+    return Response(model.to_json(), status, media_type="application/json")
 
 
 _PROBLEMS = {
@@ -194,21 +175,50 @@ _PROBLEMS = {
 }
 
 
+_DOCUMENTS: dict[str, type[JsonModel]] = {}
+
+
+def _content(kind: type[JsonModel], media_type: str = "application/json", **options: Any) -> Any:
+    """The description of a body or an answer; :func:`described_schemas` has its document."""
+    _DOCUMENTS[kind.__name__] = kind
+    return {media_type: {"schema": {"$ref": f"#/components/schemas/{kind.__name__}"}} | options}
+
+
+def described_schemas() -> dict[str, Any]:
+    """JSON Schema of the documents that routes read and answer with, by name."""
+    return json_schemas(_DOCUMENTS.values())
+
+
 def _problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
     """Descriptions of the problem documents that a route may answer with."""
-    described: dict[int | str, dict[str, Any]] = {}
+    descriptions: dict[int | str, dict[str, Any]] = {}
     for status in sorted(statuses):
-        one: dict[str, Any] = {"description": _PROBLEMS[status], "model": ProblemDetails}
+        description: dict[str, Any] = {
+            "description": _PROBLEMS[status],
+            "content": _content(ProblemDetails, MEDIA_TYPE),
+        }
         if status in (429, 503):
             seconds = {"schema": {"type": "integer"}, "description": "seconds to wait"}
-            one["headers"] = {"Retry-After": seconds}
-        described[status] = one
-    return described
+            description["headers"] = {"Retry-After": seconds}
+        descriptions[status] = description
+    return descriptions
 
 
-def _example(**document: Any) -> dict[str, Any]:
-    """The body of a request as it may be sent to a new server, in the description."""
-    return {"requestBody": {"content": {"application/json": {"example": document}}}}
+def _describe(
+    body: type[JsonModel] | None = None,
+    answer: type[JsonModel] | None = None,
+    problems: dict[int | str, dict[str, Any]] | None = None,
+    **example: Any,
+) -> dict[str, Any]:
+    """Options of a route: its body, with an example for a new server, answer and problems."""
+    options: dict[str, Any] = {"responses": dict(problems or {}), "response_class": Response}
+    if answer is not None:
+        success = {"description": "Successful Response", "content": _content(answer)}
+        options["responses"] = {200: success} | options["responses"]
+    if body is not None:
+        content = _content(body, example=example)
+        options["openapi_extra"] = {"requestBody": {"content": content, "required": True}}
+    return options
 
 
 _COMMON = _problems(401, 403, 404, 422, 429, 503)
@@ -223,8 +233,8 @@ ROUTERS = (decisions, jobs, measurements, health)
 
 def _only_known(request: Request, *names: str) -> None:
     """Refuse a query with other names, or with one twice: a typo would be taken for nothing."""
-    given = [name for name, _ in request.query_params.multi_items()]
-    if len(set(given)) < len(given) or not set(given) <= set(names):
+    keys = [name for name, _ in request.query_params.multi_items()]
+    if len(set(keys)) < len(keys) or not set(keys) <= set(names):
         raise problem_of(
             InvalidValueError(
                 "the query has a name that is unknown or given twice",
@@ -257,12 +267,10 @@ DecisionId = Annotated[str, Path(description="id of the decision", examples=["1.
 @decisions.post(
     "/jobs/{job:number}/decisions",
     operation_id="decide",
-    openapi_extra=_example(key="night 1"),
-    response_model=Decision,
-    responses=_STORED,
+    **_describe(DecisionRequest, Decision, _STORED, key="night 1"),
 )
 async def decide(
-    request: Request, job: JobNumber, wanted: Annotated[DecisionRequest, Strict]
+    request: Request, job: JobNumber, body: Annotated[DecisionRequest, _body(DecisionRequest)]
 ) -> Response:
     """Get the decision on what to run next.
 
@@ -271,23 +279,24 @@ async def decide(
     `expires_wall_seconds`, the decision counts as abandoned.
     """
     context = context_of(request)
-    decision = await asyncio.wrap_future(context.jobs.decide_soon(job, wanted))
+    decision = await asyncio.wrap_future(context.jobs.decide_soon(job, body))
     token = context.signer.token(decision.id, decision.issued_wall_seconds)
-    return _answer(dataclasses.replace(decision, token=token))
+    return _answer(replace(decision, token=token))
 
 
 @decisions.put(
     "/decisions/{decision}/outcome",
     operation_id="report",
-    openapi_extra=_example(
+    **_describe(
+        OutcomeReport,
+        Receipt,
+        _STORED,
         key="night 1",
         outcome={"end": "reached", "epochs": 20, "seconds": 50.0, "joules": 12_500.0},
     ),
-    response_model=Receipt,
-    responses=_STORED,
 )
 async def report(
-    request: Request, decision: DecisionId, body: Annotated[OutcomeReport, Strict]
+    request: Request, decision: DecisionId, body: Annotated[OutcomeReport, _body(OutcomeReport)]
 ) -> Response:
     """Report how a decision ended.
 
@@ -296,8 +305,8 @@ async def report(
     old, no more energy than all boards can draw.
     """
     issued: float = request.state.issued
-    told = context_of(request).jobs.report_soon(decision, body, issued)
-    receipt = await asyncio.wrap_future(told)
+    future = context_of(request).jobs.report_soon(decision, body.outcome, body.key, issued)
+    receipt = await asyncio.wrap_future(future)
     request.app.state.heartbeats.end((decision, issued))
     return _answer(receipt)
 
@@ -305,7 +314,10 @@ async def report(
 @decisions.post(
     "/decisions/{decision}/heartbeat",
     operation_id="heartbeat",
-    openapi_extra=_example(
+    **_describe(
+        ProgressReport,
+        DecisionLease,
+        _BODY,
         progress={"end": "abandoned", "epochs": 2, "seconds": 5.0, "joules": 1250.0},
         live={
             "seconds": 5.0,
@@ -316,11 +328,9 @@ async def report(
             ],
         },
     ),
-    response_model=DecisionLease,
-    responses=_BODY,
 )
 async def heartbeat(
-    request: Request, decision: DecisionId, body: Annotated[ProgressReport, Strict]
+    request: Request, decision: DecisionId, body: Annotated[ProgressReport, _body(ProgressReport)]
 ) -> Response:
     """Prolong the lease of a decision; the progress counts if no report follows.
 
@@ -332,27 +342,29 @@ async def heartbeat(
     now = context.clock.now()
     lease = None if body.live is None else log.recent_lease((decision, issued), now)
     if lease is None:
-        told = context.jobs.heartbeat_soon(decision, body.progress, issued)
-        lease = await asyncio.wrap_future(told)
+        future = context.jobs.heartbeat_soon(decision, body.progress, issued)
+        lease = await asyncio.wrap_future(future)
         log.keep_lease((decision, issued), lease, now)
     log.note(decision, body, context.clock.wall())
     return _answer(lease)
 
 
 @decisions.get(
-    "/jobs/{job:number}/decisions",
-    operation_id="listDecisions",
-    response_model=DecisionPage,
+    "/jobs/{job:number}/decisions", operation_id="listDecisions", **_describe(answer=DecisionPage)
 )
 def list_decisions(request: Request, job: JobNumber, page: Page) -> Response:
     """List the decisions of a job with their outcomes, in order."""
-    return _answer(context_of(request).read(lambda one: decision_page(one, job, *page)))
+    entries, following = context_of(request).jobs.decisions(job, *page)
+    return _answer(DecisionPage(tuple(entries), following))
 
 
 @jobs.post(
     "/teams/{team}/jobs",
     operation_id="defineJob",
-    openapi_extra=_example(
+    **_describe(
+        Definition,
+        JobEntry,
+        _STORED,
         job={
             "name": "resnet-nightly",
             "batch_sizes": [64, 128, 256],
@@ -362,33 +374,26 @@ def list_decisions(request: Request, job: JobNumber, page: Page) -> Response:
         },
         device="A40",
     ),
-    response_model=JobEntry,
-    responses=_STORED,
 )
-def define_job(request: Request, team: TeamName, wanted: Annotated[Definition, Strict]) -> Response:
+def define_job(
+    request: Request, team: TeamName, body: Annotated[Definition, _body(Definition)]
+) -> Response:
     """Define a job.
 
     The same definition gets the same job. A changed one makes a new version, which is warm-started
     from what still holds; `warm_start` says what.
     """
-    return _answer(job_entry(context_of(request).jobs.define(unquote(team), wanted)))
+    return _answer(_jobs_of(request, team).define(body))
 
 
-@jobs.get(
-    "/teams/{team}/jobs",
-    operation_id="listJobs",
-    response_model=JobPage,
-)
+@jobs.get("/teams/{team}/jobs", operation_id="listJobs", **_describe(answer=JobPage))
 def list_jobs(request: Request, team: TeamName, page: Page) -> Response:
     """List the jobs of a team by number, all versions."""
-    return _answer(context_of(request).read(lambda one: job_page(one, unquote(team), *page)))
+    entries, following = _jobs_of(request, team).jobs(*page)
+    return _answer(JobPage(tuple(entries), following))
 
 
-@jobs.get(
-    "/teams/{team}/jobs/{name:path}",
-    operation_id="showJob",
-    response_model=JobEntry,
-)
+@jobs.get("/teams/{team}/jobs/{name:path}", operation_id="showJob", **_describe(answer=JobEntry))
 def show_job(
     request: Request,
     team: TeamName,
@@ -402,90 +407,92 @@ def show_job(
     name = unquote(name)
     if "\0" in name + (device or ""):  # no name has one, and PostgreSQL accepts none
         raise not_found()
-    return _answer(job_entry(context_of(request).jobs.find(unquote(team), name, device)))
+    return _answer(_jobs_of(request, team).job(name, device))
+
+
+def _jobs_of(request: Request, team: str) -> JobService:
+    return context_of(request).jobs.for_team(unquote(team))
 
 
 @jobs.patch(
     "/jobs/{job:number}",
     operation_id="pauseJob",
-    openapi_extra=_example(paused=False),
-    response_model=PauseState,
-    responses=_BODY,
+    **_describe(PauseState, PauseState, _BODY, paused=False),
 )
-def pause_job(request: Request, job: JobNumber, wanted: Annotated[PauseState, Strict]) -> Response:
+def pause_job(
+    request: Request, job: JobNumber, body: Annotated[PauseState, _body(PauseState)]
+) -> Response:
     """Refuse decisions of a job, or make them again."""
-    context_of(request).jobs.pause(job, paused=wanted.paused)
-    return _answer(wanted)
+    context_of(request).jobs.pause(job, paused=body.paused)
+    return _answer(body)
 
 
-@jobs.delete(
-    "/jobs/{job:number}",
-    operation_id="deleteJob",
-    status_code=204,
-)
+@jobs.delete("/jobs/{job:number}", operation_id="deleteJob", status_code=204)
 def delete_job(request: Request, job: JobNumber) -> None:
     """Delete a job with all its history."""
     context_of(request).jobs.delete(job)
 
 
 @measurements.get(
-    "/jobs/{job:number}/profiles",
-    operation_id="listProfiles",
-    response_model=ProfileList,
+    "/jobs/{job:number}/profiles", operation_id="listProfiles", **_describe(answer=ProfileList)
 )
 def list_profiles(request: Request, job: JobNumber) -> Response:
     """List the time-energy frontiers of a job, by batch size."""
-    return _answer(context_of(request).read(lambda one: profile_list(one, job)))
+    return _answer(ProfileList(tuple(context_of(request).jobs.profiles(job))))
 
 
 @measurements.put(
     "/jobs/{job:number}/profiles",
-    operation_id="keepProfile",
-    openapi_extra=_example(
+    operation_id="putProfile",
+    status_code=204,
+    **_describe(
+        ProfileEntry,
+        problems=_BODY,
         batch_size=128,
         device="A40",
         frontier=Frontier.from_points(
             [OperatingPoint(2.5, 625.0, Setting(300.0)), OperatingPoint(2.7, 540.0, Setting(200.0))]
         ).to_dict(),
     ),
-    status_code=204,
-    responses=_BODY,
 )
-def put_profile(request: Request, job: JobNumber, profile: Annotated[ProfileEntry, Strict]) -> None:
+def put_profile(
+    request: Request, job: JobNumber, body: Annotated[ProfileEntry, _body(ProfileEntry)]
+) -> None:
     """Store a frontier, in place of an earlier one of the same batch size and device."""
-    context = context_of(request)
-    now = context.clock.wall()
-    context.store.write(lambda one: keep_profile(one, job, profile, now), job)
+    context_of(request).jobs.put_profile(job, body)
 
 
 @measurements.get(
-    "/jobs/{job:number}/energy",
-    operation_id="listEnergy",
-    response_model=EnergyPage,
+    "/jobs/{job:number}/energy", operation_id="listEnergy", **_describe(answer=EnergyPage)
 )
 def list_energy(request: Request, job: JobNumber, page: Page) -> Response:
     """List the energy that a job has used, in the order of the reports."""
-    return _answer(context_of(request).read(lambda one: energy_page(one, job, *page)))
+    entries, following = context_of(request).jobs.energy(job, *page)
+    return _answer(EnergyPage(tuple(entries), following))
 
 
 @measurements.post(
     "/jobs/{job:number}/energy",
-    operation_id="noteEnergy",
-    openapi_extra=_example(
-        decision="1.1", device="GPU-4f", seconds=50.0, joules=12_500.0, origin="measured"
-    ),
+    operation_id="addEnergy",
     status_code=204,
-    responses=_STORED,
+    **_describe(
+        EnergyEntry,
+        problems=_STORED,
+        decision="1.1",
+        device="GPU-4f",
+        seconds=50.0,
+        joules=12_500.0,
+        origin="measured",
+    ),
 )
-def add_energy(request: Request, job: JobNumber, used: Annotated[EnergyEntry, Strict]) -> None:
+def add_energy(
+    request: Request, job: JobNumber, body: Annotated[EnergyEntry, _body(EnergyEntry)]
+) -> None:
     """Store energy that a job has used; where a decision is named, once for each device."""
-    context = context_of(request)
-    now = context.clock.wall()
-    context.store.write(lambda one: note_energy(one, job, used, now), job)
+    context_of(request).jobs.add_energy(job, body)
 
 
-@dataclass(frozen=True, slots=True)
-class HealthState(JsonModel):
+class HealthState(JsonModel, frozen=True):
     """The state of the server.
 
     Attributes:
@@ -495,14 +502,16 @@ class HealthState(JsonModel):
     status: Literal["live", "ready"]
 
 
-@health.get("/health/live", operation_id="live", response_model=HealthState)
+@health.get("/health/live", operation_id="live", **_describe(answer=HealthState))
 async def live() -> Response:
     """Check that the process answers."""
     return _answer(HealthState("live"))
 
 
 @health.get(
-    "/health/ready", operation_id="ready", response_model=HealthState, responses=_problems(503)
+    "/health/ready",
+    operation_id="ready",
+    **_describe(answer=HealthState, problems=_problems(503)),
 )
 async def ready(request: Request) -> Response:
     """Check that the server accepts requests.
@@ -513,10 +522,12 @@ async def ready(request: Request) -> Response:
     context = context_of(request)
     if context.draining:
         raise later("the server is being stopped")
-    look = asyncio.ensure_future(run_in_threadpool(context.read, lambda one: one.jobs("", 0, 1)))
+    reading = asyncio.ensure_future(
+        run_in_threadpool(context.read, lambda transaction: transaction.jobs("", 0, 1))
+    )
     # Not a timeout, which would wait for the thread.
-    done, _ = await asyncio.wait({look}, timeout=_READY_SECONDS)
-    if not done or look.exception() is not None:
+    done, _ = await asyncio.wait({reading}, timeout=_READY_SECONDS)
+    if not done or reading.exception() is not None:
         raise later("the store does not answer")
     if context.store.write_failure:
         raise later("the store does not accept writes")
@@ -532,8 +543,8 @@ async def ready(request: Request) -> Response:
 async def metrics(request: Request) -> Response:
     """Get figures for Prometheus, at most one second old."""
     context = context_of(request)
-    now, (made, text) = context.clock.now(), context.metrics.latest
-    if now - made > _METRICS_SECONDS:
+    now, (latest_seconds, text) = context.clock.now(), context.metrics.latest
+    if now - latest_seconds > _METRICS_SECONDS:
         context.metrics.latest = now, text  # of many callers, one has them made
         text = await run_in_threadpool(_metrics_text, context, now)
     return Response(text, media_type=_PROMETHEUS)
@@ -541,7 +552,7 @@ async def metrics(request: Request) -> Response:
 
 def _metrics_text(context: ServerContext, now: float) -> bytes:
     try:
-        counted = context.read(totals)
+        counts = context.read(totals)
     except JouleryError:
-        counted = None  # the other figures are needed most when the store does not answer
-    return context.metrics.text(counted, now)
+        counts = None  # the other figures are needed most when the store does not answer
+    return context.metrics.text(counts, now)

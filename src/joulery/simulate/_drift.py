@@ -32,15 +32,17 @@ def changed(
     Raises:
         InvalidValueError: No batch size reaches the target after a change.
     """
-    found = replace(load, changes=tuple(changes), max_epochs=math.ceil(allowance * load.max_epochs))
-    for start, stage in found.stages:
+    drifting = replace(
+        load, changes=tuple(changes), max_epochs=math.ceil(allowance * load.max_epochs)
+    )
+    for start, stage in drifting.stages:
         if not np.isfinite(stage.mean_epochs()).any():
             raise InvalidValueError(
                 f"{load}: from recurrence {start} on no batch size reaches the target within "
-                f"{found.max_epochs} epochs",
+                f"{drifting.max_epochs} epochs",
                 remedy="choose a milder drift, or allow more epochs in workloads.csv",
             )
-    return found
+    return drifting
 
 
 def scale_epochs(
@@ -71,7 +73,7 @@ def optimum_moves(
     ratio = np.array(load.batch_sizes) / load.batch_sizes[best]
     # Away from the nearer end of the set, where there is room to move.
     sign = 1.0 if 2 * best >= len(load.batch_sizes) - 1 else -1.0
-    strongest, found = 0.0, load
+    strongest, drifting = 0.0, load
     for exponent in (0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 4.0):
         tilt = ratio ** (sign * exponent)
         new_cost = replace(load, epochs=_times(load, tilt)).optimum(eta)[2]
@@ -80,24 +82,24 @@ def optimum_moves(
         after = tried.stages[1][1]
         worse = after.expected_cost(eta)[best, limit] / after.optimum(eta)[2]
         if worse > strongest:
-            strongest, found = worse, tried
+            strongest, drifting = worse, tried
         if worse >= 1.25:
             break
-    return found
+    return drifting
 
 
 def discarded_becomes_best(
-    load: TracedWorkload, at: int, eta: float = 0.5, others: float = 1.5
+    load: TracedWorkload, at: int, eta: float = 0.5, factor: float = 1.5
 ) -> TracedWorkload:
     """Abruptly, a batch size that cost at least twice as much becomes the cheapest.
 
-    It costs what the best did before; all others need ``others`` times their epochs. With 1 nothing
+    It costs what the best did before; all others need ``factor`` times their epochs. With 1 nothing
     but the discarded one changes, to 0.6 of the best, which no run of the others shows.
     """
     costs = np.nanmin(load.expected_cost(eta), axis=1)
     epoch_costs = np.nanmin(load.epoch_cost(eta), axis=1)
     always = np.isfinite(load.epochs).sum(axis=1) == load.runs
-    aim = costs.min() * (1.0 if others > 1 else 0.6)
+    aim = costs.min() * (1.0 if factor > 1 else 0.6)
     # One epoch is the least there is: a batch size whose single epoch costs more cannot win.
     able = always & (epoch_costs < aim) & (costs > costs.min())
     if not able.any():
@@ -106,9 +108,9 @@ def discarded_becomes_best(
     # The cheapest that was worth discarding, or else the costliest.
     order = np.where(twice, costs, np.inf) if twice.any() else np.where(able, -costs, np.inf)
     arm = int(order.argmin())
-    factors = np.full(len(costs), others)
+    factors = np.full(len(costs), factor)
     factors[arm] = aim / costs[arm]
-    return changed(load, [(at, _times(load, factors))], max(1.0, others))
+    return changed(load, [(at, _times(load, factors))], max(1.0, factor))
 
 
 def _times(load: TracedWorkload, factors: Floats | float) -> Floats:

@@ -33,7 +33,7 @@ class ProbeRequest:
 
     kind: NDArray[np.int64]  # (rows,), probe or training
     limit: NDArray[np.int64]  # (rows,), limit to hold; -1 leaves the choice to the profile
-    wanted: NDArray[np.bool_] | None  # (rows, limits), limits to measure; None for any
+    mask: NDArray[np.bool_] | None  # (rows, limits), limits to measure; None for any
     fresh: NDArray[np.bool_]  # (rows,), whether this job never profiled this batch size before
     epochs: Floats  # (rows,), epochs that the run can still go on for
     seconds: Floats  # (rows, limits), true epoch time; NaN where the trace has none
@@ -49,10 +49,10 @@ class ProbeRequest:
 
     def cost_of(self, seconds: Floats, joules: Floats) -> Floats:
         """The cost in joules of a time and an energy; the first axis is the row."""
-        each = (-1,) + (1,) * (seconds.ndim - 1)
+        shape = (-1,) + (1,) * (seconds.ndim - 1)
         weights = self.cost_weights
         return np.asarray(
-            weights[:, 0].reshape(each) * joules + weights[:, 1].reshape(each) * seconds
+            weights[:, 0].reshape(shape) * joules + weights[:, 1].reshape(shape) * seconds
         )
 
     def noisy(self, relative_error: float, stream: int) -> tuple[Floats, Floats]:
@@ -88,15 +88,15 @@ class EpochAtMean:
     def profile(self, request: ProbeRequest) -> ProbedProfile:
         """Charge the epoch, measure everything."""
         first = request.fresh & request.open
-        known = np.where(request.open[:, None], 0.0, np.nan)
+        epochs_begun = np.where(request.open[:, None], 0.0, np.nan)
         return ProbedProfile(
             seconds=np.where(first, np.nanmean(request.seconds, axis=1), 0.0),
             joules=np.where(first, np.nanmean(request.joules, axis=1), 0.0),
             progress=np.where(first, 1.0, 0.0),
             limit=np.where(request.limit < 0, cheapest_limit(request.cost), request.limit),
-            epoch_seconds=request.seconds + known,
-            epoch_joules=request.joules + known,
-            relative_error=known + 0.0 * request.seconds,
+            epoch_seconds=request.seconds + epochs_begun,
+            epoch_joules=request.joules + epochs_begun,
+            relative_error=epochs_begun + 0.0 * request.seconds,
         )
 
 
@@ -143,15 +143,17 @@ class Slices:
 
     def _slices(self, request: ProbeRequest) -> tuple[Floats, Floats]:
         """(rows, limits): share of the slice that is made, and the epochs that it trains."""
-        known = np.isfinite(request.seconds)
-        wanted = known & (request.open[:, None] if request.wanted is None else request.wanted)
-        epochs = np.where(wanted, self.seconds_per_setting / request.seconds, 0.0)
+        measurable = np.isfinite(request.seconds)
+        chosen_limits = measurable & (
+            request.open[:, None] if request.mask is None else request.mask
+        )
+        epochs = np.where(chosen_limits, self.seconds_per_setting / request.seconds, 0.0)
         descending = epochs[:, ::-1]
         before = (descending.cumsum(axis=1) - descending)[:, ::-1]
-        left = np.where(request.kind == ActionKind.PROBE, np.inf, request.epochs)[:, None]
-        made = np.clip(left - before, 0.0, epochs)
-        share = np.divide(made, epochs, out=np.zeros_like(made), where=epochs > 0)
-        return share, made
+        budget = np.where(request.kind == ActionKind.PROBE, np.inf, request.epochs)[:, None]
+        slice_epochs = np.clip(budget - before, 0.0, epochs)
+        share = np.divide(slice_epochs, epochs, out=np.zeros_like(slice_epochs), where=epochs > 0)
+        return share, slice_epochs
 
 
 # A model of just-in-time profiling: what it costs, and how well settings are then known.
@@ -227,10 +229,10 @@ class _Tables:
         self.seconds[row, :arms, :limits] = load.epoch_seconds
         self.joules[row, :arms, :limits] = load.epoch_joules
         for arm in range(arms):
-            known = np.flatnonzero(np.isfinite(load.epoch_seconds[arm]))
-            gaps = np.abs(load.limits_watts[None, known] - load.limits_watts[:, None])
-            self.nearest[row, arm, :limits] = known[gaps.argmin(axis=1)]
-            self.nearest[row, arm, limits:] = known[-1]
+            measured = np.flatnonzero(np.isfinite(load.epoch_seconds[arm]))
+            gaps = np.abs(load.limits_watts[None, measured] - load.limits_watts[:, None])
+            self.nearest[row, arm, :limits] = measured[gaps.argmin(axis=1)]
+            self.nearest[row, arm, limits:] = measured[-1]
 
 
 class Environment:
@@ -265,17 +267,19 @@ class Environment:
         profile = self._probing.profile(request)
         self._profiled[moment.job, actions.arm] |= request.open
         limit = self._tables.nearest[self._workload_of[moment.job], actions.arm, profile.limit]
-        held = (np.arange(len(limit)), limit)
+        at_limit = (np.arange(len(limit)), limit)
         training = actions.kind == ActionKind.TRAIN
         begun = moment.progress + profile.progress
         profile_cost = request.cost_of(profile.seconds, profile.joules)
-        most = self._most_epochs(actions, moment, request.cost[held], (profile_cost, begun))
+        largest_epochs = self._most_epochs(
+            actions, moment, request.cost[at_limit], (profile_cost, begun)
+        )
         # A training whose first epoch is over the ceiling is not begun.
-        idle = training & (most < 1.0)
-        epochs = np.where(training, np.minimum(needed, most), 0.0)
-        rest = np.where(training & ~idle, np.maximum(0.0, epochs - begun), 0.0)
-        seconds = np.where(idle, 0.0, profile.seconds) + rest * request.seconds[held]
-        joules = np.where(idle, 0.0, profile.joules) + rest * request.joules[held]
+        idle = training & (largest_epochs < 1.0)
+        epochs = np.where(training, np.minimum(needed, largest_epochs), 0.0)
+        remainder = np.where(training & ~idle, np.maximum(0.0, epochs - begun), 0.0)
+        seconds = np.where(idle, 0.0, profile.seconds) + remainder * request.seconds[at_limit]
+        joules = np.where(idle, 0.0, profile.joules) + remainder * request.joules[at_limit]
         measured = self._measured(request, profile, limit, idle, training & (epochs > 0))
         return Results(
             job=moment.job,
@@ -283,7 +287,7 @@ class Environment:
             kind=actions.kind,
             arm=actions.arm,
             limit=np.where(training, limit, -1),
-            end=self._ends(moment, training, needed, most),
+            end=self._ends(moment, training, needed, largest_epochs),
             epochs=epochs,
             reason=actions.reason,
             ceiling=actions.ceiling,
@@ -313,15 +317,15 @@ class Environment:
         seconds = self._tables.seconds[load, actions.arm]
         joules = self._tables.joules[load, actions.arm]
         weights = self._weights[moment.job]
-        left = np.minimum(needed, self._jobs.max_epochs[moment.job]) - moment.progress
+        remainder = np.minimum(needed, self._jobs.max_epochs[moment.job]) - moment.progress
         # Hashing once more keeps measurements apart from the choice of the run.
         words = mix(self._words(actions.arm, moment, moment.action), _ENVIRONMENT)
         return ProbeRequest(
             kind=actions.kind,
             limit=actions.limit,
-            wanted=actions.probe_limits,
+            mask=actions.probe_limits,
             fresh=~self._profiled[moment.job, actions.arm],
-            epochs=np.maximum(0.0, left),
+            epochs=np.maximum(0.0, remainder),
             seconds=seconds,
             joules=joules,
             cost=weights[:, :1] * joules + weights[:, 1:] * seconds,
@@ -342,12 +346,12 @@ class Environment:
         return np.minimum(np.maximum(affordable, 0.0), self._jobs.max_epochs[moment.job])
 
     def _ends(
-        self, moment: Moment, training: NDArray[np.bool_], needed: Floats, most: Floats
+        self, moment: Moment, training: NDArray[np.bool_], needed: Floats, largest_epochs: Floats
     ) -> NDArray[np.int64]:
-        failed = most >= self._jobs.max_epochs[moment.job]
+        failed = largest_epochs >= self._jobs.max_epochs[moment.job]
         fell_short = np.where(failed, RunEnd.EXHAUSTED, RunEnd.STOPPED)
         return np.where(
-            training, np.where(needed <= most, RunEnd.REACHED, fell_short), RunEnd.PROBED
+            training, np.where(needed <= largest_epochs, RunEnd.REACHED, fell_short), RunEnd.PROBED
         )
 
     def _measured(
@@ -356,11 +360,11 @@ class Environment:
         profile: ProbedProfile,
         limit: NDArray[np.int64],
         idle: NDArray[np.bool_],
-        held: NDArray[np.bool_],
+        holding: NDArray[np.bool_],
     ) -> tuple[Floats, Floats, Floats]:
         """(rows, limits), figures of each limit: its profile, or better, those of holding it."""
         at_limit = np.zeros(request.seconds.shape, dtype=bool)
-        at_limit[np.arange(len(limit)), limit] = held
+        at_limit[np.arange(len(limit)), limit] = holding
         if self._probing.held_error == 0.0:
             seconds, joules = request.seconds, request.joules
         else:

@@ -119,8 +119,8 @@ def generate_groups(path: Path, jobs: int, seed: int = 0) -> JobGroups:
     duration = np.array([row.seconds for row in rows])
     owner = np.unique([f"{row.owner} {row.gpus}" for row in rows], return_inverse=True)[1]
     label = _grouped(submit, duration, owner)
-    kept = label >= 0
-    submit, duration, label = submit[kept], duration[kept], label[kept]
+    grouped = label >= 0
+    submit, duration, label = submit[grouped], duration[grouped], label[grouped]
     copies = max(1, math.ceil(jobs / max(1, len(label))))
     groups = int(label.max()) + 1
     numbers = np.concatenate([label + copy * groups for copy in range(copies)])
@@ -155,6 +155,6 @@ def _grouped(submit: Floats, duration: Floats, owner: NDArray[np.int64]) -> NDAr
     rank[order] = np.arange(len(order)) - np.repeat(starts, sizes)
     label = offset[alike] + rank % parts[alike]
     label[sizes[alike] < _FEWEST_JOBS] = -1
-    kept, renumbered = np.unique(label[label >= 0], return_inverse=True)
+    labels, renumbered = np.unique(label[label >= 0], return_inverse=True)
     label[label >= 0] = renumbered
-    return label if len(kept) else np.zeros_like(label)
+    return label if len(labels) else np.zeros_like(label)

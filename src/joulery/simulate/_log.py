@@ -100,16 +100,16 @@ class SimulationLog:
 
     def of_workload(self, index: int) -> SimulationLog:
         """The jobs of one workload only, cut to its recurrences; without single actions."""
-        kept = np.flatnonzero(self.workload_of == index)
-        columns = int(self.recurrences[kept].max(initial=0))
-        figures = {name: getattr(self, name)[kept, :columns] for name in _PER_RECURRENCE}
+        rows = np.flatnonzero(self.workload_of == index)
+        columns = int(self.recurrences[rows].max(initial=0))
+        figures = {name: getattr(self, name)[rows, :columns] for name in _PER_RECURRENCE}
         return replace(
             self,
             workloads=(self.workloads[index],),
-            workload_of=np.zeros(len(kept), dtype=np.int64),
-            seeds=self.seeds[kept],
-            recurrences=self.recurrences[kept],
-            default=self.default[:, kept, :columns],
+            workload_of=np.zeros(len(rows), dtype=np.int64),
+            seeds=self.seeds[rows],
+            recurrences=self.recurrences[rows],
+            default=self.default[:, rows, :columns],
             actions=None,
             **figures,
         )
@@ -196,12 +196,14 @@ class LogBuilder:
             starts = [start for start, _ in load.stages]
             stage = np.searchsorted(starts, np.arange(trained.shape[1]), side="right") - 1
             at = stage, self._last["arm"][jobs], self._last["limit"][jobs]
-            expected[jobs] = np.stack([one.expected for one in scores])[at]
-            within[jobs] = np.stack([one.within for one in scores])[at]
-            charge[jobs] = np.stack([one.charge for one in scores])[at]
-            optimal[jobs] = np.array([one.optimal for one in scores])[stage]
-            default[:, jobs] = np.stack([one.default for one in scores], axis=1)[:, None, stage]
-            times = np.array([(one.reference.seconds, one.reference.joules) for one in scores])
+            expected[jobs] = np.stack([score.expected for score in scores])[at]
+            within[jobs] = np.stack([score.within for score in scores])[at]
+            charge[jobs] = np.stack([score.charge for score in scores])[at]
+            optimal[jobs] = np.array([score.optimal for score in scores])[stage]
+            default[:, jobs] = np.stack([score.default for score in scores], axis=1)[:, None, stage]
+            times = np.array(
+                [(score.reference.seconds, score.reference.joules) for score in scores]
+            )
             fastest[:, jobs] = times.T[:, None, stage]
         # Where the policy never produced the model, the owner trains the default in the end.
         seconds, joules, cost = np.where(self._reached, self._spent, self._spent + default)
@@ -290,7 +292,7 @@ def _summary(log: SimulationLog) -> PolicySummary:
     regret = log.final_regret()
     seconds, joules, _ = log.last(_LAST)
     cost, expected, optimal, within = (
-        each[:, -_LAST:] for each in (log.cost, log.expected, log.optimal, log.within)
+        figures[:, -_LAST:] for figures in (log.cost, log.expected, log.optimal, log.within)
     )
     return PolicySummary(
         gpu=load.gpu,

@@ -74,8 +74,8 @@ def make_oracle(
     objective: Objective | None = None,
 ) -> OraclePolicy:
     """The oracle policy: each workload's best fixed setting, for the jobs of a simulation."""
-    found = [score_settings(load, eta, objective) for load in workloads]
-    best = np.array([(one.arm, one.limit) for one in found]).repeat(len(seeds), axis=0)
+    scores = [score_settings(load, eta, objective) for load in workloads]
+    best = np.array([(score.arm, score.limit) for score in scores]).repeat(len(seeds), axis=0)
     return OraclePolicy(best[:, 0], best[:, 1])
 
 

@@ -153,10 +153,10 @@ def k_means(values: Floats, clusters: int) -> Indices:
     bounds = np.zeros(clusters + 1, dtype=np.int64)
     for _ in range(_MOST_ITERATIONS):
         middles = (centres[1:] + centres[:-1]) / 2
-        found = np.concatenate(([0], np.searchsorted(ordered, middles), [len(ordered)]))
-        if np.array_equal(found, bounds):
+        boundaries = np.concatenate(([0], np.searchsorted(ordered, middles), [len(ordered)]))
+        if np.array_equal(boundaries, bounds):
             break
-        bounds = found
+        bounds = boundaries
         sizes = np.diff(bounds)
         means = np.diff(sums[bounds]) / np.maximum(sizes, 1)
         centres = np.sort(np.where(sizes > 0, means, centres))

@@ -50,7 +50,7 @@ class Traces:
     @property
     def remarks(self) -> tuple[str, ...]:
         """Notes on what was left out or assumed."""
-        return tuple(dict.fromkeys(one for load in self.workloads for one in load.remarks))
+        return tuple(dict.fromkeys(remark for load in self.workloads for remark in load.remarks))
 
     def select(self, gpus: Sequence[str] = (), datasets: Sequence[str] = ()) -> Traces:
         """Keep only those GPUs and datasets; an empty choice takes all.
@@ -60,25 +60,25 @@ class Traces:
         """
         _check_known("GPU", gpus, [load.gpu for load in self.workloads])
         _check_known("dataset", datasets, [load.dataset for load in self.workloads])
-        kept = tuple(
+        workloads = tuple(
             load
             for load in self.workloads
             if (not gpus or load.gpu in gpus) and (not datasets or load.dataset in datasets)
         )
-        if not kept:
+        if not workloads:
             raise InvalidValueError(
                 f"no trace has {', '.join(datasets)} on {', '.join(gpus)}",
                 remedy="leave one of the two choices out",
             )
-        return Traces(kept)
+        return Traces(workloads)
 
 
-def _check_known(kind: str, wanted: Sequence[str], known: Sequence[str]) -> None:
-    for name in wanted:
-        if name not in known:
+def _check_known(kind: str, names: Sequence[str], available: Sequence[str]) -> None:
+    for name in names:
+        if name not in available:
             raise InvalidValueError(
                 f"no {kind} {name!r} in the traces",
-                remedy=f"choose from {', '.join(dict.fromkeys(known))}",
+                remedy=f"choose from {', '.join(dict.fromkeys(available))}",
             )
 
 
@@ -239,11 +239,11 @@ def _read_published(folder: Path) -> list[TracedWorkload]:
         raise FileError(
             f"{folder} has no {_POWER_FILES}", remedy="put one file per GPU type next to the runs"
         )
-    known = _PUBLISHED | _read_specs(folder)
+    specs = _PUBLISHED | _read_specs(folder)
     workloads = []
     for gpu in map(_read_gpu, paths):
         for model in sorted(set(gpu.power) & set(runs)):
-            spec = known.get(model.dataset) or _guessed(model, runs[model])
+            spec = specs.get(model.dataset) or _guessed(model, runs[model])
             if spec.target not in runs[model]:
                 raise FileError(
                     f"{folder / _TRAIN_FILE}: column target_metric has no {spec.target:g} "
@@ -301,8 +301,8 @@ def _guessed(model: _Model, targets: Mapping[float, _Runs]) -> _Spec:
         return sum(not any(map(math.isnan, e)) for e in sizes.values()) >= 0.5 * len(sizes)
 
     def hardness(target: float) -> float:
-        found = reached[target]
-        return sum(found) / len(found) if found else math.inf
+        runs = reached[target]
+        return sum(runs) / len(runs) if runs else math.inf
 
     fair = [target for target, sizes in targets.items() if is_fair(sizes)]
     target = max(fair, key=hardness) if fair else min(targets, key=hardness)
@@ -317,8 +317,8 @@ def _read_own(folder: Path) -> list[TracedWorkload]:
     for row in read_rows(_table(folder, "runs"), ("job", "batch_size", "epochs")):
         rows[row.text("job"), row.whole("batch_size")].append(row)
     runs: dict[str, _Runs] = defaultdict(dict)
-    for (job, size), each in rows.items():
-        runs[job][size] = [row.epochs("epochs") for row in each]
+    for (job, size), own_rows in rows.items():
+        runs[job][size] = [row.epochs("epochs") for row in own_rows]
     path = _table(folder, "power")
     specs = {
         row.text("job"): _Spec(math.nan, row.whole("max_epochs"), row.whole("default_batch_size"))
@@ -340,9 +340,9 @@ def _read_own(folder: Path) -> list[TracedWorkload]:
                 )
             workloads.append(gpu.workload(model, runs[job], specs[job]))
     used = {(load.dataset, size) for load in workloads for size in load.batch_sizes}
-    for (job, size), each in rows.items():
+    for (job, size), own_rows in rows.items():
         if (job, size) not in used:
-            raise each[0].error(
+            raise own_rows[0].error(
                 "batch_size", f"{size} of job {job!r} has no power data", "measure or drop it"
             )
     return workloads
@@ -443,9 +443,9 @@ def _over_limits(measured: Mapping[float, tuple[float, float]], limits: Sequence
 
     A policy may choose any limit that others of the job's batch sizes were measured at.
     """
-    known = sorted(measured)
-    logs = np.log([measured[watts] for watts in known])
-    between = [np.exp(np.interp(limits, known, column)) for column in logs.T]
+    points = sorted(measured)
+    logs = np.log([measured[watts] for watts in points])
+    between = [np.exp(np.interp(limits, points, column)) for column in logs.T]
     # What was measured stays as it was, to the last bit.
     exact = np.array([measured.get(watts, (np.nan, np.nan)) for watts in limits])
     return np.where(np.isnan(exact), np.stack(between, axis=1), exact)

@@ -162,8 +162,8 @@ def score_settings(load: TracedWorkload, eta: float, objective: Objective | None
     """
     mean = load.mean_epochs()[:, None]
     seconds, joules = mean * load.epoch_seconds, mean * load.epoch_joules
-    known = np.isfinite(seconds) & np.isfinite(joules)
-    fastest = np.where(known, seconds, np.inf).argmin()
+    measured = np.isfinite(seconds) & np.isfinite(joules)
+    fastest = np.where(measured, seconds, np.inf).argmin()
     reference = Totals(float(seconds.flat[fastest]), float(joules.flat[fastest]))
     usual = load.default_setting()
     count = mean[usual[0], 0]
@@ -173,9 +173,9 @@ def score_settings(load: TracedWorkload, eta: float, objective: Objective | None
         arm, limit, _ = load.optimum(eta)
         cost = load.expected_cost(eta)
         default = np.array([*spent, count * load.epoch_cost(eta)[usual]])
-        return SettingScores(cost, known, np.ones(cost.shape), arm, limit, reference, default)
-    finite = np.where(known, seconds, 1.0), np.where(known, joules, 1.0)
-    exact = np.where(known, score(objective, *finite, reference), np.inf)
+        return SettingScores(cost, measured, np.ones(cost.shape), arm, limit, reference, default)
+    finite = np.where(measured, seconds, 1.0), np.where(measured, joules, 1.0)
+    exact = np.where(measured, score(objective, *finite, reference), np.inf)
     best = int(exact.argmin())
     if not np.isfinite(exact.flat[best]):
         raise InfeasibleError(
@@ -184,9 +184,9 @@ def score_settings(load: TracedWorkload, eta: float, objective: Objective | None
         )
     overshoot = objective.bounds.overshoot(*finite, reference)
     value = objective.value(*finite, reference)
-    expected = np.where(known, value, seconds)
+    expected = np.where(measured, value, seconds)
     charge = np.where(np.isfinite(exact), 1.0, np.maximum(1.0, exact.flat[best] / value))
     arm, limit = divmod(best, seconds.shape[1])
-    within = known & (overshoot <= 1 + TOLERANCE)
+    within = measured & (overshoot <= 1 + TOLERANCE)
     default = np.array([*spent, objective.value(*spent, reference)])
     return SettingScores(expected, within, charge, arm, limit, reference, default)

@@ -28,24 +28,24 @@ def backup(location: str | None, target: Path) -> str:
 
     SQLite is copied by its own backup function: the copy is a store. PostgreSQL is exported.
     """
-    place = default_path() if location is None else location
-    if "://" in str(place):
+    store = default_path() if location is None else location
+    if "://" in str(store):
         export(location, target)
         return "export"
-    _check_source(place, target)
+    _check_source(store, target)
     with whole_file(target) as draft:
-        _copy(Path(place), draft)
+        _copy(Path(store), draft)
     return "sqlite"
 
 
 def export(location: str | None, target: Path) -> int:
     """Write a store as lines of JSON; the number of rows."""
-    place = default_path() if location is None else location
-    if "://" not in str(place):
-        _check_source(place, target)
+    store = default_path() if location is None else location
+    if "://" not in str(store):
+        _check_source(store, target)
     rows = -2  # the first and the last line are none
     with whole_file(target) as draft, draft.open("wb") as file:
-        for line in exported(place):
+        for line in exported(store):
             file.write(line)
             rows += 1
     return rows
@@ -61,57 +61,57 @@ def restore(location: str | None, source: Path, *, replace: bool) -> Document:
         ConflictError: The store has jobs, and they may not be replaced.
         FileError: The file is damaged, or none of these.
     """
-    place = default_path() if location is None else location
+    store = default_path() if location is None else location
     try:
         with source.open("rb") as file:
             if file.read(16) != _SQLITE_MARK:
                 file.seek(0)
-                return imported(place, file, replace=replace)
+                return imported(store, file, replace=replace)
     except OSError as error:
         raise FileError(
             f"cannot read {source}: {error.strerror}", remedy="check the path"
         ) from None
-    if "://" in str(place):
+    if "://" in str(store):
         raise InvalidValueError(
             "the copy of an SQLite file does not fit into another database",
             remedy=f"joulery store export all.jsonl --store {source}, and import that",
         )
-    return _put_in_place(Path(place), source, replace=replace)
+    return _put_in_place(Path(store), source, replace=replace)
 
 
-def _put_in_place(place: Path, source: Path, *, replace: bool) -> Document:
-    _check_apart(place, source)
-    if place.exists() and not replace:
-        _check_empty(place)
-    place.parent.mkdir(parents=True, exist_ok=True)
-    with whole_file(place) as draft:
+def _put_in_place(path: Path, source: Path, *, replace: bool) -> Document:
+    _check_apart(path, source)
+    if path.exists() and not replace:
+        _check_empty(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with whole_file(path) as draft:
         _copy(source, draft)
         with Store.open(draft) as copy:  # upgraded, where an older version wrote it
             copy.check()
             counts = copy.counts()
         # What the old file still has in its log must not be mistaken for the new one's.
-        with contextlib.suppress(sqlite3.DatabaseError), _opened(place, "rwc") as old:
+        with contextlib.suppress(sqlite3.DatabaseError), _opened(path, "rwc") as old:
             old.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         for end in _SIDE_FILES:
-            Path(f"{place}{end}").unlink(missing_ok=True)
+            Path(f"{path}{end}").unlink(missing_ok=True)
     return counts
 
 
-def _check_source(place: str | Path, target: Path) -> None:
-    if not Path(place).exists():
-        raise FileError(f"no store at {place}", remedy="give its path with --store")
-    _check_apart(Path(place), target)
+def _check_source(location: str | Path, target: Path) -> None:
+    if not Path(location).exists():
+        raise FileError(f"no store at {location}", remedy="give its path with --store")
+    _check_apart(Path(location), target)
 
 
-def _check_apart(place: Path, other: Path) -> None:
+def _check_apart(store: Path, file: Path) -> None:
     """Refuse to copy a store onto itself or its log, by whatever name."""
-    for one in (Path(f"{place.resolve()}{end}") for end in ("", *_SIDE_FILES)):
-        if one == other.resolve() or (one.exists() and other.exists() and one.samefile(other)):
-            raise FileError(f"{other} is the store itself", remedy="give another file")
+    for path in (Path(f"{store.resolve()}{end}") for end in ("", *_SIDE_FILES)):
+        if path == file.resolve() or (path.exists() and file.exists() and path.samefile(file)):
+            raise FileError(f"{file} is the store itself", remedy="give another file")
 
 
-def _check_empty(place: Path) -> None:
-    with Store.open(place) as store:
+def _check_empty(path: Path) -> None:
+    with Store.open(path) as store:
         if store.counts()["jobs"]:
             raise ConflictError(
                 "the store has jobs already", remedy="restore to an empty one, or give --replace"
@@ -122,8 +122,8 @@ def _check_empty(place: Path) -> None:
 def _opened(path: Path, mode: str) -> Iterator[sqlite3.Connection]:
     with contextlib.closing(
         sqlite3.connect(f"{path.absolute().as_uri()}?mode={mode}", uri=True)
-    ) as one:
-        yield one
+    ) as file:
+        yield file
 
 
 def _copy(source: Path, target: Path) -> None:

@@ -35,13 +35,13 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine
 
 BUSY_SECONDS = 4.0
-"""Longest wait for a lock that another process holds."""
+"""Longest wait for a lock that another process holds (by hand: many group commits)."""
 STATEMENT_SECONDS = 5.0
-"""Longest time that one statement of PostgreSQL may take."""
+"""Longest time that one statement of PostgreSQL may take (by hand: they take milliseconds)."""
 SUSPENDED_SECONDS = 10.0
-"""Longest wait for PostgreSQL's answer: one that is suspended does not enforce its own limits."""
-_SILENCE_SECONDS = 5.0  # for which sent data may remain without an acknowledgement of the network
-_PATIENT_SECONDS = 60.0  # longest wait for a lock of migrations, imports and exports
+"""Longest wait for PostgreSQL, which bounds nothing while suspended (by hand: two statements)."""
+_SILENCE_SECONDS = 5.0  # of the network after data was sent (by hand: as a statement)
+_PATIENT_SECONDS = 60.0  # longest wait of migrations and exports for a lock (by hand)
 
 DAMAGED_REMEDY = "restore a backup: joulery store restore FILE --replace"
 
@@ -92,18 +92,18 @@ def _sqlite(path: Path, busy_seconds: float) -> Engine:
         json_serializer=to_json,
         pool_timeout=busy_seconds,
     )
-    opened: list[tuple[int, int] | None] = []  # the file, since the first connection
+    identities: list[tuple[int, int] | None] = []  # the file, since the first connection
 
     @event.listens_for(engine, "connect")
     def prepare(connection: Any, _: object) -> None:
-        opened.append(_identity(path))
+        identities.append(_identity(path))
         connection.isolation_level = None  # transactions begin as below, not when the driver likes
         for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON"):
             connection.execute(f"PRAGMA {pragma}").close()
 
     @event.listens_for(engine, "begin")
     def begin(connection: Connection) -> None:
-        if _identity(path) != opened[0]:
+        if _identity(path) != identities[0]:
             raise StoreError(
                 f"the file {path.name} of the store was replaced or deleted while it was in use",
                 remedy="stop all programs that use it, put the file in place with `joulery store "
@@ -119,10 +119,10 @@ def _sqlite(path: Path, busy_seconds: float) -> Engine:
 def _identity(path: Path) -> tuple[int, int] | None:
     """Device and inode, which differ between files of the same name; None for no file."""
     try:
-        found = path.stat()
+        status = path.stat()
     except OSError:
         return None
-    return found.st_dev, found.st_ino
+    return status.st_dev, status.st_ino
 
 
 def _postgresql(text: str, busy_seconds: float, statement_seconds: float) -> Engine:
@@ -155,7 +155,11 @@ def _postgresql(text: str, busy_seconds: float, statement_seconds: float) -> Eng
         ) from error
     if statement_seconds:
         connection = _bounded_connection()
-        event.listen(engine, "do_connect", lambda _, __, given, named: connection(*given, **named))
+        event.listen(
+            engine,
+            "do_connect",
+            lambda _, __, arguments, options: connection(*arguments, **options),
+        )
     return engine
 
 
@@ -165,20 +169,20 @@ def _bounded_connection() -> Callable[..., Any]:
 
     def bounded(work: Any, end: float) -> Any:
         try:
-            wanted = next(work)
+            event_mask = next(work)
             while True:
-                ready = yield wanted  # nothing, every tenth of a second
+                ready = yield event_mask  # nothing, every tenth of a second
                 if not ready and REAL_CLOCK.now() >= end:
                     raise psycopg.errors.ConnectionTimeout("the database does not answer")
-                wanted = work.send(ready)
-        except StopIteration as done:
-            return done.value
+                event_mask = work.send(ready)
+        except StopIteration as stop:
+            return stop.value
 
     class Bounded(psycopg.Connection[Any]):
-        def wait(self, gen: Any, *given: Any, **named: Any) -> Any:
+        def wait(self, gen: Any, *arguments: Any, **options: Any) -> Any:
             end = REAL_CLOCK.now() + SUSPENDED_SECONDS
             try:
-                return super().wait(bounded(gen, end), *given, **named)
+                return super().wait(bounded(gen, end), *arguments, **options)
             except psycopg.errors.ConnectionTimeout:
                 self.close()
                 raise

@@ -35,13 +35,13 @@ def upgrade(engine: Engine) -> None:
     with engine.connect() as connection, connection.begin():
         if connection.dialect.name == "postgresql":
             connection.execute(text(f"SELECT pg_advisory_xact_lock({_UPGRADE_LOCK})"))
-        found = current(connection)
-        if found is None:
+        revision = current(connection)
+        if revision is None:
             metadata.create_all(connection)
             _VERSION.create(connection)
             connection.execute(insert(_VERSION), {"version_num": HEAD})
-        elif found != HEAD:
-            _run(connection, found)
+        elif revision != HEAD:
+            _run(connection, revision)
 
 
 def current(connection: Connection) -> str | None:
@@ -51,7 +51,7 @@ def current(connection: Connection) -> str | None:
     return connection.execute(select(_VERSION.c.version_num)).scalar()
 
 
-def _run(connection: Connection, found: str) -> None:
+def _run(connection: Connection, revision: str) -> None:
     try:
         from alembic import command
         from alembic.config import Config
@@ -70,6 +70,6 @@ def _run(connection: Connection, found: str) -> None:
         command.upgrade(config, HEAD)
     except CommandError as error:
         raise StoreError(
-            f"this store is at revision {found}, which this version does not know",
+            f"this store is at revision {revision}, which this version does not know",
             remedy="install the version of Joulery that upgraded it, or a newer one",
         ) from error

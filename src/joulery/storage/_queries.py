@@ -6,10 +6,10 @@ import dataclasses
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from sqlalchemy import and_, delete, distinct, func, insert, literal_column, select
+from sqlalchemy import and_, case, delete, distinct, func, insert, literal_column, select
 
 from joulery.errors import ConflictError
-from joulery.storage._records import EnergyRecord, OutcomeRecord, ProfileRecord
+from joulery.storage._records import DecisionRecord, EnergyRecord, OutcomeRecord, ProfileRecord
 from joulery.storage._schema import decisions, energy, jobs, outcomes, profiles
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from joulery.storage._transaction import Transaction
 
-Kept = TypeVar("Kept", OutcomeRecord, ProfileRecord, EnergyRecord)
+Record = TypeVar("Record", OutcomeRecord, ProfileRecord, EnergyRecord)
 
 # Table of each kind of record, and the column that numbers those of a job.
 _TABLES = {
@@ -31,8 +31,8 @@ _TABLES = {
 
 def totals(transaction: Transaction) -> dict[str, int]:
     """Number of ``jobs``, of ``events`` and of ``open_decisions`` of all teams."""
-    wanted = select(func.count(), func.coalesce(func.sum(jobs.c.events), 0)).select_from(jobs)
-    number, events = transaction.query(wanted).one()
+    query = select(func.count(), func.coalesce(func.sum(jobs.c.events), 0)).select_from(jobs)
+    number, events = transaction.query(query).one()
     # Literally, or the index of open decisions may not be used.
     is_open = decisions.c.state == literal_column("0")
     waiting = transaction.query(select(func.count()).select_from(decisions).where(is_open))
@@ -72,8 +72,8 @@ def job_heads(transaction: Transaction) -> list[JobHead]:
     """All versions of all jobs by number."""
     names = [field.name for field in dataclasses.fields(JobHead)][:-1]
     columns = [jobs.c[name] for name in names]
-    wanted = select(*columns, jobs.c.specification["default"].as_integer()).order_by(jobs.c.id)
-    return [JobHead(*row) for row in transaction.query(wanted)]
+    query = select(*columns, jobs.c.specification["default"].as_integer()).order_by(jobs.c.id)
+    return [JobHead(*row) for row in transaction.query(query)]
 
 
 def run_groups(
@@ -87,7 +87,7 @@ def run_groups(
     """
     body = outcomes.c.body
     joules, end = body["joules"].as_float(), body["end"].as_string()
-    same = decisions.c.job == outcomes.c.job, decisions.c.sequence == outcomes.c.decision
+    conditions = decisions.c.job == outcomes.c.job, decisions.c.sequence == outcomes.c.decision
     groups = (
         decisions.c.job,
         decisions.c.action["batch_size"].as_integer().label("batch_size"),
@@ -95,7 +95,7 @@ def run_groups(
         end.label("end"),
         outcomes.c.ignored,
     )
-    wanted = (
+    sums = (
         select(
             *groups,
             func.count().label("decisions"),
@@ -103,18 +103,58 @@ def run_groups(
             func.coalesce(func.sum(joules * joules), 0.0).label("squares"),
             func.max(decisions.c.issued_wall_seconds).label("latest_wall_seconds"),
         )
-        .select_from(decisions.outerjoin(outcomes, and_(*same)))
+        .select_from(decisions.outerjoin(outcomes, and_(*conditions)))
         .where(decisions.c.job.in_(numbers))
         .group_by(*groups)
     )
-    ended = (
+    counts = (
         select(decisions.c.job, func.count(distinct(decisions.c.recurrence)))
-        .join(outcomes, and_(*same))
+        .join(outcomes, and_(*conditions))
         .where(decisions.c.job.in_(numbers), end != "abandoned")
         .group_by(decisions.c.job)
     )
-    recurrences = {row[0]: row[1] for row in transaction.query(ended)}
-    return transaction.query(wanted).all(), recurrences
+    recurrences = {row[0]: row[1] for row in transaction.query(counts)}
+    return transaction.query(sums).all(), recurrences
+
+
+def recurrence_sums(
+    transaction: Transaction, numbers: Sequence[int]
+) -> Sequence[Row[*tuple[Any, ...]]]:
+    """Sums over each recurrence of some hundred jobs that was reported on, in order of time.
+
+    Each row has ``job``; ``wall_seconds``, the time of the last report; ``ended``, 0 where all
+    attempts were abandoned; the sum of the ``joules`` of all attempts; and ``ended_joules``, that
+    without abandoned ones.
+    """
+    joules = outcomes.c.body["joules"].as_float()
+    ended = case((outcomes.c.body["end"].as_string() != "abandoned", 1), else_=0)
+    same = decisions.c.job == outcomes.c.job, decisions.c.sequence == outcomes.c.decision
+    wall_seconds = func.max(outcomes.c.wall_seconds).label("wall_seconds")
+    wanted = (
+        select(
+            decisions.c.job,
+            wall_seconds,
+            func.max(ended).label("ended"),
+            func.sum(joules).label("joules"),
+            func.sum(joules * ended).label("ended_joules"),
+        )
+        .join(outcomes, and_(*same))
+        .where(decisions.c.job.in_(numbers))
+        .group_by(decisions.c.job, decisions.c.recurrence)
+        .order_by(wall_seconds)
+    )
+    return transaction.query(wanted).all()
+
+
+def open_decisions(
+    transaction: Transaction, numbers: Sequence[int], limit: int
+) -> list[DecisionRecord]:
+    """Decisions of some hundred jobs that are being worked on, the latest first."""
+    # Literally, or the index of open decisions may not be used.
+    is_open = decisions.c.state == literal_column("0")
+    wanted = select(decisions).where(is_open, decisions.c.job.in_(numbers))
+    latest = wanted.order_by(decisions.c.issued_wall_seconds.desc()).limit(limit)
+    return [DecisionRecord(*row) for row in transaction.query(latest)]
 
 
 def energy_origins(
@@ -122,22 +162,22 @@ def energy_origins(
 ) -> list[tuple[int, str | None, float]]:
     """Energy of jobs by the origin of the figures: (job, origin, joules)."""
     origin = energy.c.provenance["origin"].as_string()
-    wanted = select(energy.c.job, origin, func.sum(energy.c.joules))
-    wanted = wanted.where(energy.c.job.in_(numbers)).group_by(energy.c.job, origin)
-    return [(row[0], row[1], row[2]) for row in transaction.query(wanted)]
+    query = select(energy.c.job, origin, func.sum(energy.c.joules))
+    query = query.where(energy.c.job.in_(numbers)).group_by(energy.c.job, origin)
+    return [(row[0], row[1], row[2]) for row in transaction.query(query)]
 
 
 def records(
     transaction: Transaction,
-    kind: type[Kept],
+    kind: type[Record],
     job: int,
     after: int = 0,
     limit: int | None = None,
-    **wanted: int | str,
-) -> list[Kept]:
-    """Records of a job with numbers above ``after``, in order; those with ``wanted`` columns."""
+    **columns: int | str,
+) -> list[Record]:
+    """Records of a job with numbers above ``after``, in order; those with equal ``columns``."""
     table, number = _TABLES[kind]
-    equal = (table.c[name] == value for name, value in wanted.items())
+    equal = (table.c[name] == value for name, value in columns.items())
     query = select(table).where(table.c.job == job, table.c[number] > after, *equal)
     rows = transaction.query(query.order_by(table.c[number]).limit(limit))
     return [kind(*row) for row in rows]
@@ -146,32 +186,32 @@ def records(
 def put_profile(transaction: Transaction, profile: ProfileRecord) -> None:
     """Keep a frontier, in place of an earlier one of the same job, batch size and device."""
     transaction.lock(profile.job)
-    same = (
+    conditions = (
         profiles.c.job == profile.job,
         profiles.c.batch_size == profile.batch_size,
         profiles.c.device == profile.device,
     )
-    transaction.change(delete(profiles).where(*same))
+    transaction.change(delete(profiles).where(*conditions))
     transaction.change(insert(profiles), dataclasses.asdict(profile))
 
 
-def add_energy(transaction: Transaction, used: EnergyRecord) -> None:
+def add_energy(transaction: Transaction, record: EnergyRecord) -> None:
     """Keep energy that was used; where a decision is named, once for each device.
 
     Raises:
         ConflictError: Another figure was kept of that decision and device.
     """
-    transaction.lock(used.job)  # so that no other process looks and adds at the same time
-    kept: list[EnergyRecord] = []
-    if used.decision is not None:
-        decision, device = used.decision, used.device
-        kept = records(transaction, EnergyRecord, used.job, decision=decision, device=device)
-    if not kept:
-        row = dataclasses.asdict(used)
+    transaction.lock(record.job)  # so that no other process looks and adds at the same time
+    earlier: list[EnergyRecord] = []
+    if record.decision is not None:
+        decision, device = record.decision, record.device
+        earlier = records(transaction, EnergyRecord, record.job, decision=decision, device=device)
+    if not earlier:
+        row = dataclasses.asdict(record)
         del row["id"]  # the database gives it
         transaction.change(insert(energy), row)
-    elif dataclasses.replace(kept[0], wall_seconds=used.wall_seconds, id=None) != used:
+    elif dataclasses.replace(earlier[0], wall_seconds=record.wall_seconds, id=None) != record:
         raise ConflictError(
-            f"another energy of {used.device[:40]!r} is stored for this decision",
+            f"another energy of {record.device[:40]!r} is stored for this decision",
             remedy="report all that a device used at once, or without the decision",
         )

@@ -202,7 +202,7 @@ class Snapshot:
     Attributes:
         job: Number of the job.
         sequence: Number of the last event folded in.
-        code: Fingerprint of the code that folded; snapshots of other code are not used.
+        code: Versions of the code that folded; snapshots of others are not used.
         content: Serialized posterior.
     """
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from joulery.errors import MissingExtraError, StoreBusyError, StoreError
@@ -25,7 +28,6 @@ from joulery.storage._writer import Writer
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from concurrent.futures import Future
-    from pathlib import Path
 
     from sqlalchemy import Engine
 
@@ -33,12 +35,20 @@ if TYPE_CHECKING:
 
 Answer = TypeVar("Answer")
 
-_ANSWER_SECONDS = 15.0  # more than all waits that the database itself bounds
+_MEMORY = ":memory:"
+
+_ANSWER_SECONDS = 15.0  # by hand: more than all waits that the database itself bounds
 
 
 def default_path() -> Path:
     """The path of this user's store, unless another one is given."""
     return data_folder() / "store.sqlite"
+
+
+def _memory_folder() -> Path | None:
+    """The folder of Linux whose files are in memory; None where there is none."""
+    folder = Path("/dev/shm")  # noqa: S108 - a folder of the store's own is made there
+    return folder if os.access(folder, os.W_OK) else None
 
 
 class Store:
@@ -48,15 +58,17 @@ class Store:
 
     Args:
         engine: Engine from :func:`joulery.storage._engines.open_engine`, of an upgraded database.
+        folder: Folder of the database, to be deleted when the store is closed; None for none.
 
     Attributes:
         submit: Function that has an operation executed durably, and returns a future of its answer;
             see :meth:`joulery.storage._writer.Writer.submit`.
     """
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, folder: TemporaryDirectory[str] | None = None) -> None:
         self._engine = engine
         self._writer = Writer(self._transaction)
+        self._folder = folder
         self.submit = self._writer.submit
 
     @classmethod
@@ -64,9 +76,15 @@ class Store:
         """Open a store, create it if missing, and upgrade its schema.
 
         Args:
-            location: ``postgresql://…``, the path of an SQLite file, or None for
-                :func:`default_path`.
+            location: ``postgresql://…``, the path of an SQLite file, None for
+                :func:`default_path`, or ``:memory:`` for a new store that ends when it is closed,
+                for tests.
         """
+        folder = None
+        if location == _MEMORY:
+            # A file, since connections to a database in SQLite's memory lock each other out.
+            folder = TemporaryDirectory(prefix="joulery-", dir=_memory_folder())
+            location = Path(folder.name) / "store.sqlite"
         location = default_path() if location is None else location
         patient = open_engine(location, patient=True)
         try:
@@ -74,11 +92,13 @@ class Store:
                 upgrade(patient)
         finally:
             patient.dispose()
-        return cls(open_engine(location))
+        return cls(open_engine(location), folder)
 
-    def write(self, operation: Callable[[Transaction], Answer], about: Subject | int = 0) -> Answer:
+    def write(
+        self, operation: Callable[[Transaction], Answer], subject: Subject | int = 0
+    ) -> Answer:
         """Execute an operation durably and wait for it."""
-        return self.wait(self.submit(operation, about))
+        return self.wait(self.submit(operation, subject))
 
     @staticmethod
     def wait(future: Future[Answer]) -> Answer:
@@ -134,8 +154,8 @@ class Store:
         wrong = []
         with self.reading() as transaction:
             if self._engine.dialect.name == "sqlite":
-                found = transaction.query(text("PRAGMA integrity_check(1)")).scalar_one()
-                wrong += [] if found == "ok" else [str(found)]
+                verdict = transaction.query(text("PRAGMA integrity_check(1)")).scalar_one()
+                wrong += [] if verdict == "ok" else [str(verdict)]
                 if transaction.query(text("PRAGMA foreign_key_check")).first() is not None:
                     wrong.append("rows refer to others that are missing")
             last = select(func.max(events.c.sequence)).where(events.c.job == jobs.c.id)
@@ -160,6 +180,8 @@ class Store:
         """Finish what was submitted and close the connections."""
         self._writer.close()
         self._engine.dispose()
+        if self._folder is not None:
+            self._folder.cleanup()
 
     def __enter__(self) -> Self:
         return self

@@ -75,7 +75,7 @@ def right_named(name: str) -> Permission:
     except KeyError:
         raise InvalidValueError(
             f"no right {name[:40]!r}",
-            remedy=f"give one of {', '.join(right.name.lower() for right in Permission)}",
+            remedy=f"give one of {', '.join(permission.name.lower() for permission in Permission)}",
         ) from None
 
 
@@ -85,22 +85,22 @@ def digest_of(token: str) -> bytes:
 
 
 def add_token(
-    transaction: Transaction, wanted: TokenRecord, now_wall_seconds: float
+    transaction: Transaction, token: TokenRecord, now_wall_seconds: float
 ) -> tuple[str, TokenRecord]:
     """Create a token; its text, which is not stored anywhere, and its record."""
-    if wanted.expires_wall_seconds is not None:
-        finite(wanted.expires_wall_seconds, "expiry in seconds since 1970", minimum=0.0)
+    if token.expires_wall_seconds is not None:
+        finite(token.expires_wall_seconds, "expiry in seconds since 1970", minimum=0.0)
     text = _PREFIX + secrets.token_urlsafe(_SECRET_BYTES)
-    row = dataclasses.replace(wanted, created_wall_seconds=now_wall_seconds).to_document()
+    row = dataclasses.replace(token, created_wall_seconds=now_wall_seconds).to_document()
     del row["id"]  # the database gives it
-    made = transaction.change(insert(tokens).returning(tokens), row | {"digest": digest_of(text)})
-    return text, _record(made.one())
+    result = transaction.change(insert(tokens).returning(tokens), row | {"digest": digest_of(text)})
+    return text, _record(result.one())
 
 
 def find_token(transaction: Transaction, digest: bytes) -> TokenRecord | None:
     """The token of that digest."""
     row = transaction.query(
-        select(tokens).where(tokens.c.digest == bindparam("given")), {"given": digest}
+        select(tokens).where(tokens.c.digest == bindparam("value")), {"value": digest}
     ).one_or_none()
     if row is None or not hmac.compare_digest(row.digest, digest):
         return None
@@ -129,13 +129,13 @@ def revoke_token(transaction: Transaction, number: int, now_wall_seconds: float)
 
 def decision_secret(transaction: Transaction) -> bytes:
     """The secret that decision tokens are signed with; created when it is first asked for."""
-    wanted = select(settings.c.content).where(settings.c.name == _SECRET)
-    found: bytes | None = transaction.query(wanted).scalar_one_or_none()
-    if found is not None:
-        return found
-    made = secrets.token_bytes(_SECRET_BYTES)
-    transaction.change(insert(settings), {"name": _SECRET, "content": made})
-    return made
+    query = select(settings.c.content).where(settings.c.name == _SECRET)
+    content: bytes | None = transaction.query(query).scalar_one_or_none()
+    if content is not None:
+        return content
+    secret = secrets.token_bytes(_SECRET_BYTES)
+    transaction.change(insert(settings), {"name": _SECRET, "content": secret})
+    return secret
 
 
 def _record(row: Any) -> TokenRecord:

@@ -49,11 +49,11 @@ if TYPE_CHECKING:
 
     Row = dict[str, Any]
     # Kind of record, column, job and value that a record is found by.
-    Place = tuple[Any, str, int, int | str]
+    Address = tuple[Any, str, int, int | str]
 
 Found = TypeVar("Found", DecisionRecord, OutcomeRecord)
 
-_EVENTS = 4096  # at a time, so that no statement takes long, however long a history is
+_EVENTS = 4096  # of one statement (by hand: some tens of milliseconds)
 _SIGN = 2**63  # databases have signed numbers only
 
 
@@ -125,7 +125,7 @@ class RefusedRowsError(ConflictError):
 class _Operation:
     """State of the operation that is being executed, merged into the transaction when it ends."""
 
-    known: ChainMap[Place, Any]  # what it has read and written, over what others have
+    cache: ChainMap[Address, Any]  # what it has read and written, over what others have
     rows: dict[tuple[Executable, Any], Row] = field(default_factory=dict)
     undo: list[Callable[[], None]] = field(default_factory=list)
     savepoint: NestedTransaction | None = None
@@ -136,10 +136,10 @@ class Transaction:
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
-        self._known: ChainMap[Place, Any] = ChainMap()
+        self._cache: ChainMap[Address, Any] = ChainMap()
         self._rows: dict[tuple[Executable, Any], Row] = {}
         self._undo: list[Callable[[], None]] = []
-        self._operation = _Operation(self._known.new_child())
+        self._operation = _Operation(self._cache.new_child())
 
     @contextmanager
     def isolated(self) -> Iterator[None]:
@@ -158,15 +158,15 @@ class Transaction:
             if meaning is error:
                 raise
             raise meaning from error
-        done, self._operation = self._operation, _Operation(self._known.new_child())
-        if done.savepoint is not None:
-            done.savepoint.commit()
-        self._known.update(done.known.maps[0])
-        self._rows |= done.rows
-        self._undo += done.undo
+        operation, self._operation = self._operation, _Operation(self._cache.new_child())
+        if operation.savepoint is not None:
+            operation.savepoint.commit()
+        self._cache.update(operation.cache.maps[0])
+        self._rows |= operation.rows
+        self._undo += operation.undo
 
     def _undo_operation(self) -> None:
-        failed, self._operation = self._operation, _Operation(self._known.new_child())
+        failed, self._operation = self._operation, _Operation(self._cache.new_child())
         if failed.savepoint is not None:
             failed.savepoint.rollback()
         for undo in reversed(failed.undo):
@@ -184,37 +184,37 @@ class Transaction:
     def prepare(self, subjects: Iterable[Subject]) -> None:
         """Lock and read what operations are known to need, for all of them at once."""
         subjects = list(subjects)
-        numbers = {one.job for one in subjects if one.job}
+        numbers = {subject.job for subject in subjects if subject.job}
         if numbers:
             for row in self._connection.execute(_LOCK_JOBS, {"jobs": list(numbers)}):
-                self._known[JobRecord, "id", row.id, 0] = _job_record(row)
+                self._cache[JobRecord, "id", row.id, 0] = _job_record(row)
         for name, column in _LOOKUPS.items():
-            wanted = [(one.job, getattr(one, name)) for one in subjects]
-            wanted = [each for each in wanted if each[1] is not None]
-            if wanted:
-                place = DecisionRecord, column.name
-                self._known.update({(*place, *each): None for each in wanted})
-                given = {"jobs": list(numbers), "values": list({value for _, value in wanted})}
-                for row in self._connection.execute(_FIND_DECISIONS[name], given):
-                    known = DecisionRecord(*row)
-                    self._known[*place, row.job, getattr(known, column.name)] = known
+            keys = [(subject.job, getattr(subject, name)) for subject in subjects]
+            keys = [key for key in keys if key[1] is not None]
+            if keys:
+                prefix = DecisionRecord, column.name
+                self._cache.update({(*prefix, *key): None for key in keys})
+                parameters = {"jobs": list(numbers), "values": list({value for _, value in keys})}
+                for row in self._connection.execute(_FIND_DECISIONS[name], parameters):
+                    record = DecisionRecord(*row)
+                    self._cache[*prefix, row.job, getattr(record, column.name)] = record
 
     def query(
-        self, statement: Executable, given: Mapping[str, Any] | None = None
+        self, statement: Executable, parameters: Mapping[str, Any] | None = None
     ) -> CursorResult[*tuple[Any, ...]]:
         """Read, after all that was written before."""
         if self._operation.rows:
             self._guard()
         else:
             self.flush()
-        return self._connection.execute(statement, given)
+        return self._connection.execute(statement, parameters)
 
     def change(
-        self, statement: Executable, given: Mapping[str, Any] | None = None
+        self, statement: Executable, parameters: Mapping[str, Any] | None = None
     ) -> CursorResult[*tuple[Any, ...]]:
         """Write at once, to be undone with the operation."""
         self._guard()
-        return self._connection.execute(statement, given)
+        return self._connection.execute(statement, parameters)
 
     def _guard(self) -> None:
         """Write all rows, the operation's own ones after a savepoint."""
@@ -228,9 +228,9 @@ class Transaction:
         """Write the rows of operations that have ended."""
         try:
             for write in _WRITES:
-                given = [row for (kind, _), row in self._rows.items() if kind is write]
-                if given:
-                    self._connection.execute(write, given)
+                rows = [row for (kind, _), row in self._rows.items() if kind is write]
+                if rows:
+                    self._connection.execute(write, rows)
         except (DataError, IntegrityError) as error:
             meaning = explained(error)
             raise RefusedRowsError(meaning.message, remedy=meaning.remedy) from error
@@ -239,41 +239,41 @@ class Transaction:
     def add(self, record: DecisionRecord | OutcomeRecord) -> None:
         """Have a record added before the commit; :meth:`append` its event as well."""
         form = _FORMS[type(record)]
-        place = _ADD[type(record)], tuple(getattr(record, name) for name in form.key)
-        if place in self._operation.rows or place in self._rows:
+        address = _ADD[type(record)], tuple(getattr(record, name) for name in form.key)
+        if address in self._operation.rows or address in self._rows:
             raise ConflictError("the record exists already", remedy="add each record once")
-        self._operation.rows[place] = _row(record)
-        self._know(record)
+        self._operation.rows[address] = _row(record)
+        self._remember(record)
 
     def put(self, record: JobRecord | DecisionRecord | OutcomeRecord) -> None:
         """Have the changed fields of a record written before the commit."""
         form = _FORMS[type(record)]
         row = {f"of_{name}": getattr(record, name) for name in form.key}
-        place = tuple(row.values())
+        key = tuple(row.values())
         row |= {f"to_{name}": getattr(record, name) for name in form.changing}
-        self._operation.rows[_CHANGE[type(record)], place] = row
-        self._know(record)
+        self._operation.rows[_CHANGE[type(record)], key] = row
+        self._remember(record)
 
-    def _know(self, record: JobRecord | DecisionRecord | OutcomeRecord) -> None:
+    def _remember(self, record: JobRecord | DecisionRecord | OutcomeRecord) -> None:
         """Give this record to those who look for it in this transaction."""
-        known, kind = self._operation.known, type(record)
+        cache, kind = self._operation.cache, type(record)
         if isinstance(record, JobRecord):
-            known[kind, "id", record.id, 0] = record
+            cache[kind, "id", record.id, 0] = record
         else:
             for column in _FORMS[kind].found_by:
-                known[kind, column, record.job, getattr(record, column)] = record
+                cache[kind, column, record.job, getattr(record, column)] = record
 
     def find(self, kind: type[Found], job: int, **by: int | str) -> Found | None:
         """A decision by its ``sequence`` or ``key``, or an outcome by its ``decision``, if any."""
         ((column, value),) = by.items()
-        known, place = self._operation.known, (kind, column, job, value)
-        if place not in known:
+        cache, address = self._operation.cache, (kind, column, job, value)
+        if address not in cache:
             table = _FORMS[kind].table
-            wanted = select(table).where(table.c.job == job, table.c[column] == value)
-            row = self.query(wanted).one_or_none()
-            known[place] = None if row is None else kind(*row)
-        found: Found | None = known[place]
-        return found
+            query = select(table).where(table.c.job == job, table.c[column] == value)
+            row = self.query(query).one_or_none()
+            cache[address] = None if row is None else kind(*row)
+        record: Found | None = cache[address]
+        return record
 
     # Jobs
 
@@ -283,10 +283,10 @@ class Transaction:
         Raises:
             UnknownRecordError: There is none.
         """
-        record = self._operation.known.get((JobRecord, "id", job, 0))
+        record = self._operation.cache.get((JobRecord, "id", job, 0))
         if record is None:
             record = self._job(job, lock=True)
-            self._know(record)
+            self._remember(record)
         found: JobRecord = record
         return found
 
@@ -299,8 +299,8 @@ class Transaction:
         return self._job(job, lock=False)
 
     def _job(self, job: int, *, lock: bool) -> JobRecord:
-        wanted = select(jobs).where(jobs.c.id == job)
-        row = self.query(wanted.with_for_update(key_share=True) if lock else wanted).one_or_none()
+        query = select(jobs).where(jobs.c.id == job)
+        row = self.query(query.with_for_update(key_share=True) if lock else query).one_or_none()
         if row is None:
             raise UnknownRecordError(
                 f"no job number {job}", remedy="list the jobs; it may have been deleted"
@@ -309,21 +309,21 @@ class Transaction:
 
     def newest(self, team: str, name: str, device: str | None = "") -> JobRecord | None:
         """The newest version of a job, if there is any; None looks on every device."""
-        wanted = select(jobs).where(jobs.c.team == team, jobs.c.name == name)
+        query = select(jobs).where(jobs.c.team == team, jobs.c.name == name)
         if device is None:
-            wanted = wanted.order_by(jobs.c.id.desc())
+            query = query.order_by(jobs.c.id.desc())
         else:
-            wanted = wanted.where(jobs.c.device == device).order_by(jobs.c.version.desc())
-        row = self.query(wanted.limit(1)).one_or_none()
+            query = query.where(jobs.c.device == device).order_by(jobs.c.version.desc())
+        row = self.query(query.limit(1)).one_or_none()
         return None if row is None else _job_record(row)
 
     def siblings(self, team: str, name: str, limit: int = 100) -> list[JobRecord]:
         """The newest version of a job on every device, those with most recurrences first."""
-        other = jobs.alias("other")
-        newest = select(func.max(other.c.version)).where(
-            *(other.c[column] == jobs.c[column] for column in ("team", "name", "device"))
+        versions = jobs.alias("other")
+        newest = select(func.max(versions.c.version)).where(
+            *(versions.c[column] == jobs.c[column] for column in ("team", "name", "device"))
         )
-        wanted = (
+        query = (
             select(jobs)
             .where(
                 jobs.c.team == team,
@@ -333,12 +333,12 @@ class Transaction:
             .order_by(jobs.c.recurrences.desc(), jobs.c.id)
             .limit(limit)
         )
-        return [_job_record(row) for row in self.query(wanted)]
+        return [_job_record(row) for row in self.query(query)]
 
     def jobs(self, team: str, after: int = 0, limit: int = 1000) -> list[JobRecord]:
         """The jobs of a team by number, those after ``after``."""
-        wanted = select(jobs).where(jobs.c.team == team, jobs.c.id > after)
-        return [_job_record(row) for row in self.query(wanted.order_by(jobs.c.id).limit(limit))]
+        query = select(jobs).where(jobs.c.team == team, jobs.c.id > after)
+        return [_job_record(row) for row in self.query(query.order_by(jobs.c.id).limit(limit))]
 
     def add_job(self, job: JobRecord) -> JobRecord:
         """Add a job, as the next version of its name on that device."""
@@ -355,9 +355,9 @@ class Transaction:
             for table in (decisions, events):
                 self.change(delete(table).where(table.c.job == job, table.c.sequence <= until))
         self.change(delete(jobs).where(jobs.c.id == job))
-        for place in list(self._operation.known):
-            if place[2] == job:
-                self._operation.known[place] = None
+        for address in list(self._operation.cache):
+            if address[2] == job:
+                self._operation.cache[address] = None
 
     # Events and snapshots
 
@@ -372,8 +372,8 @@ class Transaction:
     def events(self, job: int, after: int = 0) -> Iterator[Event]:
         """The events of a job after number ``after``, in order."""
         while True:
-            wanted = select(events).where(events.c.job == job, events.c.sequence > after)
-            rows = self.query(wanted.order_by(events.c.sequence).limit(_EVENTS)).all()
+            query = select(events).where(events.c.job == job, events.c.sequence > after)
+            rows = self.query(query.order_by(events.c.sequence).limit(_EVENTS)).all()
             for row in rows:
                 yield Event(*row[:-1])
             if len(rows) < _EVENTS:
@@ -394,32 +394,32 @@ class Transaction:
 
     def decisions(self, job: int, after: int = 0, limit: int = 1000) -> list[DecisionRecord]:
         """Decisions in the order in which they were made."""
-        wanted = select(decisions).where(decisions.c.job == job, decisions.c.sequence > after)
-        rows = self.query(wanted.order_by(decisions.c.sequence).limit(limit))
+        query = select(decisions).where(decisions.c.job == job, decisions.c.sequence > after)
+        rows = self.query(query.order_by(decisions.c.sequence).limit(limit))
         return [DecisionRecord(*row) for row in rows]
 
     def overdue(self, job: int, now: float, limit: int = 1000) -> list[DecisionRecord]:
         """Open decisions of a job whose leases have ended, oldest first."""
-        wanted = select(decisions).where(
+        query = select(decisions).where(
             _IS_OPEN, decisions.c.job == job, decisions.c.deadline_wall_seconds < now
         )
-        rows = self.query(wanted.order_by(decisions.c.sequence).limit(limit))
+        rows = self.query(query.order_by(decisions.c.sequence).limit(limit))
         return [DecisionRecord(*row) for row in rows]
 
     def jobs_with_overdue(self, now: float, limit: int = 1000) -> list[int]:
         """Jobs that have such decisions, by number."""
-        wanted = (
+        query = (
             select(decisions.c.job)
             .where(_IS_OPEN, decisions.c.deadline_wall_seconds < now)
             .distinct()
             .order_by(decisions.c.job)
             .limit(limit)
         )
-        return list(self.query(wanted).scalars())
+        return list(self.query(query).scalars())
 
 
 def _row(record: Any) -> Row:
-    return {one.name: getattr(record, one.name) for one in dataclasses.fields(record)}
+    return {part.name: getattr(record, part.name) for part in dataclasses.fields(record)}
 
 
 def _job_record(row: Any) -> JobRecord:

@@ -66,10 +66,10 @@ def exported(location: str | Path) -> Iterator[bytes]:
 def _documents(connection: Connection) -> Iterator[Document]:
     yield {"format": FORMAT, "revision": HEAD, "numbers": _last_numbers(connection)}
     for name, table in _TABLES.items():
-        wanted = select(table).order_by(*table.primary_key.columns)
-        found = connection.execute(wanted.execution_options(yield_per=_AT_ONCE))
-        for row in found.mappings():
-            yield {name: {one: _exported(value) for one, value in row.items()}}
+        query = select(table).order_by(*table.primary_key.columns)
+        result = connection.execute(query.execution_options(yield_per=_AT_ONCE))
+        for row in result.mappings():
+            yield {name: {column: _exported(value) for column, value in row.items()}}
 
 
 def imported(location: str | Path, file: BinaryIO, *, replace: bool = False) -> Document:
@@ -91,10 +91,10 @@ def imported(location: str | Path, file: BinaryIO, *, replace: bool = False) -> 
         for table in (snapshots, *reversed(_TABLES.values())):
             connection.execute(delete(table))
         counts = dict.fromkeys(_TABLES, 0)
-        for name, rows in itertools.groupby(_rows(file), key=lambda one: one[0]):
-            while some := [row for _, row in itertools.islice(rows, _AT_ONCE)]:
-                connection.execute(insert(_TABLES[name]), some)
-                counts[name] += len(some)
+        for name, rows in itertools.groupby(_rows(file), key=lambda pair: pair[0]):
+            while batch := [row for _, row in itertools.islice(rows, _AT_ONCE)]:
+                connection.execute(insert(_TABLES[name]), batch)
+                counts[name] += len(batch)
         _set_numbers(connection, header["numbers"])
         return counts
 
@@ -168,22 +168,22 @@ def _connected(location: str | Path, *, reads_only: bool) -> Iterator[Connection
 def _last_numbers(connection: Connection) -> dict[str, int]:
     """The last number of each table, so that those of deleted rows are not used again."""
     if connection.dialect.name == "sqlite":
-        kept = connection.execute(text("SELECT name, seq FROM sqlite_sequence"))
-        given = {row.name: row.seq for row in kept}
+        result = connection.execute(text("SELECT name, seq FROM sqlite_sequence"))
+        numbers = {row.name: row.seq for row in result}
     else:
         last = text("SELECT pg_sequence_last_value(pg_get_serial_sequence(:name, 'id')::regclass)")
-        given = {name: connection.execute(last, {"name": name}).scalar() for name in _NUMBERED}
-    return {name: int(given.get(name) or 0) for name in _NUMBERED}
+        numbers = {name: connection.execute(last, {"name": name}).scalar() for name in _NUMBERED}
+    return {name: int(numbers.get(name) or 0) for name in _NUMBERED}
 
 
 def _set_numbers(connection: Connection, numbers: dict[str, int]) -> None:
     for name, last in numbers.items():
-        given = {"name": name, "last": last}
+        parameters = {"name": name, "last": last}
         if connection.dialect.name == "postgresql":
             if last:
                 statement = "SELECT setval(pg_get_serial_sequence(:name, 'id'), :last)"
-                connection.execute(text(statement), given)
+                connection.execute(text(statement), parameters)
         else:
-            connection.execute(text("DELETE FROM sqlite_sequence WHERE name = :name"), given)
+            connection.execute(text("DELETE FROM sqlite_sequence WHERE name = :name"), parameters)
             statement = "INSERT INTO sqlite_sequence (name, seq) VALUES (:name, :last)"
-            connection.execute(text(statement), given)
+            connection.execute(text(statement), parameters)

@@ -28,19 +28,19 @@ if TYPE_CHECKING:
 
 Answer = TypeVar("Answer")
 
-_CAPACITY = 4096  # operations that may wait
-_CLOSE_SECONDS = 60.0  # a database that is suspended must not keep a process from ending
-_GROUP = 256  # operations per transaction, so that other processes can write in between
-_ATTEMPTS = 3
-# A database that was busy for longer than this is not tried again here, but by the client.
+_CAPACITY = 4096  # operations that may wait (by hand: some seconds of them)
+_CLOSE_SECONDS = 60.0  # by hand: a suspended database must not keep a process from ending
+_GROUP = 256  # operations per transaction (by hand: other processes write in between)
+_ATTEMPTS = 3  # of a group (by hand: deadlocks of PostgreSQL end with the first)
+# A database that was busy for longer is not tried again here, but by the client (by hand).
 _RETRY_SECONDS = 1.5
-# After this long without a write, a past failure says nothing about the next write.
+# After this long a past failure says nothing about the next write (by hand).
 _FAILURE_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Task:
-    about: Subject
+    subject: Subject
     operation: Callable[[Transaction], Any]
     future: Future[Any]
 
@@ -74,14 +74,15 @@ class Writer:
         self._thread: threading.Thread | None = None
 
     def submit(
-        self, operation: Callable[[Transaction], Answer], about: Subject | int = 0
+        self, operation: Callable[[Transaction], Answer], subject_or_job: Subject | int = 0
     ) -> Future[Answer]:
         """Have ``operation`` executed; the future ends when it is durable, or has failed.
 
         Args:
             operation: Function of the transaction, called more than once if the database asks to
                 retry; what it raises undoes it, and only it.
-            about: The only job that it locks, and what it looks for; a number stands for the job.
+            subject_or_job: The only job that it locks, and what it looks for; a number stands for
+                the job.
                 Groups lock jobs in order, so that processes never wait for one another in a circle.
 
         Raises:
@@ -89,7 +90,7 @@ class Writer:
             StoreError: The store is closed.
         """
         future: Future[Answer] = Future()
-        subject = Subject(about) if isinstance(about, int) else about
+        subject = Subject(subject_or_job) if isinstance(subject_or_job, int) else subject_or_job
         with self._closing:
             if self._closed:
                 raise StoreError("the store is closed", remedy="open it again")
@@ -148,7 +149,7 @@ class Writer:
         return group, False
 
     def _execute(self, group: list[_Task]) -> None:
-        group.sort(key=lambda task: task.about.job)  # stable: each job's stay in their order
+        group.sort(key=lambda task: task.subject.job)  # stable: each job's stay in their order
         began = self._clock.now()
         for attempt in range(1, _ATTEMPTS + 1):
             try:
@@ -193,7 +194,7 @@ class Writer:
         self._begun = False
         with self._transaction() as transaction:
             self._begun = True
-            transaction.prepare(task.about for task in group)
+            transaction.prepare(task.subject for task in group)
             for task in group:
                 try:
                     with transaction.isolated():

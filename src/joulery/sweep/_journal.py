@@ -6,15 +6,14 @@ on the disk before the next run starts. A last line that a crash cut short is dr
 
 from __future__ import annotations
 
-import fcntl
-import json
 import os
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Self
 
 from joulery.errors import FileError, UsageError
-from joulery.files import sync_folder, write_all
+from joulery.files import lock, sync_folder, write_all
 from joulery.frontier import Origin
+from joulery.json_lines import decode_line, encode_line
 from joulery.sweep._plan import Trial
 
 if TYPE_CHECKING:
@@ -86,9 +85,9 @@ class SweepJournal:
         path = folder / FILE_NAME
         try:
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
-        except OSError as refused:
+        except OSError as error:
             raise FileError(
-                f"cannot write {path}: {refused.strerror}",
+                f"cannot write {path}: {error.strerror}",
                 remedy="choose another folder with --out",
             ) from None
         try:
@@ -121,9 +120,8 @@ class SweepJournal:
         self.runs.append(run)
 
     def _write(self, document: dict[str, Any]) -> None:
-        line = json.dumps(document, allow_nan=False).encode() + b"\n"
         try:
-            write_all(self._descriptor, line)
+            write_all(self._descriptor, encode_line(document))
             os.fsync(self._descriptor)
         except OSError as full:
             raise FileError(
@@ -139,7 +137,7 @@ def has_journal(folder: Path) -> bool:
 
 def _lock(descriptor: int, path: Path) -> None:
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        lock(descriptor)
     except BlockingIOError:
         raise UsageError(
             f"another sweep is writing {path}", remedy="wait for it, or choose another --out"
@@ -161,12 +159,9 @@ def _recorded(path: Path, plan: SweepPlan) -> tuple[list[FinishedRun], int]:
 
 def _parsed(line: bytes, path: Path, number: int) -> dict[str, Any]:
     try:
-        document = json.loads(line)
+        return decode_line(line)
     except ValueError:
-        document = None
-    if not isinstance(document, dict):
-        raise _damaged(path, number)
-    return document
+        raise _damaged(path, number) from None
 
 
 def _damaged(path: Path, number: int) -> FileError:
@@ -177,15 +172,15 @@ def _damaged(path: Path, number: int) -> FileError:
 
 
 def _same_plan(header: dict[str, Any], plan: SweepPlan, path: Path) -> None:
-    found = header.get("plan")
-    if header.get("schema") != SCHEMA or not isinstance(found, dict):
+    earlier = header.get("plan")
+    if header.get("schema") != SCHEMA or not isinstance(earlier, dict):
         raise _damaged(path, 1)
     # Through JSON once, so that 1 and 1.0, lists and tuples compare as they are stored.
-    wanted = json.loads(json.dumps(plan.to_dict()))
-    changed = [name for name in wanted if found.get(name) != wanted[name]]
-    if changed:
+    options = decode_line(encode_line(plan.to_dict()))
+    differences = [name for name in options if earlier.get(name) != options[name]]
+    if differences:
         raise UsageError(
-            f"{path} belongs to a sweep with other {' and '.join(changed)}",
+            f"{path} belongs to a sweep with other {' and '.join(differences)}",
             remedy="give the same options as then to continue, or choose another folder with --out",
         )
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 # More runs than this are a typing error, not a sweep.
 _MOST_RUNS = 1_000_000
-_MOST_LIMITS = 12
+_MOST_LIMITS = 12  # by hand: an hour for a run of five minutes
 # Distances between limits that people would choose by hand, in watts.
 _ROUND_STEPS_WATTS = (1.0, 2.0, 5.0, 10.0, 20.0, 25.0, 50.0, 100.0, 200.0, 250.0, 500.0)
 
@@ -63,9 +63,9 @@ class SweepPlan:
     def __post_init__(self) -> None:
         for gpus in self.gpu_counts:
             if not 1 <= gpus <= len(self.boards):
-                here = f"{len(self.boards)} GPU{'s' * (len(self.boards) > 1)}"
+                machine = f"{len(self.boards)} GPU{'s' * (len(self.boards) > 1)}"
                 raise InvalidValueError(
-                    f"cannot run on {gpus} GPUs: this node has {here}",
+                    f"cannot run on {gpus} GPUs: this node has {machine}",
                     remedy=f"give numbers from 1 to {len(self.boards)}",
                 )
         if not len(self):
@@ -124,50 +124,50 @@ def limit_range(device: Device) -> PowerLimitRange:
 def common_limits(boards: Sequence[Device]) -> PowerLimitRange:
     """Limits that all ``boards`` accept; the one in force is the lowest in force."""
     ranges = [limit_range(board) for board in boards]
-    in_force = min(found.current_watts for found in ranges)
+    in_force = min(entry.current_watts for entry in ranges)
     return PowerLimitRange(
-        min_watts=max(found.min_watts for found in ranges),
-        max_watts=min(found.max_watts for found in ranges),
-        default_watts=min(in_force, *(found.default_watts for found in ranges)),
+        min_watts=max(entry.min_watts for entry in ranges),
+        max_watts=min(entry.max_watts for entry in ranges),
+        default_watts=min(in_force, *(entry.default_watts for entry in ranges)),
         current_watts=in_force,
     )
 
 
-def checked_limits(wanted: Iterable[float], allowed: PowerLimitRange) -> tuple[float, ...]:
+def checked_limits(limits: Iterable[float], bounds: PowerLimitRange) -> tuple[float, ...]:
     """``wanted`` and the default, highest first, once all are known to be allowed.
 
     Raises:
         InvalidValueError: A board refuses a limit, or it is above the administrator's limit in
             force, which a sweep respects.
     """
-    highest = min(allowed.max_watts, allowed.current_watts)
-    for watts in wanted:
-        if highest < watts <= allowed.max_watts:
+    highest = min(bounds.max_watts, bounds.current_watts)
+    for watts in limits:
+        if highest < watts <= bounds.max_watts:
             raise InvalidValueError(
                 f"power limit {watts:g} W is above the {highest:g} W in force on this machine",
-                remedy=f"give {allowed.min_watts:g} to {highest:g} W, "
+                remedy=f"give {bounds.min_watts:g} to {highest:g} W, "
                 "or have the administrator raise the limit first",
             )
-        if not allowed.min_watts <= watts <= highest:
+        if not bounds.min_watts <= watts <= highest:
             raise InvalidValueError(
                 f"power limit {watts:g} W is outside what the boards of this node accept",
-                remedy=f"give {allowed.min_watts:g} to {highest:g} W",
+                remedy=f"give {bounds.min_watts:g} to {highest:g} W",
             )
-    return tuple(sorted({*wanted, allowed.default_watts}, reverse=True))
+    return tuple(sorted({*limits, bounds.default_watts}, reverse=True))
 
 
-def spread_limits(allowed: PowerLimitRange) -> tuple[float, ...]:
+def spread_limits(bounds: PowerLimitRange) -> tuple[float, ...]:
     """At most twelve limits at round distances, from the highest down to the lowest.
 
     The range's ends and its default are among them, so that savings refer to the default.
     """
-    span = allowed.max_watts - allowed.min_watts
+    span = bounds.max_watts - bounds.min_watts
     # Two of the points may be the ends, off the round grid, and one the default.
     enough = (step for step in _ROUND_STEPS_WATTS if span / step <= _MOST_LIMITS - 3)
     step = next(enough, span)
-    limits = {allowed.min_watts, allowed.max_watts, allowed.default_watts}
+    limits = {bounds.min_watts, bounds.max_watts, bounds.default_watts}
     if step > 0:
-        first = math.ceil(allowed.min_watts / step)
-        last = math.floor(allowed.max_watts / step)
+        first = math.ceil(bounds.min_watts / step)
+        last = math.floor(bounds.max_watts / step)
         limits.update(count * step for count in range(first, last + 1))
     return tuple(sorted(limits, reverse=True))

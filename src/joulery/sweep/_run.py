@@ -127,12 +127,12 @@ def _measured(trial: Trial, node: SweepEnvironment, work: SweepWork, meter: Mete
 def _joules_of(boards: Sequence[Device], measured: Measurement) -> float | None:
     """Energy of these boards together; None unless it is known of each."""
     ids = {board.info.id for board in boards}
-    known = [
+    joules = [
         device.joules
         for device in measured.devices
         if device.info.id in ids and not math.isnan(device.joules)
     ]
-    return math.fsum(known) if len(known) == len(ids) else None
+    return math.fsum(joules) if len(joules) == len(ids) else None
 
 
 def _known(window: Window, doing: str) -> Measurement:
@@ -197,9 +197,9 @@ def accepted_limits(device: Device, limits_watts: Iterable[float]) -> tuple[floa
     limits = tuple(dict.fromkeys(limits_watts))
     if not limits:
         raise InvalidValueError("no power limit to try", remedy="give at least one limit in watts")
-    allowed = limit_range(device)
+    bounds = limit_range(device)
     for watts in limits:
-        allowed.check(watts, device.info.name)
+        bounds.check(watts, device.info.name)
     return limits
 
 
@@ -221,7 +221,7 @@ class CommandWork:
 
     def run(self, trial: Trial) -> int:
         """Run the command once."""
-        received: list[int] = []
+        signals: list[int] = []
         self.output.write(f"--- {trial}\n".encode())
         self.output.flush()
         code = run_command(
@@ -230,24 +230,24 @@ class CommandWork:
             stderr=self.output,
             environment=environment_for(self.boards[: trial.gpus], os.environ),
             on_wait=self.on_wait,
-            on_signal=received.append,
+            on_signal=signals.append,
         )
-        if _ENDING.intersection(received):
+        if _ENDING.intersection(signals):
             raise KeyboardInterrupt
         return code
 
 
 def environment_for(boards: Sequence[Device], environ: Mapping[str, str]) -> dict[str, str]:
     """``environ`` with ``JOULERY_GPUS`` and with only ``boards`` visible to the run-time."""
-    made = {**environ, GPUS_VARIABLE: str(len(boards))}
+    variables = {**environ, GPUS_VARIABLE: str(len(boards))}
     indices = ",".join(str(board.info.index) for board in boards)
     if any(board.info.vendor == "amd" for board in boards):
         # ROCr, below HIP, hides boards; HIP's own variables would count among the rest.
         for variable in ("HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"):
-            made.pop(variable, None)
-        return {**made, "ROCR_VISIBLE_DEVICES": indices}
+            variables.pop(variable, None)
+        return {**variables, "ROCR_VISIBLE_DEVICES": indices}
     # By PCI bus, as NVML counts.
-    return {**made, "CUDA_VISIBLE_DEVICES": indices, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+    return {**variables, "CUDA_VISIBLE_DEVICES": indices, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,7 +275,7 @@ def seconds_left(plan: SweepPlan, runs: Iterable[FinishedRun]) -> float | None:
             done.add(run.trial)
     if not seconds:
         return None
-    means = {gpus: fmean(found) for gpus, found in seconds.items()}
+    means = {gpus: fmean(durations) for gpus, durations in seconds.items()}
     typical = fmean(means.values())
-    left = (trial for trial in plan.trials() if trial not in done)
-    return math.fsum(means.get(trial.gpus, typical) for trial in left)
+    remaining = (trial for trial in plan.trials() if trial not in done)
+    return math.fsum(means.get(trial.gpus, typical) for trial in remaining)

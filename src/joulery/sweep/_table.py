@@ -179,8 +179,8 @@ class SweepTable:
             grouped.setdefault((run.gpus, run.watts), []).append(run)
         points = {
             key: _mean_point(good, device)
-            for key, found in grouped.items()
-            if (good := _succeeded(found))
+            for key, runs in grouped.items()
+            if (good := _succeeded(runs))
         }
         settings = [
             _setting(grouped[key], point, points.get((key[0], default_watts)))
@@ -210,13 +210,13 @@ class SweepTable:
 
     def default_of(self, gpus: int) -> SettingResult | None:
         """The default limit with that many boards; None where it never succeeded."""
-        found = (s for s in self.of_count(gpus) if s.watts == self.default_watts)
-        return next(found, None)
+        matches = (s for s in self.of_count(gpus) if s.watts == self.default_watts)
+        return next(matches, None)
 
     def best(self) -> tuple[Best, ...]:
         """The best limit by each metric, for each number of boards."""
-        found = (_best(self.of_count(n), metric) for n in self.gpu_counts for metric in Metric)
-        return tuple(best for best in found if best is not None)
+        candidates = (_best(self.of_count(n), metric) for n in self.gpu_counts for metric in Metric)
+        return tuple(best for best in candidates if best is not None)
 
     def best_by(self, gpus: int, metric: Metric) -> Best | None:
         """The best limit by one metric; None without a default to compare with."""
@@ -270,10 +270,10 @@ def _setting(
     runs: Sequence[FinishedRun], point: OperatingPoint, default: OperatingPoint | None
 ) -> SettingResult:
     good = _succeeded(runs)
-    gained: dict[Metric, float] = {}
+    metric_gains: dict[Metric, float] = {}
     errors: dict[Metric, float] = {}
     if default is not None:
-        gained = {metric: metric.gain(point, default) for metric in Metric}
+        metric_gains = {metric: metric.gain(point, default) for metric in Metric}
         errors = {m: e for m in Metric if (e := _gain_error(m, good, default)) is not None}
     return SettingResult(
         gpus=good[0].gpus,
@@ -285,7 +285,7 @@ def _setting(
         joules_sd=_deviation([run.joules for run in good]),
         gpu_joules=_known_mean([run.gpu_joules for run in good]),
         idle_gpu_joules=_known_mean([run.idle_gpu_joules for run in good]),
-        gains=gained,
+        gains=metric_gains,
         gain_errors=errors,
         time_loss=None if default is None else gains(point, default).time,
     )
@@ -295,9 +295,9 @@ def _gain_error(
     metric: Metric, runs: Sequence[FinishedRun], default: OperatingPoint
 ) -> float | None:
     """Standard error of a mean gain, from the gain of each run."""
-    each = [metric.gain(OperatingPoint(run.seconds, run.joules), default) for run in runs]
-    spread = _deviation(each)
-    return None if spread is None else spread / math.sqrt(len(each))
+    gains = [metric.gain(OperatingPoint(run.seconds, run.joules), default) for run in runs]
+    spread = _deviation(gains)
+    return None if spread is None else spread / math.sqrt(len(gains))
 
 
 def _deviation(values: Sequence[float]) -> float | None:
@@ -305,17 +305,17 @@ def _deviation(values: Sequence[float]) -> float | None:
 
 
 def _known_mean(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return fmean(known) if known and len(known) == len(values) else None
+    numbers = [value for value in values if value is not None]
+    return fmean(numbers) if numbers and len(numbers) == len(values) else None
 
 
 def _best(settings: Sequence[SettingResult], metric: Metric) -> Best | None:
-    compared = [setting for setting in settings if metric in setting.gains]
-    if not compared:
+    candidates = [setting for setting in settings if metric in setting.gains]
+    if not candidates:
         return None
     # Of equals the higher limit, which is the faster one.
-    top = max(compared, key=lambda setting: (setting.gains[metric], setting.watts))
-    as_good = tuple(s.watts for s in compared if s is top or _as_good(s, top, metric))
+    top = max(candidates, key=lambda setting: (setting.gains[metric], setting.watts))
+    as_good = tuple(s.watts for s in candidates if s is top or _as_good(s, top, metric))
     return Best(top.gpus, metric, top.watts, top.gains[metric], as_good)
 
 

@@ -153,26 +153,26 @@ class DeviceContract:
     def test_power_limit_is_set_and_restored(self, device: Device) -> None:
         """A limit that does not take, or cannot be restored, slows the next job."""
         knob = _power_limit(device)
-        found = knob.power_limits()
-        wanted = round((found.min_watts + found.max_watts) / 2)
+        limits = knob.power_limits()
+        target = round((limits.min_watts + limits.max_watts) / 2)
         try:
-            knob.set_power_limit(wanted)
+            knob.set_power_limit(target)
         except MissingRightsError:
-            assert knob.power_limits() == found
+            assert knob.power_limits() == limits
             return
         try:
-            assert abs(knob.power_limits().current_watts - wanted) <= _WATTS_TOLERANCE
+            assert abs(knob.power_limits().current_watts - target) <= _WATTS_TOLERANCE
         finally:
-            knob.set_power_limit(found.current_watts)
-        assert abs(knob.power_limits().current_watts - found.current_watts) <= _WATTS_TOLERANCE
+            knob.set_power_limit(limits.current_watts)
+        assert abs(knob.power_limits().current_watts - limits.current_watts) <= _WATTS_TOLERANCE
 
     def test_impossible_power_limits_are_refused(self, device: Device) -> None:
         """A nonsense limit must neither reach the board nor raise a vendor's error."""
         knob = _power_limit(device)
-        found = knob.power_limits()
-        for watts in (found.max_watts + 100, found.min_watts - 1, -1.0, math.nan, math.inf):
+        limits = knob.power_limits()
+        for watts in (limits.max_watts + 100, limits.min_watts - 1, -1.0, math.nan, math.inf):
             _assert_refused(knob.set_power_limit, watts)
-            assert knob.power_limits() == found
+            assert knob.power_limits() == limits
 
     def test_clocks_are_positive_and_ascending(self, device: Device) -> None:
         """Sweeps walk the list from slow to fast."""
@@ -204,11 +204,11 @@ class DeviceContract:
         if Capability.TELEMETRY not in device.capabilities:
             pytest.skip("claims no telemetry")
         assert isinstance(device, TelemetrySource)
-        found = device.telemetry()
-        assert found.utilisation is None or 0 <= found.utilisation <= 1
-        assert found.temperature_celsius is None or -50 < found.temperature_celsius < 150
-        assert found.clock_hertz is None or 0 <= found.clock_hertz < 1e11
-        assert found.process_ids is None or all(pid > 0 for pid in found.process_ids)
+        telemetry = device.telemetry()
+        assert telemetry.utilisation is None or 0 <= telemetry.utilisation <= 1
+        assert telemetry.temperature_celsius is None or -50 < telemetry.temperature_celsius < 150
+        assert telemetry.clock_hertz is None or 0 <= telemetry.clock_hertz < 1e11
+        assert telemetry.process_ids is None or all(pid > 0 for pid in telemetry.process_ids)
 
 
 def _assert_refused(set_knob: Callable[[float], None], value: float) -> None:

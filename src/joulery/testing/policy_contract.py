@@ -49,8 +49,8 @@ class Drive:
         self.events: list[tuple[str, Any, Any]] = []
         self.decisions = np.zeros(len(seeds), dtype=np.int64)
         self.reached = np.zeros(len(seeds), dtype=np.int64)
-        own = np.arange(len(seeds))
-        self._environment = Environment(workloads, own, self.jobs, Slices())
+        rows = np.arange(len(seeds))
+        self._environment = Environment(workloads, rows, self.jobs, Slices())
 
     def decide(self, rows: np.ndarray[Any, Any]) -> Actions:
         """The policy's next actions, checked for sense; nothing is begun."""
@@ -132,10 +132,10 @@ class PolicyContract:
         for _ in range(40):
             actions = together.step(np.arange(3))
             for job, drive in enumerate(alone):
-                own = drive.step(np.arange(1))
-                assert (own.kind[0], own.arm[0]) == (actions.kind[job], actions.arm[job])
-                assert own.limit[0] == actions.limit[job]
-                assert own.ceiling[0] == pytest.approx(actions.ceiling[job], rel=1e-9)
+                action = drive.step(np.arange(1))
+                assert (action.kind[0], action.arm[0]) == (actions.kind[job], actions.arm[job])
+                assert action.limit[0] == actions.limit[job]
+                assert action.ceiling[0] == pytest.approx(actions.ceiling[job], rel=1e-9)
 
     def test_order_of_rows_does_not_matter(self, policy: Policy[Any]) -> None:
         """Jobs are decided in whatever order they are asked for."""
@@ -245,28 +245,28 @@ def assert_sensible(
         assert actions.probe_limits.dtype == np.bool_
 
 
-def assert_identical(one: Any, other: Any) -> None:
+def assert_identical(first: Any, second: Any) -> None:
     """Equal bit for bit, through dataclasses, sequences and arrays; NaN equals NaN."""
-    assert type(one) is type(other)
-    if isinstance(one, np.ndarray):
-        assert one.dtype == other.dtype
-        is_number = np.issubdtype(one.dtype, np.number)
-        assert np.array_equal(one, other, equal_nan=bool(is_number))
-    elif isinstance(one, list | tuple):
-        assert len(one) == len(other)
-        for mine, theirs in zip(one, other, strict=True):
-            assert_identical(mine, theirs)
-    elif isinstance(one, dict):
-        assert one.keys() == other.keys()
-        for key, value in one.items():
-            assert_identical(value, other[key])
-    elif dataclasses.is_dataclass(one):
-        for part in dataclasses.fields(one):
-            assert_identical(getattr(one, part.name), getattr(other, part.name))
-    elif hasattr(one, "__dict__"):
-        assert_identical(vars(one), vars(other))
+    assert type(first) is type(second)
+    if isinstance(first, np.ndarray):
+        assert first.dtype == second.dtype
+        is_number = np.issubdtype(first.dtype, np.number)
+        assert np.array_equal(first, second, equal_nan=bool(is_number))
+    elif isinstance(first, list | tuple):
+        assert len(first) == len(second)
+        for left_item, right_item in zip(first, second, strict=True):
+            assert_identical(left_item, right_item)
+    elif isinstance(first, dict):
+        assert first.keys() == second.keys()
+        for key, value in first.items():
+            assert_identical(value, second[key])
+    elif dataclasses.is_dataclass(first):
+        for part in dataclasses.fields(first):
+            assert_identical(getattr(first, part.name), getattr(second, part.name))
+    elif hasattr(first, "__dict__"):
+        assert_identical(vars(first), vars(second))
     else:
-        assert one == other
+        assert first == second
 
 
 def _workloads() -> list[Any]:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from joulery.jobs.policies import Floats
 
-LIMITS_WATTS = (100.0, 150.0, 200.0, 250.0)
+LIMITS_WATTS = (100.0, 150.0, 200.0, 250.0)  # those of the published V100 traces
 
 
 def made_up_workload(

@@ -8,16 +8,17 @@ from itertools import repeat
 from typing import TYPE_CHECKING, Any, Protocol
 
 from joulery.fail_open import fail_open
+from joulery.training._config import RunEnvironment
+from joulery.training._job_energy import SUMS, JobEnergy, close_sinks, write_figures
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from joulery.metering import Measurement, Meter, Window
+    from joulery.metering import Measurement, Meter
     from joulery.training._run import Run
 
 _log = logging.getLogger("joulery")
 
-_SUMS = "joules", "standard_error_joules", "seconds"
 _NO_FIGURES: Mapping[str, float] = {}
 
 
@@ -46,7 +47,7 @@ class CallbackLoop:
         sinks: Places that :meth:`log` writes to.
 
     Attributes:
-        steps: Number of training steps so far, earlier parts of a resumed training included.
+        steps: Number of training steps, earlier parts of a resumed training included.
         goes_on: Whether to train on; False once the run's target or cost limit is reached.
     """
 
@@ -56,13 +57,9 @@ class CallbackLoop:
         self.steps = 0
         self.goes_on = True
         self._run = run
-        self._meter = meter
-        self._own_meter = meter is None
+        self._energy = _energy_of(run, meter)
         self._sinks = list(sinks)
-        self._total: Window | None = None  # since begin()
-        self._recent: Window | None = None  # since the last log()
-        self._recent_steps = 0
-        self._before: dict[str, Any] = dict.fromkeys(_SUMS, 0.0)
+        self._before: dict[str, Any] = dict.fromkeys(SUMS, 0.0)
         self._epochs: Iterator[int] | None = None
         self._batches: Iterator[Any] | None = None
         self._epoch_steps: int | None = None
@@ -72,13 +69,13 @@ class CallbackLoop:
     @fail_open(None)
     def begin(self) -> None:
         """Training begins."""
-        if self._meter is None:
-            from joulery.metering import Meter
+        if not self._energy.begun:
+            self._energy.begin()
 
-            self._meter = Meter()
-        self._total = self._meter.begin("training")
-        self._recent = self._meter.begin("recent")
-        self._recent_steps = self.steps
+    @fail_open(None)
+    def follow(self) -> None:
+        """Measure for rank 0 alone, in a process whose framework calls back no more."""
+        self._energy.begin_soon()
 
     @fail_open(None)
     def begin_epoch(self, steps: int | None = None) -> None:
@@ -130,61 +127,40 @@ class CallbackLoop:
             self.goes_on = self.goes_on and not self._run.target_reached
 
     def log(self) -> dict[str, float]:
-        """Write the figures so far to the sinks; one that fails is written to no more.
+        """Write the figures to the sinks; one that fails is written to no more.
 
         Returns:
-            Figures by name: joules, seconds and the relative error in total, watts and joules per
-            step since the last call, the energy saving of the run. Unknown ones are left out.
+            Figures of the whole job by name: joules, kWh, CO2, seconds and the relative error in
+            total, watts and joules per step since the last call, the number of boards and nodes,
+            the energy saving of the run. Unknown ones are left out.
         """
         figures = dict(self._figures())
-        for sink in tuple(self._sinks):
-            try:
-                sink.write(figures, self.steps)
-            except Exception as error:  # noqa: BLE001 - training goes on without it
-                self._sinks.remove(sink)
-                _log.warning("joulery: %s gets no figures any more: %s", type(sink).__name__, error)
+        write_figures(self._sinks, figures, self.steps)
         return figures
 
     @fail_open(_NO_FIGURES)
     def _figures(self) -> Mapping[str, float]:
-        if self._meter is None or self._total is None or self._recent is None:
+        if not self._energy.begun:
             return _NO_FIGURES
-        recent, steps = self._meter.end(self._recent).measurement, self.steps - self._recent_steps
-        self._recent, self._recent_steps = self._meter.begin("recent"), self.steps
-        sums = self.state_dict()
-        figures = {
-            "joulery/joules": sums["joules"],
-            "joulery/seconds": sums["seconds"],
-            "joulery/relative_error": sums["standard_error_joules"] / (sums["joules"] or math.nan),
-            "joulery/watts": recent.mean_watts,
-            "joulery/joules_per_step": recent.joules / steps if steps else math.nan,
-        }
         result = None if self._run is None else self._run.result
-        if result is not None:
-            figures["joulery/energy_saving"] = result.energy_saving
-        return {name: value for name, value in figures.items() if math.isfinite(value)}
+        return self._energy.figures(self.steps, result, self._before)
 
     def end(self) -> Measurement | None:
-        """Training has ended: the run is closed; the measurement of what this process trained."""
+        """Training has ended: the run is closed; the measurement of all devices of the job."""
         self._close_run()
         self._end()
         return self._measurement
 
     @fail_open(None)
     def _end(self) -> None:
-        if self._meter is None or self._total is None or self._recent is None:
+        if not self._energy.begun:
             return
+        self._measurement = self._energy.end()
         self.log()
-        self._meter.end(self._recent)
-        self._measurement = self._meter.end(self._total).measurement
+        close_sinks(self._sinks)
         state = self.state_dict()
-        self._before = {name: state[name] for name in _SUMS}
-        self._total = self._recent = None
-        for sink in self._sinks:
-            sink.close()
-        if self._own_meter:
-            self._meter.close()
-            self._meter = None
+        self._before = {name: state[name] for name in SUMS}
+        self._energy = self._energy.renewed()
 
     @fail_open(None)
     def _close_run(self) -> None:
@@ -197,12 +173,12 @@ class CallbackLoop:
             self._run.close()
 
     def state_dict(self) -> dict[str, Any]:
-        """Steps, joules, their standard error and seconds so far, and the state of the run."""
+        """Steps, joules, their standard error and seconds, and the state of the run."""
         state = {**self._before, "steps": self.steps}
         if self._run is not None:
             state["run"] = self._run.state_dict()
-        if self._total is not None:
-            measured = self._total.measurement
+        measured = self._energy.total()
+        if math.isfinite(measured.joules):
             error = measured.joules * (measured.relative_error or 0.0)
             state["joules"] += measured.joules
             state["seconds"] += measured.seconds
@@ -215,18 +191,25 @@ class CallbackLoop:
         if self._run is not None and "run" in state:
             self._run.load_state_dict(state["run"])
         self.steps = int(state["steps"])
-        self._before = {name: float(state[name]) for name in _SUMS}
+        self._before = {name: float(state[name]) for name in SUMS}
 
     def fail(self, error: Exception) -> None:
         """Do without the call that failed; see :mod:`joulery.fail_open`."""
         if not self._failed:
-            _log.warning("joulery: figures may be missing, training goes on: %s", error)
+            _log.warning("joulery: figures may be missing, training continues: %s", error)
         self._failed = True
 
     def _stop_batches(self) -> None:
         batches, self._batches = self._batches, None
         if batches is not None and hasattr(batches, "close"):
             batches.close()
+
+
+def _energy_of(run: Run | None, meter: Meter | None) -> JobEnergy:
+    """The account of a run's energy; one of its own for another meter, or without a run."""
+    if run is not None and meter is None:
+        return run.energy
+    return JobEnergy(RunEnvironment(), meter)
 
 
 class _Batches:

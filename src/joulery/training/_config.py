@@ -7,13 +7,15 @@ import operator
 import os
 from dataclasses import dataclass, field
 from functools import partial
+from os import PathLike
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from joulery.background import driver_result
 from joulery.clock import REAL_CLOCK, Clock
+from joulery.documents import check_name
 from joulery.errors import InvalidValueError, MissingHardwareError
 from joulery.hardware import Capability, DeviceKind
-from joulery.jobs import Definition, Job, checked_name
+from joulery.jobs import Definition, Job
 from joulery.objectives import Cost, parse_objective
 from joulery.power import ProcessGroup
 from joulery.units import finite
@@ -28,9 +30,10 @@ if TYPE_CHECKING:
 OBJECTIVE_VARIABLE = "JOULERY_OBJECTIVE"
 DRY_RUN_VARIABLE = "JOULERY_DRY_RUN"
 DEFAULT_OBJECTIVE = "cost:eta=0.5"
-MANY_EPOCHS = 1000
+MANY_EPOCHS = 1000  # by hand: above what trainings to a target take
 _SCHEMES = ("http", "https", "postgresql", "postgres")
-_DEFAULT_ETA = 0.5
+_DEFAULT_ETA = 0.5  # energy and time weigh alike, as in You et al., NSDI'23
+# Power limits of a recurring job: at most as many, at least as far apart (You et al., NSDI'23).
 _MOST_LIMITS, _STEP_WATTS = 10, 25.0
 
 
@@ -53,8 +56,13 @@ class DecisionService:
     policy: str = "joulery"
 
     def __post_init__(self) -> None:
-        from joulery.jobs.policies import policy_names
+        from joulery.jobs.policies import find_policy, policy_names
 
+        if not isinstance(self.location, str | PathLike | None):
+            raise InvalidValueError(
+                f"store={self.location!r} is not a store",
+                remedy="give http(s)://…, postgresql://… or the path of an SQLite file",
+            )
         scheme, separator, _ = str(self.location or "").partition("://")
         if separator and scheme.lower() not in _SCHEMES:
             raise InvalidValueError(
@@ -62,11 +70,9 @@ class DecisionService:
                 remedy="give http(s)://…, postgresql://… or the path of an SQLite file",
             )
         if self.team is not None:
-            checked_name(self.team, "a team")
+            check_name(self.team, "a team")
         if self.policy not in policy_names():
-            raise InvalidValueError(
-                f"unknown policy {self.policy!r}", remedy=f"choose {', '.join(policy_names())}"
-            )
+            find_policy(self.policy)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -96,11 +102,7 @@ class RunConfig:
     def __post_init__(self) -> None:
         if self.dry_run is None:
             self.dry_run = bool(os.environ.get(DRY_RUN_VARIABLE))
-        for flag in ("early_stop", "dry_run", "higher_is_better"):
-            if not isinstance(getattr(self, flag), bool):
-                raise InvalidValueError(
-                    f"{flag} is {getattr(self, flag)!r}", remedy="give True or False"
-                )
+        self._check_types()
         if self.objective is None:
             # A text from the environment is checked by the command that set it.
             self.objective = os.environ.get(OBJECTIVE_VARIABLE) or DEFAULT_OBJECTIVE
@@ -117,8 +119,19 @@ class RunConfig:
         if self.batch_sizes is not None:
             self._check_recurring(_ascending(self.batch_sizes))
 
+    def _check_types(self) -> None:
+        if not isinstance(self.name, str):
+            raise InvalidValueError(
+                f"{self.name!r} is not the name of a job", remedy='write Run("resnet")'
+            )
+        for flag in ("early_stop", "dry_run", "higher_is_better"):
+            if not isinstance(getattr(self, flag), bool):
+                raise InvalidValueError(
+                    f"{flag} is {getattr(self, flag)!r}", remedy="give True or False"
+                )
+
     def _check_recurring(self, sizes: tuple[int, ...]) -> None:
-        checked_name(self.name, "the name of a recurring run")
+        check_name(self.name, "the name of a recurring run")
         self.batch_sizes = sizes
         if self.default_batch_size is None:
             self.default_batch_size = sizes[(len(sizes) - 1) // 2]
@@ -150,7 +163,7 @@ def _check_objective(objective: Objective | str) -> None:
         parse_objective(objective, max_watts=1.0)
     elif not (callable(getattr(objective, "value", None)) and hasattr(objective, "bounds")):
         raise InvalidValueError(
-            f"{objective!r} is no objective", remedy="see joulery.objectives, or give its text"
+            f"{objective!r} is not an objective", remedy="see joulery.objectives, or give its text"
         )
 
 
@@ -196,7 +209,9 @@ class RunEnvironment:
     def __post_init__(self) -> None:
         devices: Any = self.devices  # as the caller wrote it
         several = isinstance(devices, list | tuple)
-        if devices is not None and not (several and all(hasattr(one, "info") for one in devices)):
+        if devices is not None and not (
+            several and all(hasattr(device, "info") for device in devices)
+        ):
             raise InvalidValueError(
                 f"devices={devices!r} are no devices",
                 remedy="leave it out for all that this job sees, or give a list such as "
@@ -204,7 +219,7 @@ class RunEnvironment:
             )
         if self.group is not None and not isinstance(self.group, ProcessGroup):
             raise InvalidValueError(
-                f"{self.group!r} is no process group",
+                f"{self.group!r} is not a process group",
                 remedy="give an object with rank, broadcast and all_gather; for torch, "
                 "joulery.integrations.torch_ranks.torch_ranks()",
             )
@@ -215,7 +230,7 @@ class RunEnvironment:
         clocks = (getattr(device, "clock", None) for device in self.devices or ())
         return next((clock for clock in clocks if isinstance(clock, Clock)), REAL_CLOCK)
 
-    def found(self) -> list[Device]:
+    def all_devices(self) -> list[Device]:
         """All devices of this job and process."""
         if self.devices is not None:
             return list(self.devices)
@@ -227,7 +242,7 @@ class RunEnvironment:
         """Accelerators whose power limit can be set."""
         return [
             device
-            for device in self.found()
+            for device in self.all_devices()
             if Capability.POWER_LIMIT in device.capabilities
             and device.info.kind is DeviceKind.GPU
             and device.info.parent is None
@@ -235,13 +250,13 @@ class RunEnvironment:
 
     def metered(self) -> list[Device]:
         """Devices whose energy counts: the accelerators, or everything where there are none."""
-        known = [
+        meters = [
             device
-            for device in self.found()
+            for device in self.all_devices()
             if {Capability.ENERGY, Capability.POWER} & device.capabilities
             and device.info.parent is None
         ]
-        return [device for device in known if device.info.kind is DeviceKind.GPU] or known
+        return [device for device in meters if device.info.kind is DeviceKind.GPU] or meters
 
     @property
     def processes(self) -> int:
@@ -251,8 +266,8 @@ class RunEnvironment:
         everywhere = self.environ.get("WORLD_SIZE", "")
         if everywhere.isdecimal() and int(everywhere) > 0:
             return int(everywhere)
-        here = local_rank(self.environ)
-        return 1 if here is None else here.size
+        rank = local_rank(self.environ)
+        return 1 if rank is None else rank.size
 
 
 def define_job(config: RunConfig, environment: RunEnvironment) -> Definition:
@@ -261,8 +276,8 @@ def define_job(config: RunConfig, environment: RunEnvironment) -> Definition:
     Raises:
         MissingHardwareError: Nothing here measures energy.
     """
-    mine = _surveyed(environment)
-    device, count, watts = _over_ranks(mine, environment.group)
+    survey = _survey_in_time(environment)
+    device, count, watts = _over_ranks(survey, environment.group)
     if not count:
         raise MissingHardwareError(
             "nothing here measures the energy of a run, so nothing can be learned from it",
@@ -284,7 +299,7 @@ def define_job(config: RunConfig, environment: RunEnvironment) -> Definition:
         cost=Cost(eta, watts),
         objective=None if isinstance(objective, Cost) else objective,
         max_epochs=config.max_epochs or MANY_EPOCHS,
-        limits_watts=mine.limits_watts,
+        limits_watts=survey.limits_watts,
     )
     return Definition(job, device, cast("DecisionService", config.store).policy)
 
@@ -294,10 +309,13 @@ def listed_limits(boards: Sequence[Device]) -> tuple[float, ...]:
     ranges = [cast("PowerLimit", board).power_limits() for board in boards]
     if not ranges:
         return ()
-    low, high = max(one.min_watts for one in ranges), max(one.default_watts for one in ranges)
+    low, high = (
+        max(limits.min_watts for limits in ranges),
+        max(limits.default_watts for limits in ranges),
+    )
     step = max(_STEP_WATTS, 5.0 * math.ceil((high - low) / (_MOST_LIMITS - 1) / 5.0))
     count = max(0, math.floor((high - low) / step))
-    return tuple(high - step * place for place in range(count, -1, -1))
+    return tuple(high - step * number for number in range(count, -1, -1))
 
 
 class _Survey(NamedTuple):
@@ -309,7 +327,7 @@ class _Survey(NamedTuple):
     limits_watts: tuple[float, ...] = ()
 
 
-def _surveyed(environment: RunEnvironment) -> _Survey:
+def _survey_in_time(environment: RunEnvironment) -> _Survey:
     """The survey of this process, within the time that drivers are given."""
     try:
         return driver_result(partial(_survey, environment), environment.clock)
@@ -333,9 +351,13 @@ def _survey(environment: RunEnvironment) -> _Survey:
     return _Survey(devices[0].info.name, len(devices), watts, listed_limits(boards))
 
 
-def _over_ranks(mine: _Survey, group: ProcessGroup | None) -> tuple[str, int, float]:
+def _over_ranks(survey: _Survey, group: ProcessGroup | None) -> tuple[str, int, float]:
     """Kind, number and highest power of the devices of all processes."""
-    each = [mine] if group is None else list(group.all_gather(mine))
-    total = sum(one.devices for one in each)
-    name = next((one.name for one in each if one.name), "")
-    return name if total == 1 else f"{name} × {total}", total, sum(one.max_watts for one in each)
+    surveys = [survey] if group is None else list(group.all_gather(survey))
+    total = sum(rank.devices for rank in surveys)
+    name = next((rank.name for rank in surveys if rank.name), "")
+    return (
+        name if total == 1 else f"{name} × {total}",
+        total,
+        sum(rank.max_watts for rank in surveys),
+    )

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("joulery")
 
-_CHECK_SECONDS = 5.0  # between two checks of the cost, at least
+_CHECK_SECONDS = 5.0  # by hand: least time between two checks of the cost
 
 
 class TargetTracker:
@@ -90,8 +90,8 @@ class CostLimit:
         limit = self._decision.cost_ceiling_joules
         if not cost > limit:
             # The cost grows by max_watts at most, so it cannot be there earlier.
-            left = (limit - cost) / self._cost.max_watts if self._cost.max_watts > 0 else 0.0
-            wait = left if math.isfinite(left) else 0.0
+            seconds = (limit - cost) / self._cost.max_watts if self._cost.max_watts > 0 else 0.0
+            wait = seconds if math.isfinite(seconds) else 0.0
             self._next_check = self._clock.now() + max(_CHECK_SECONDS, wait)
             return None
         return (

@@ -4,7 +4,7 @@ With several batch sizes to choose from, a run is one recurrence of a job: the b
 power limit are decided from how earlier recurrences went.
 
 A run fails open. Wrong arguments are refused when it is made. After that, without a GPU, without
-rights, without a server, with anything going wrong, the training goes on as it would without us,
+rights, without a server, with anything going wrong, the training continues as it would without us,
 and one line on stderr says what could not be done.
 """
 
@@ -12,16 +12,19 @@ from __future__ import annotations
 
 import atexit
 import logging
+import math
 import operator
 import os
+import sys
 import weakref
-from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from joulery.errors import JouleryError
 from joulery.fail_open import fail_open
+from joulery.tables import Tabular
 from joulery.training._config import RunConfig, RunEnvironment
 from joulery.training._early_stopping import TargetTracker
+from joulery.training._job_energy import JobEnergy, checked_sinks, close_sinks, write_figures
 from joulery.training._tuning import RunPower
 
 if TYPE_CHECKING:
@@ -33,19 +36,21 @@ if TYPE_CHECKING:
     from joulery.jobs import Decision
     from joulery.objectives import Objective
     from joulery.power import ProcessGroup, TuningResult
+    from joulery.training._attempt import Attempt, Recurrence
+    from joulery.training._callbacks import Sink
     from joulery.training._config import DecisionService
     from joulery.training._energy import EnergyAccount
-    from joulery.training._session import DecisionSession
+    from joulery.training._job_energy import JobMeasurement
 
 T = TypeVar("T")
 
 _log = logging.getLogger("joulery")
 
-_MOST_ATTEMPTS = 20
-_MOST_TRAININGS = 5
+_MOST_ATTEMPTS = 20  # by hand: 12 probes and some early stops
+_MOST_TRAININGS = 5  # by hand: the last of them is never stopped early
 
 
-class Run:
+class Run(Tabular):
     """A training run whose power is tuned, and whose batch size is chosen if there is a choice.
 
     Args:
@@ -66,10 +71,11 @@ class Run:
             :class:`DecisionService`; ``$JOULERY_STORE`` unless given, or else a file of the user.
         devices: Boards of this job; found unless given.
         process_group: Processes of a data-parallel job, which decide together.
+        sinks: Places that figures of the whole job are written to after every epoch and at the end.
 
     Attributes:
         name: Name of the job.
-        total_steps: Number of steps reported.
+        energy: Account of the energy of the job, over all its processes.
 
     Raises:
         InvalidValueError: An argument is invalid.
@@ -98,9 +104,9 @@ class Run:
         store: DecisionService | str | Path | None = None,
         devices: Sequence[Device] | None = None,
         process_group: ProcessGroup | None = None,
+        sinks: Sequence[Sink] = (),
     ) -> None:
         self.name = name
-        self.total_steps = 0
         self._config = RunConfig(
             name=name,
             batch_sizes=batch_sizes,
@@ -116,25 +122,29 @@ class Run:
         self._environment = RunEnvironment(devices, process_group)
         self._target = TargetTracker(self._config.target, higher_is_better=higher_is_better)
         self._power = RunPower(self._config, self._environment)
-        self._session: DecisionSession | None = None
+        self.energy = JobEnergy(self._environment)
+        self._sinks = checked_sinks(sinks)
+        self._recurrence: Recurrence | None = None
+        self._attempt: Attempt | None = None
         self._recurs = batch_sizes is not None
-        self._batch_size = self._config.default_batch_size  # without a session
+        self._batch_size = self._config.default_batch_size  # where nothing is decided
         self._attempting = False  # whether the loop can be begun again
-        self._probed = False  # a probe has measured all that it should
         self._left_epoch = False
         self._epoch, self._in_epoch, self._in_steps = 0, False, False
         self._closed = False
         self._process = os.getpid()
+        _replace_earlier(self)
 
     # The loop.
 
     def step(self) -> None:
         """Report the end of a training step."""
-        self.total_steps += 1
-        tuner = self._power.tuner
+        power = self._power
+        power.steps += 1
+        tuner = power.tuner
         if tuner is not None:
             tuner.step()
-        elif self._power.is_wanted and not self._closed:
+        elif power.is_due and not self._closed:
             self._begin_tuning()
 
     def steps(self, batches: Iterable[T]) -> Iterator[T]:
@@ -144,14 +154,15 @@ class Run:
     def _steps(self, batches: Iterable[T]) -> Iterator[T]:
         before = self.total_steps
         self._in_steps = True
+        self._begin_energy()
         self._begin_training(batches)
         try:
             for batch in batches:
                 yield batch
                 self.step()
-                limit = None if self._session is None else self._session.cost_limit
-                due = self._probed or (limit is not None and limit.is_due())
-                if due and not self._goes_on():
+                limit = None if self._attempt is None else self._attempt.cost_limit
+                due = self._power.probed or (limit is not None and limit.is_due())
+                if due and not self._continues():
                     self._left_epoch = True
                     break
         finally:  # also where the loop is left by `break`
@@ -161,10 +172,11 @@ class Run:
     def epochs(self) -> Iterator[int]:
         """Epochs from 0, until the target is reached, the cost limit is, or they are over.
 
-        After :meth:`load_state_dict`, those that are left. Closes the run after the last, except
-        within :meth:`attempts`.
+        After :meth:`load_state_dict`, the epochs that are left. Closes the run after the last,
+        except within :meth:`attempts`.
         """
         ended = False
+        self._begin_energy()
         self._decide()
         self._begin_attempt()
         try:
@@ -215,7 +227,7 @@ class Run:
         try:
             reached = self._target.report(metric, higher_is_better=higher_is_better)
         except (TypeError, ValueError, OverflowError, RuntimeError) as error:
-            _log.warning("joulery: %r is no metric: %s", type(metric).__name__, error)
+            _log.warning("joulery: %r is not a metric: %s", type(metric).__name__, error)
             return
         if reached:
             self._mark_target()
@@ -224,7 +236,7 @@ class Run:
         """State to keep in a checkpoint, of plain JSON values.
 
         It has the steps and epochs trained, the profile of power limits once one is chosen, and of
-        a recurring run the decision with its seconds and joules so far. An epoch counts once its
+        a recurring run the decision with its seconds and joules. An epoch counts once its
         :meth:`steps` are over; within them, the epoch under way will begin again.
         """
         epochs = self._epoch + (self._in_epoch and not self._in_steps)
@@ -233,63 +245,116 @@ class Run:
             "steps": self.total_steps,
             "epochs": epochs,
             "profile": None if profile is None else profile.to_document(),
-            "decision": None if self._session is None else self._session.state(epochs),
+            "decision": None if self._attempt is None else self._attempt.state(epochs),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from a checkpoint: call this before ``batch_size``, ``epochs`` or the first step.
+        """Continue from a checkpoint.
 
-        Never raises; from an invalid state the run begins anew.
+        Call this before ``batch_size``, ``epochs`` or the first step. Never raises; from an invalid
+        state the run begins anew.
         """
-        if self._session is not None or self.total_steps:
+        if self._recurrence is not None or self.total_steps:
             _log.warning("joulery: a checkpoint is loaded before training, not within it")
             return
         try:
             self._load(state)
         except (KeyError, TypeError, ValueError, AttributeError, JouleryError) as error:
             _log.warning("joulery: the run begins anew, not from its checkpoint: %s", error)
-            self._session = None
+            self._recurrence = None
 
     def _load(self, state: Mapping[str, Any]) -> None:
         from joulery.power import PowerProfile
 
         steps, epochs = int(state["steps"]), int(state["epochs"])
         profile, decision = state["profile"], state["decision"]
-        known = None if profile is None else PowerProfile.from_document(profile)
+        earlier = None if profile is None else PowerProfile.from_document(profile)
         if decision is not None and self._recurs:
-            self._new_session().resume(decision)
-        self.total_steps, self._epoch, self._power.known = steps, epochs, known
+            self._new_recurrence().resume(decision)
+        self._power.steps, self._epoch, self._power.earlier_profile = steps, epochs, earlier
 
-    def _new_session(self) -> DecisionSession:
-        from joulery.training._session import DecisionSession
+    def _new_recurrence(self) -> Recurrence:
+        from joulery.training._attempt import Recurrence
 
-        steps = partial(_steps_of, weakref.ref(self))
-        self._session = DecisionSession(self._config, self._environment, self._power, steps)
+        self._recurrence = Recurrence(self._config, self._environment, self._power)
         atexit.register(_close_if_alive, weakref.ref(self))
-        return self._session
+        return self._recurrence
 
     def close(self) -> None:
-        """Restore what was found. May be called twice; the end of the process does it too."""
+        """Restore the original limit. May be called twice; the end of the process does it too."""
         if self._closed or os.getpid() != self._process:
             return  # a copy of the process does not speak for it
         self._closed = True
         self._finish(abandoned=True)
-        self._power.close(self.total_steps)
-        self._close_session()
+        self._power.close()
+        self._close_recurrence()
+        self._end_energy()
 
     def __enter__(self) -> Self:
+        self._begin_energy()
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    # What was decided and found.
+    # What was decided and measured.
+
+    @property
+    def measurement(self) -> JobMeasurement:
+        """Energy of all devices of the job, on all nodes, until now or until it was closed."""
+        return self.energy.total()
+
+    @property
+    def joules(self) -> float:
+        """Energy of the job; NaN where nothing measures it."""
+        return self.measurement.joules
+
+    @property
+    def kwh(self) -> float:
+        """Energy of the job in kilowatt-hours; NaN where nothing measures it."""
+        return self.measurement.kwh
+
+    @property
+    def seconds(self) -> float:
+        """Time since the first step or epoch, until now or until the run was closed."""
+        return self.measurement.seconds
+
+    def __str__(self) -> str:
+        steps = f"{self.total_steps} step{'s' * (self.total_steps != 1)}"
+        tuning = self.result or self.tuning_skipped
+        parts = [
+            f"{self.name or 'run'}: {self.measurement}",
+            steps,
+            *([str(tuning)] * bool(tuning)),
+        ]
+        return "; ".join(parts)
+
+    def rows(self) -> list[dict[str, Any]]:
+        """A row per device of the job: its joules, mean watts and their source."""
+        return self.measurement.rows()
+
+    def to_dict(self) -> dict[str, Any]:
+        """The run as a JSON document: its energy, steps and result of tuning."""
+        result = self.result
+        return {
+            **self.measurement.to_dict(),
+            "name": self.name,
+            "steps": self.total_steps,
+            "kwh": None if math.isnan(self.kwh) else self.kwh,
+            "tuning": None if result is None else result.to_dict(),
+            "tuning_skipped": self.tuning_skipped,
+        }
+
+    @property
+    def total_steps(self) -> int:
+        """Number of steps reported."""
+        return self._power.steps
 
     @property
     def batch_size(self) -> int | None:
         """Samples per step over all devices; what to run is asked for on first use."""
         self._decide()
-        return self._batch_size if self._session is None else self._session.batch_size
+        return self._batch_size if self._attempt is None else self._attempt.decision.batch_size
 
     @property
     def batch_size_per_rank(self) -> int | None:
@@ -301,7 +366,7 @@ class Run:
     def decision(self) -> Decision | None:
         """The decision, with its reason; None where nothing was decided."""
         self._decide()
-        return None if self._session is None else self._session.decision
+        return None if self._attempt is None else self._attempt.decision
 
     @property
     def limits_epochs(self) -> bool:
@@ -316,7 +381,7 @@ class Run:
     @property
     def stop_reason(self) -> str | None:
         """Reason why the run ended without its target; None if it did not."""
-        return None if self._session is None else self._session.stop_reason
+        return None if self._attempt is None else self._attempt.stop_reason
 
     @property
     def result(self) -> TuningResult | None:
@@ -348,46 +413,62 @@ class Run:
 
     def fail(self, error: Exception) -> None:
         """Do without decisions because of an error; see :mod:`joulery.fail_open`."""
-        _log.warning("joulery: nothing is decided any more, training goes on: %s", error)
-        if self._session is not None:
-            self._batch_size = self._session.batch_size
-        self._session, self._recurs = None, False
+        _log.warning("joulery: nothing is decided any more, training continues: %s", error)
+        if self._attempt is not None:
+            self._batch_size = self._attempt.decision.batch_size
+        self._attempt, self._recurs = None, False
 
     @property
     def _account(self) -> EnergyAccount | None:
         """The energy account of the attempt under way."""
-        return None if self._session is None else self._session.account
+        return None if self._attempt is None else self._attempt.account
 
     @fail_open(None)
     def _decide(self) -> None:
         """Have something decided, unless it was, or the run does not recur."""
-        if self._closed or not self._recurs:
+        if self._closed or not self._recurs or self._attempt is not None:
             return
-        session = self._session or self._new_session()
-        last = self._attempting and session.trainings >= _MOST_TRAININGS - 1
-        session.decide(can_probe=self._attempting, last=last)
+        recurrence = self._recurrence or self._new_recurrence()
+        is_last = self._attempting and recurrence.trainings >= _MOST_TRAININGS - 1
+        self._attempt = recurrence.next_attempt(can_probe=self._attempting, is_last=is_last)
 
     @fail_open(None)
     def _begin_attempt(self) -> None:
-        if self._session is not None:
-            self._session.begin()
+        if self._attempt is not None:
+            self._attempt.begin()
 
     @fail_open(True)  # noqa: FBT003 - the result
     def _begin_epoch(self) -> bool:
         """Begin an epoch, if another one is to be trained."""
-        session = self._session
-        if session is None:
+        if self._attempt is None:
             return not self._target.is_over
-        if not session.may_begin_epoch(self._target):
-            return False
-        if self._account is not None:
-            self._account.begin_epoch()
-        return True
+        return self._attempt.begin_epoch(self._target)
 
     @fail_open(None)
     def _end_epoch(self) -> None:
-        if self._account is not None:
-            self._account.end_epoch()
+        if self._attempt is not None:
+            self._attempt.end_epoch()
+        if self._environment.group is not None:
+            self.energy.gather(self._environment.group)
+        self._write_figures()
+
+    @fail_open(None)
+    def _begin_energy(self) -> None:
+        if not (self.energy.begun or self._closed):
+            atexit.register(_close_if_alive, weakref.ref(self))
+            self.energy.begin_soon()
+
+    @fail_open(None)
+    def _end_energy(self) -> None:
+        if self.energy.begun:
+            self.energy.end()
+            self._write_figures()
+        close_sinks(self._sinks)
+
+    def _write_figures(self) -> None:
+        if self._sinks:
+            figures = self.energy.figures(self.total_steps, self.result)
+            write_figures(self._sinks, figures, self.total_steps)
 
     @fail_open(None)
     def _begin_training(self, batches: Iterable[Any]) -> None:
@@ -400,46 +481,46 @@ class Run:
     @fail_open(None)
     def _end_training(self, steps: int) -> None:
         if self._power.tuner is not None:
-            self._power.tuner.pause()  # validation follows, which is no training
+            self._power.tuner.pause()  # validation follows, which is not training
         if self._account is not None:
             self._account.end_training(steps)
 
     @fail_open(None)
     def _begin_tuning(self) -> None:
         """Have the tuner made at the first step; take it at the step by which it is."""
-        session, power = self._session, self._power
+        attempt, power = self._attempt, self._power
         if not power.begun:
-            plan = None if session is None else session.limit_plan(self._probe_done)
-            meter = None if session is None or self._account is None else session.meter
-            size = self._batch_size if session is None else session.batch_size
             from joulery.governor import lease  # noqa: F401 - ends its watchdog after we closed
 
+            self._begin_energy()
             atexit.register(_close_if_alive, weakref.ref(self))
-            power.begin(size, plan, meter)
-            power.write_report(self.total_steps)  # the process may be killed before there is more
+            if attempt is None:
+                power.begin(self._batch_size)
+            else:
+                power.begin(attempt.decision.batch_size, attempt.limit_plan(), attempt.meter)
+            power.write_report()  # the process may be killed before there is more
         power.take_tuner()
-        if not power.is_wanted:
+        if not power.is_due:
             if power.tuner is not None:
                 power.tuner.step()
-            power.write_report(self.total_steps)
-
-    def _probe_done(self) -> None:
-        self._probed = True
+            power.write_report()
 
     @fail_open(True)  # noqa: FBT003 - the result
-    def _goes_on(self) -> bool:
-        """Whether the epoch goes on: within the cost limit, or after a probe that goes on."""
-        session = self._session
-        if session is not None and session.stop_within_epoch():
+    def _continues(self) -> bool:
+        """Whether the epoch continues: within the cost limit, or after a probe of its own size."""
+        attempt, power = self._attempt, self._power
+        if attempt is not None and attempt.stop_within_epoch():
             return False
-        if not self._probed:
+        if not power.probed:
             return True
-        self._probed = False
-        self._power.close(self.total_steps)
+        power.close()
         try:
-            return session is None or session.continue_after_probe(self._target)
+            if attempt is None or self._recurrence is None or not attempt.is_probe:
+                return True
+            self._attempt = self._recurrence.follow_probe(attempt, self._target)
+            return self._attempt.ended or self._attempt.account is not None
         finally:
-            self._power.renew()  # the next step begins tuning as the new decision wants it
+            power.renew()  # the next step begins tuning as the new decision asks for
 
     @fail_open(None)
     def _mark_target(self) -> None:
@@ -448,42 +529,72 @@ class Run:
 
     @fail_open(None)
     def _finish(self, *, abandoned: bool) -> None:
-        """Report how the attempt ended, if there is one."""
-        session = self._session
-        if session is None or session.account is None:
+        """Report how the attempt ended, if there is one under way."""
+        attempt = self._attempt
+        if attempt is None or attempt.account is None:
             return
-        session.finish(self._target, abandoned=abandoned)
-        if session.stop_reason is not None:
-            _log.warning("joulery: %s: %s%s", self.name, session.stop_reason, self._advice())
+        attempt.finish(self._target, abandoned=abandoned)
+        if attempt.stop_reason is not None:
+            _log.warning("joulery: %s: %s%s", self.name, attempt.stop_reason, self._advice())
 
     def _advice(self) -> str:
         """Words for a loop that ends without a model though another attempt could make one."""
-        session = self._session
-        if self._attempting or session is None or not session.needs_another_attempt(self._target):
+        if self._attempting or not self._needs_another():
             return ""
         return (
             ". This run ends without a model; the next one will not be stopped. To go on with "
             "another batch size, put the loop into `for attempt in run.attempts()`"
         )
 
+    def _needs_another(self) -> bool:
+        """Whether another attempt should be made, after an early stop or a probe."""
+        attempt = self._attempt
+        if attempt is None or self._target.reached:
+            return False
+        if attempt.ended:
+            return attempt.stop_reason is not None and not attempt.is_last
+        return attempt.account is None  # decided after a probe, to be begun
+
     @fail_open(False)  # noqa: FBT003 - the result
     def _begin_another(self) -> bool:
         """Make ready for another attempt, if there should be one."""
-        session = self._session
-        if session is None or not session.needs_another_attempt(self._target):
+        if not self._needs_another():
             return False
-        self._power.close(self.total_steps)
+        self._power.close()
         self._power.renew()
-        self._left_epoch = self._probed = False
+        self._left_epoch = False
         self._target = self._target.renewed()
         self._epoch = 0
-        session.renew()
+        if self._attempt is not None and self._attempt.ended:
+            self._attempt = None
         return True
 
     @fail_open(None)
-    def _close_session(self) -> None:
-        if self._session is not None:
-            self._session.close(self._target)
+    def _close_recurrence(self) -> None:
+        if self._attempt is not None:
+            self._attempt.withdraw()
+        if self._recurrence is not None:
+            self._recurrence.close()
+
+
+_notebook_runs: dict[str, tuple[int, weakref.ref[Run]]] = {}  # with the execution of their cell
+
+
+def _replace_earlier(run: Run) -> None:
+    """In a notebook, close the run of the same name that another execution of a cell has made.
+
+    A cell that is run again would leave the board held by the run before, which a variable or the
+    history of outputs keeps alive.
+    """
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    if shell is None:
+        return
+    execution = int(shell.execution_count)
+    earlier_execution, reference = _notebook_runs.get(run.name, (execution, None))
+    earlier = None if reference is None else reference()
+    if earlier is not None and earlier_execution != execution:
+        earlier.close()
+    _notebook_runs[run.name] = execution, weakref.ref(run)
 
 
 def _length(batches: Iterable[Any]) -> int | None:
@@ -492,11 +603,6 @@ def _length(batches: Iterable[Any]) -> int | None:
         return operator.length_hint(batches, 0) or None
     except Exception:  # noqa: BLE001 - the caller's code, asked for no more than a hint
         return None
-
-
-def _steps_of(run: weakref.ref[Run]) -> int:
-    alive = run()
-    return 0 if alive is None else alive.total_steps
 
 
 def _close_if_alive(run: weakref.ref[Run]) -> None:

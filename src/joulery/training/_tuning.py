@@ -6,17 +6,17 @@ import json
 import logging
 import os
 import sys
-import tempfile
 from concurrent.futures import wait
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from joulery.background import DRIVER_SECONDS, DriverThread
 from joulery.errors import MissingHardwareError, NotPossibleHereError
 from joulery.fail_open import fail_open
+from joulery.files import write_atomic
 from joulery.frontier import Setting
 from joulery.power import TunerConfig, TunerState
 
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger("joulery")
 
 REPORTS_VARIABLE = "JOULERY_RUN_REPORTS"
-# Longest wait at the end for a tuner that was never there, to say why.
+# Longest wait at the end for a tuner that was never there, to say why; by hand.
 _REASON_SECONDS = 2.0
 _PHASES = {
     TunerState.WARMUP: "warming up",
@@ -53,23 +53,42 @@ _PHASES = {
 _FRAMEWORKS = ("torch", "tensorflow", "jax", "mxnet", "paddle")
 
 
+class LimitState(NamedTuple):
+    """The power limit in force.
+
+    Attributes:
+        watts: Limit; None where it is unknown.
+        changes: Number of times that it was set.
+    """
+
+    watts: float | None
+    changes: int
+
+
+UNKNOWN_LIMIT = LimitState(None, 0)
+
+
 class RunPower:
     """Tunes the power of a run; made anew for each decision. Nothing is raised.
 
     Attributes:
         tuner: Active tuner; None before :meth:`begin`, and where nothing is tuned.
-        found_watts: Power limit that was found; None before it is known.
+        steps: Number of steps reported.
+        original_watts: Original power limit; None before it is known.
         begun: Whether :meth:`begin` was called.
-        is_wanted: Whether a tuner is still to be made.
-        known: Profile of an earlier part of the run; None for none.
+        is_due: Whether a tuner is still to be made.
+        earlier_profile: Profile of an earlier part of the run; None for none.
+        probed: Whether a probe has measured all that it should.
     """
 
     def __init__(self, config: RunConfig, environment: RunEnvironment) -> None:
         self.tuner: PowerTuner | None = None
-        self.found_watts: float | None = None
+        self.original_watts: float | None = None
+        self.steps = 0
         self.begun = False
-        self.is_wanted = True
-        self.known: PowerProfile | None = None
+        self.is_due = True
+        self.earlier_profile: PowerProfile | None = None
+        self.probed = False
         self._config = config
         self._environment = environment
         self._driver = DriverThread(environment.clock)
@@ -78,7 +97,9 @@ class RunPower:
         self._skipped: str | None = None
 
     @fail_open(None)
-    def begin(self, batch_size: int | None, plan: LimitPlan | None, meter: Meter | None) -> None:
+    def begin(
+        self, batch_size: int | None, plan: LimitPlan | None = None, meter: Meter | None = None
+    ) -> None:
         """Have the tuner made, beside the training: finding devices may take long.
 
         Args:
@@ -87,7 +108,7 @@ class RunPower:
             meter: Meter of the boards; the tuner makes its own unless given.
         """
         self.begun = True
-        self._pending = self._driver.submit(partial(self._made, batch_size, plan, meter))
+        self._pending = self._driver.submit(partial(self._make, batch_size, plan, meter))
 
     @fail_open(None)
     def take_tuner(self, wait_seconds: float = 0.0) -> None:
@@ -99,7 +120,7 @@ class RunPower:
             wait([pending], wait_seconds or DRIVER_SECONDS)
         if not pending.done() and group is None and self._driver.failure is None:
             return
-        self.is_wanted, self._pending = False, None
+        self.is_due, self._pending = False, None
         failure = self._driver.failure
         if group is not None and not all(group.all_gather(failure is None)) and failure is None:
             self._skip("another rank cannot, see what it says on stderr")
@@ -108,7 +129,7 @@ class RunPower:
         else:
             self.tuner, self._skipped = pending.result(), None
 
-    def _made(
+    def _make(
         self, batch_size: int | None, plan: LimitPlan | None, meter: Meter | None
     ) -> PowerTuner:
         from joulery.metering import local_rank
@@ -121,7 +142,7 @@ class RunPower:
                 "no GPU with a power limit was found", remedy="see `joulery doctor`"
             )
         limits = [cast("PowerLimit", board).power_limits().current_watts for board in boards]
-        self.found_watts = max(limits)
+        self.original_watts = max(limits)
         rank = local_rank(environment.environ)
         if rank is not None and rank.size > 1 and environment.group is None:
             raise NotPossibleHereError(
@@ -139,7 +160,7 @@ class RunPower:
             config=TunerConfig(dry_run=bool(config.dry_run)),
             # A decision that states what to hold or to measure has more data than a local profile.
             profile=None if decided else self._profile(batch_size, boards, objective),
-            known=None if decided else self.known,
+            earlier=None if decided else self.earlier_profile,
             process_group=environment.group,
         )
 
@@ -149,10 +170,14 @@ class RunPower:
 
     def _skip(self, reason: str) -> None:
         self._skipped = reason
-        _log.warning("power is not tuned, training goes on: %s", reason)
+        _log.warning("power is not tuned, training continues: %s", reason)
 
-    def close(self, steps: int) -> None:
-        """Restore the power limit that was found, and report on the run so far."""
+    def end_probe(self) -> None:
+        """Note that a probe has measured all that it should."""
+        self.probed = True
+
+    def close(self) -> None:
+        """Restore the original power limit, and report on the run."""
         if self._environment.group is None:
             self.take_tuner(_REASON_SECONDS)
         self._pending = None
@@ -160,12 +185,12 @@ class RunPower:
         if self.tuner is not None:
             self.tuner.close()
         if self.begun:
-            self.write_report(steps, ended=True)
+            self.write_report(ended=True)
 
     def renew(self) -> None:
         """Make ready for another decision, once closed."""
-        self.tuner = self._knob = self.found_watts = None
-        self.begun, self.is_wanted = False, True
+        self.tuner = self._knob = self.original_watts = None
+        self.begun, self.is_due, self.probed = False, True, False
 
     @property
     def result(self) -> TuningResult | None:
@@ -182,20 +207,21 @@ class RunPower:
     @property
     def profile(self) -> PowerProfile | None:
         """The profile for a later part of the run; None before there is one."""
-        return self.known if self.tuner is None else self.tuner.profile
+        return self.earlier_profile if self.tuner is None else self.tuner.profile
 
-    def limit(self) -> tuple[float | None, int]:
-        """The power limit in force, and the number of times it was set so far."""
+    def limit(self) -> LimitState:
+        """The power limit in force."""
         tuner, knob = self.tuner, self._knob
         if tuner is None or knob is None:
-            return self.found_watts, 0
+            return LimitState(self.original_watts, 0)
         stopped = tuner.state is TunerState.STOPPED
-        return self.found_watts if stopped else knob.watts, knob.changes + stopped
+        watts = self.original_watts if stopped else knob.watts
+        return LimitState(watts, knob.changes + stopped)
 
     def chosen_watts(self) -> float | None:
-        """The power limit that was chosen and is in force; the one found before that."""
+        """The power limit that was chosen and is in force; the original one before that."""
         holding = self.tuner is not None and self.tuner.state is TunerState.HOLDING
-        return self.limit()[0] if holding else self.found_watts
+        return self.limit().watts if holding else self.original_watts
 
     def phase(self) -> str:
         """Phase of tuning, in words such as ``holding 160 W``."""
@@ -226,21 +252,21 @@ class RunPower:
             devices=len(boards),
         )
 
-    def write_report(self, steps: int, *, ended: bool = False) -> None:
+    def write_report(self, *, ended: bool = False) -> None:
         """Report on the run to ``joulery run``, if that started this process."""
         try:
             result = self.result
             write_report(
                 {
                     "name": self._config.name,
-                    "steps": steps,
+                    "steps": self.steps,
                     "ended": ended,
                     "tuning_skipped": self.skipped,
                     "result": None if result is None else result.to_dict(),
                     "summary": None if result is None else str(result),
                 }
             )
-        except Exception as error:  # noqa: BLE001 - training goes on without a report
+        except Exception as error:  # noqa: BLE001 - training continues without a report
             _log.warning("no report on this run: %s", error)
 
 
@@ -253,21 +279,19 @@ def write_report(document: Mapping[str, Any], environ: Mapping[str, str] = os.en
     if not folder:
         return
     with suppress(OSError):
-        handle, name = tempfile.mkstemp(dir=folder, suffix=".tmp")
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            json.dump(document, file, allow_nan=False)
-        Path(name).replace(Path(folder) / f"{os.getpid()}.json")
+        content = json.dumps(document, allow_nan=False).encode()
+        write_atomic(Path(folder) / f"{os.getpid()}.json", content)
 
 
 def read_reports(folder: Path) -> list[dict[str, Any]]:
     """Reports of all processes, in order of their ids; damaged ones are left out."""
-    found = []
+    documents = []
     for path in sorted(folder.glob("*.json")):
         with suppress(OSError, ValueError):
             document = json.loads(path.read_text(encoding="utf-8"))
             if isinstance(document, dict):
-                found.append(document)
-    return found
+                documents.append(document)
+    return documents
 
 
 def _software() -> str:

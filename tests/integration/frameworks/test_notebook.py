@@ -42,3 +42,14 @@ def test_a_wrong_argument_is_named(shell, capsys):
     result = shell.run_cell("%%joulery 3 things\npass")
     assert not result.success
     assert "name of a variable" in "".join(capsys.readouterr())
+
+
+def test_a_cell_that_is_run_again_frees_its_board(shell, world):
+    """If this fails, a limit stays lowered until the kernel ends, and the new run waits for it."""
+    cell = "run = world.run()\nruns = [*globals().get('runs', []), run]\nrun.step()"
+    for _ in range(2):
+        assert shell.run_cell(cell, store_history=True).success
+    first, second = shell.user_ns["runs"]
+    assert first._closed
+    assert not second._closed
+    second.close()

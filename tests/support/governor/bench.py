@@ -18,9 +18,10 @@ from joulery.governor._journal import LeaseJournal
 from joulery.governor._leases import LeaseTable
 from joulery.governor._peer import Peer
 from joulery.governor._policy import parse_policy
-from joulery.governor._protocol import VERSION, decode, encode
+from joulery.governor._protocol import VERSION, decode
 from joulery.governor._server import LeaseSession
 from joulery.hardware import Capability, DeviceInfo, DeviceKind, PowerLimitRange
+from joulery.json_lines import encode_line
 
 if TYPE_CHECKING:
     import random
@@ -154,7 +155,7 @@ class Caller:
 
     def ask(self, operation: str, **details: Any) -> dict[str, Any]:
         """The answer to one request."""
-        return decode(at_once(self.session.answer(encode({"op": operation, **details}))))
+        return decode(at_once(self.session.answer(encode_line({"op": operation, **details}))))
 
 
 @dataclass(slots=True)

@@ -17,9 +17,10 @@ from joulery.governor._device import GovernedDevice
 from joulery.governor._journal import LeaseJournal
 from joulery.governor._leases import LeaseTable
 from joulery.governor._policy import parse_policy
-from joulery.governor._protocol import VERSION, decode, encode
+from joulery.governor._protocol import VERSION, decode
 from joulery.governor._server import LeaseSession, Server
 from joulery.hardware import Capability, DeviceInfo, DeviceKind, PowerLimitRange, Telemetry
+from joulery.json_lines import encode_line
 from support.governor.bench import PromptWorker, at_once
 
 if TYPE_CHECKING:
@@ -201,7 +202,7 @@ class DirectConnection:
         """Answer to a request; refusals are raised."""
         if self._governor.is_cut:
             raise ConnectionResetError("cut off")
-        line = encode({"op": operation, **details})
+        line = encode_line({"op": operation, **details})
         return checked_reply(decode(at_once(self._session.answer(line))))
 
     def close(self) -> None:

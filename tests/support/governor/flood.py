@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 
 from joulery.clock import REAL_CLOCK
 from joulery.governor import Connection
-from joulery.governor._protocol import VERSION, encode
+from joulery.governor._protocol import VERSION
+from joulery.json_lines import encode_line
 from support.governor.nursery import with_support
 
 if TYPE_CHECKING:
@@ -38,8 +39,8 @@ def nuisance(path: str, kind: str) -> None:
         os.setgroups([])
         os.setgid(NOBODY)
         os.setuid(NOBODY)
-    hello = encode({"op": "hello", "versions": [VERSION]})
-    many = encode({"op": "status"}) * 500
+    hello = encode_line({"op": "hello", "versions": [VERSION]})
+    many = encode_line({"op": "status"}) * 500
     channels: list[socket.socket] = []
     sys.stdout.write("ready\n")
     sys.stdout.flush()

@@ -6,8 +6,8 @@ import json
 import random
 from typing import TYPE_CHECKING
 
-from joulery.governor._protocol import encode
 from joulery.governor._server import LeaseSession
+from joulery.json_lines import encode_line
 from support.governor.bench import Bench, at_once
 
 if TYPE_CHECKING:
@@ -100,5 +100,5 @@ def fuzz(count: int, seed: int = 0) -> tuple[int, int]:
 
 def _greeted(bench: Bench, peer: Peer) -> LeaseSession:
     session = LeaseSession(bench.table, peer)
-    at_once(session.answer(encode(_VALID[0])))
+    at_once(session.answer(encode_line(_VALID[0])))
     return session

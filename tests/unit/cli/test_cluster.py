@@ -186,7 +186,7 @@ def test_the_agent_finds_frontiers_in_a_store(tmp_path):
     with ExitStack() as stack:
         find = cluster._profiles(str(path), stack)
         assert find("nightly") is None
-        backend.keep_profile(job, ProfileEntry(64, "V100", Frontier.from_points(points)))
+        backend.put_profile(job, ProfileEntry(64, "V100", Frontier.from_points(points)))
         with ThreadPoolExecutor(1) as pool:  # as the agent does
             found = pool.submit(find, "nightly").result()
         assert found.most_watts == pytest.approx(300)  # of one of two GPUs

@@ -2,13 +2,13 @@
 
 import io
 import json
-from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
+from msgspec.structs import replace
 
 from joulery.cli import main
-from joulery.client import open_backend, summary_of
+from joulery.client import job_summary, open_backend
 from joulery.frontier import Frontier, OperatingPoint, Origin, Provenance, Setting
 from joulery.jobs import (
     Definition,
@@ -240,9 +240,9 @@ def measured(store):
     backend = open_backend(store, "default")
     first, second = (entry.decision.id for entry in backend.decisions(1)[0][:2])
     for decision, joules, origin in ((first, 7.2e6, "measured"), (second, 3.6e6, "simulated")):
-        backend.note_energy(1, EnergyEntry(decision, "gpu", 50.0, joules, origin, "a counter"))
+        backend.add_energy(1, EnergyEntry(decision, "gpu", 50.0, joules, origin, "a counter"))
     for size in (64, 256):
-        backend.keep_profile(1, ProfileEntry(size, "V100", frontier_at(size)))
+        backend.put_profile(1, ProfileEntry(size, "V100", frontier_at(size)))
     backend.close()
     return store
 
@@ -326,4 +326,4 @@ def test_an_endless_record_is_said_to_be_cut():
         def profiles(self, _job):
             return []
 
-    assert summary_of(SimpleNamespace(id=1, events=0), Endless()).energy_cut
+    assert job_summary(Endless(), SimpleNamespace(id=1, events=0)).energy_cut

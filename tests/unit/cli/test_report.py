@@ -35,7 +35,7 @@ def _session(name, seconds, joules, *, final=True, origin="measured"):
             "joules": joules,
             "provenance": origin,
             "relative_error": 0.02,
-            "shared_error_joules": 0.0,
+            "systematic_error_joules": 0.0,
             "devices": {"gpu:0": joules},
             "flags": [],
         }
@@ -206,15 +206,15 @@ def store(tmp_path, monkeypatch):
                     energy = EnergyEntry(
                         decision.id, device, seconds, 125.0 * seconds, "measured", "a counter", 0.05
                     )
-                    backend.note_energy(number, energy)
+                    backend.add_energy(number, energy)
             runs.append(decision.id)
             clock.sleep(1800.0)
     backend.close()
     return str(tmp_path / "store.sqlite"), runs
 
 
-def _figures(capsys, *words):
-    assert main(["report", *words, "--json"]) == 0
+def _figures(capsys, *words, command="report"):
+    assert main([command, *words, "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     return document, {figure["name"]: figure for figure in document["figures"]}
 
@@ -222,7 +222,9 @@ def _figures(capsys, *words):
 def test_a_job_is_reported_with_savings_and_phases(store, capsys):
     """If this fails, what a job used, saved and spent on exploring cannot be published."""
     words = ("--job", "nightly", "--store", store[0], "--grid", "100")
-    document, figures = _figures(capsys, *words)
+    _, used = _figures(capsys, *words)
+    document, figures = _figures(capsys, *words, command="disclose")
+    assert used["energy saved"] == figures["energy saved"]
     energy = figures["energy of the devices"]
     assert energy["value"] == pytest.approx(250 * 9600 / 3.6e6)
     assert (energy["provenance"], energy["source"]) == ("measured", "a counter")
@@ -230,15 +232,15 @@ def test_a_job_is_reported_with_savings_and_phases(store, capsys):
     assert energy["relative_error"] == pytest.approx(0.05 / 2**0.5)
     assert document["jobs"][0]["relative_error"] == pytest.approx(0.05 / 2**0.5)
     assert figures["time"]["value"] == 9600
-    used = embodied_grams("A100", 2 * 9600.0) / 1000
-    assert figures["CO2 of making the hardware"]["value"] == pytest.approx(used)
+    embodied = embodied_grams("A100", 2 * 9600.0) / 1000
+    assert figures["CO2 of making the hardware"]["value"] == pytest.approx(embodied)
     assert figures["energy saved"]["value"] == pytest.approx(100 * (1 - 9600 / (4 * 3600)))
     phases = {phase["name"]: phase["value"] for phase in document["life_cycle"]}
     assert phases["experiments"] == pytest.approx(250 * 600 / 3.6e6)
     assert phases["training"] == pytest.approx(250 * 9000 / 3.6e6)
     assert document["hardware"] == {"NVIDIA A100-SXM4-80GB": 2}
-    for form in ("markdown", "huggingface", "eu", "cyclonedx", "spdx"):
-        assert main(["report", *words, "--as", form]) == 0
+    for form in ("huggingface", "eu", "cyclonedx", "spdx"):
+        assert main(["disclose", *words, "--as", form]) == 0
     assert '"hardware_days": 0.222' in capsys.readouterr().out
 
 
@@ -266,13 +268,14 @@ def test_phases_and_pages_come_from_files(file, tmp_path, capsys, monkeypatch):
     log = file(_session("a", 100.0, 3.6e6))
     page, opened = tmp_path / "page.html", []
     monkeypatch.setattr("webbrowser.open", opened.append)
-    words = ["report", log, "--phase", f"inference={log}", "--html", str(page), "--open"]
+    words = ["disclose", log, "--phase", f"inference={log}", "--html", str(page), "--open"]
     assert main([*words, "--units", "2k", "--unit", "step", "--name", "tiny"]) == 0
     printed = capsys.readouterr().out
     assert "1.8e+03 J per step" in printed or "1,800 J per step" in printed
     assert "Energy and carbon of tiny" in page.read_text()
     assert opened == [page.as_uri()]
-    _, figures = _figures(capsys, log, "--hardware", "H100=8", "--grid", "fr")
+    options = ("--hardware", "H100=8", "--grid", "fr")
+    _, figures = _figures(capsys, log, *options, command="disclose")
     assert figures["CO2 of the electricity"]["value"] == pytest.approx(0.06)
     assert figures["CO2 in all"]["value"] > 0.06
 
@@ -294,14 +297,15 @@ def test_phases_and_pages_come_from_files(file, tmp_path, capsys, monkeypatch):
         (["--job", "nightly", "--grid", "Atlantis"], "Atlantis"),
         (["--job", "nightly", "--html", "no/where.html"], "--html"),
         (["--job", "nightly", "--as", "huggingface"], "--grid"),
-        (["--as", "eu"], "cannot be shown as eu"),
+        ([], "nothing to disclose"),
+        (["--job", "nightly", "--as", "iso"], "is unknown"),
         (["--team", ""], "--team: the value is empty"),
         (["--job", ""], "--job: the value is empty"),
     ],
 )
 def test_wrong_reports_are_one_line_and_a_remedy(store, capsys, words, says):
     """If this fails, a slip ends in a traceback or in a report on something else."""
-    assert main(["report", *words, "--store", store[0]]) == 2
+    assert main(["disclose", *words, "--store", store[0]]) == 2
     out, err = capsys.readouterr()
     assert (out, err.count("\n")) == ("", 2)
     assert says in err

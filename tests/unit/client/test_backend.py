@@ -4,14 +4,14 @@ import pytest
 
 from joulery.client import open_backend, write_token
 from joulery.client._http import HttpBackend
-from joulery.client._local import LocalBackend
 from joulery.errors import InvalidValueError, MissingExtraError
+from joulery.jobs import JobService
 
 
 def test_nothing_means_the_store_of_the_user(tmp_path):
     """If this fails, runs without a server have nowhere to learn."""
     backend = open_backend()
-    assert isinstance(backend, LocalBackend)
+    assert isinstance(backend, JobService)
     backend.close()
     assert (tmp_path / "data" / "joulery" / "store.sqlite").exists()
 
@@ -32,7 +32,7 @@ def test_arguments_win_over_the_environment(monkeypatch, tmp_path):
     """If this fails, a script cannot choose its store."""
     monkeypatch.setenv("JOULERY_STORE", "http://127.0.0.1:1")
     backend = open_backend(tmp_path / "own.sqlite", "mine")
-    assert isinstance(backend, LocalBackend)
+    assert isinstance(backend, JobService)
     assert backend._team == "mine"
     backend.close()
 
@@ -54,6 +54,6 @@ def test_nonsense_is_refused():
 
 def test_missing_packages_are_named(monkeypatch):
     """If this fails, a user without the extra sees an import error."""
-    monkeypatch.setitem(__import__("sys").modules, "joulery.client._local", None)
+    monkeypatch.setitem(__import__("sys").modules, "joulery.storage", None)
     with pytest.raises(MissingExtraError, match=r"joulery\[store\]"):
         open_backend()

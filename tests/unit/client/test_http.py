@@ -42,9 +42,9 @@ def backend():
 class Large:
     """A body that no buffer of the system holds."""
 
-    def to_document(self):
+    def to_json(self):
         """Five million characters."""
-        return "x" * 5_000_000
+        return b"x" * 5_000_000
 
 
 def timed(call):

@@ -144,7 +144,7 @@ def test_a_run_makes_few_requests(counting, clock):
     reported(client, "a", FAST, LEAN)
     counting.calls.clear()
     reported(client, "b", FAST)
-    assert counting.calls == ["decide", "report", "note_energy", "profiles", "keep_profile"]
+    assert counting.calls == ["decide", "report", "add_energy", "profiles", "put_profile"]
     counting.calls.clear()
     reported(client, "c", devices=0)
     assert counting.calls == ["decide", "report"]
@@ -160,7 +160,7 @@ def test_measurements_of_a_run_that_is_not_reported_follow_its_report(counting, 
     clock.sleep(20.0)
     client.decide(Request("b"))
     delivered(client)
-    assert counting.calls[4:6] == ["report", "note_energy"]
+    assert counting.calls[4:6] == ["report", "add_energy"]
     assert not client._outbox.waiting
 
 
@@ -180,7 +180,7 @@ def test_measurements_are_on_the_disk_before_a_report_returns(counting, clock):
 
 
 @pytest.mark.parametrize("error", [StoreBusyError("down", remedy="wait"), KeyError("our bug")])
-@pytest.mark.parametrize("name", ["note_energy", "profiles", "keep_profile"])
+@pytest.mark.parametrize("name", ["add_energy", "profiles", "put_profile"])
 def test_whatever_fails_the_report_stands_and_nothing_is_raised(counting, clock, name, error):
     """If this fails, what is only nice to know ends or delays a training."""
     client = client_on(counting, clock)
@@ -201,7 +201,7 @@ def test_findings_that_cannot_be_made_fail_alone(counting, clock):
     decision = client.decide(Request("a"))
     client.report(decision, REACHED, "a", lambda: 1 / 0)
     client.close()
-    assert "note_energy" not in counting.calls
+    assert "add_energy" not in counting.calls
 
 
 def test_a_training_does_not_wait_for_its_findings(counting, clock):

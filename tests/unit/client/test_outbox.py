@@ -5,9 +5,9 @@ import stat
 import subprocess
 import sys
 import threading
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from joulery.client import RunMeasurements
 from joulery.client._outbox import Outbox, PendingReport, _line
@@ -152,7 +152,7 @@ _WRITER = """
 import sys
 sys.path.insert(0, sys.argv[3])
 from pathlib import Path
-from dataclasses import replace
+from msgspec.structs import replace
 from joulery.client._outbox import Outbox, PendingReport
 from joulery.jobs._models import Decision, Definition, Job, Outcome, Request
 from joulery.jobs.policies._base import ActionKind, RunEnd

@@ -2,9 +2,9 @@
 
 import logging
 import time
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from joulery.client import ResilientClient, RunMeasurements, open_backend
 from joulery.errors import ConflictError, MissingRightsError, StoreBusyError, StoreError

@@ -8,12 +8,14 @@ import threading
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
+import msgspec
 import pytest
 
 from joulery.clock import REAL_CLOCK, VirtualClock
 from joulery.cluster import (
     Agent,
     AgentSettings,
+    AgentStatus,
     Budget,
     Cap,
     EngineJob,
@@ -96,7 +98,9 @@ class Bench:
             name: EmulatedGovernor(gpus, token, 150.0, self.clock)
             for name, gpus in self.gpus.items()
         }
-        self.nodes = {name: NodeClient(each.connect) for name, each in self.governors.items()}
+        self.nodes = {
+            name: NodeClient(governor.connect) for name, governor in self.governors.items()
+        }
         self.settings = AgentSettings(
             budget,
             dict.fromkeys(self.nodes, "x:1"),
@@ -183,10 +187,11 @@ def test_the_dashboard_shows_what_the_agent_writes(tmp_path):
 
 def test_the_page_of_a_cluster_says_what_needs_attention():
     """An operator takes the last figures of a dead agent, or a lost node, for all is well."""
-    told = agent_report(AGENT_STATUS, (), AGENT_STATUS["at"] + 7300.0).body()
-    assert '<p class="error">! The agent has been silent for 2 h: is it running?</p>' in told
-    assert '<p class="error">! node3 does not answer</p>' in told
-    short = agent_report(AGENT_STATUS | {"is_short": True}, (), AGENT_STATUS["at"]).body()
+    status = msgspec.convert(AGENT_STATUS, AgentStatus)
+    page = agent_report(status, (), status.at + 7300.0).body()
+    assert '<p class="error">! The agent has been silent for 2 h: is it running?</p>' in page
+    assert '<p class="error">! node3 does not answer</p>' in page
+    short = agent_report(msgspec.structs.replace(status, is_short=True), (), status.at).body()
     assert '<p class="error">! The budget does not cover' in short
 
 
@@ -196,13 +201,13 @@ def test_a_silent_agent_leaves_caps_that_only_fall(tmp_path):
     bench.engine.held = [job(1, {"n1": (0, 1), "n2": (0, 1)})]
     bench.tick()
     before = bench.caps()
-    seen = []
+    caps = []
     for _ in range(40):
         bench.clock.sleep(0.5)
         bench.tick_governors()
-        seen.append(sum(bench.caps()))
-    assert seen[7] == pytest.approx(sum(before))
-    assert seen == sorted(seen, reverse=True)
+        caps.append(sum(bench.caps()))
+    assert caps[7] == pytest.approx(sum(before))
+    assert caps == sorted(caps, reverse=True)
     assert bench.caps() == [150] * 4
 
 
@@ -211,11 +216,11 @@ def test_a_lost_node_counts_as_drawing_its_caps(tmp_path):
     bench = Bench(tmp_path, budget=1000)
     bench.engine.held = [job(1, {"n1": (0, 1)}), job(2, {"n2": (0, 1)})]
     bench.tick()
-    lost = sum(gpu.cap_watts for gpu in bench.gpus["n2"])
+    lost_watts = sum(gpu.cap_watts for gpu in bench.gpus["n2"])
     bench.governors["n2"].is_cut = True
     bench.engine.held = [job(1, {"n1": (0, 1)})]
     report = bench.tick()
-    assert sum(gpu.cap_watts for gpu in bench.gpus["n1"]) <= 1000 - lost + 1e-6
+    assert sum(gpu.cap_watts for gpu in bench.gpus["n1"]) <= 1000 - lost_watts + 1e-6
     assert any("cut off" in message for message in report["messages"])
 
 
@@ -258,9 +263,9 @@ def test_clocks_are_locked_where_the_frontier_was_measured_so(tmp_path):
         OperatingPoint(1.25, 250.0, Setting(clock_hertz=1.5e9)),
         OperatingPoint(2.0, 240.0, Setting(clock_hertz=1.0e9)),
     ]
-    curve = PowerCurve.from_frontier(Frontier.from_points(points))
+    curve = PowerCurve.from_frontier(Frontier.from_points(points), gpus=1)
     bench = Bench(tmp_path, budget=600, find=lambda _: curve)
-    gpus = [gpu for each in bench.gpus.values() for gpu in each]
+    gpus = [gpu for boards in bench.gpus.values() for gpu in boards]
     gpus[2].capabilities -= {Capability.CLOCK_LOCK}
     bench.engine.held = [job(1, {"n1": (0, 1), "n2": (0,)}, name="locked")]
     bench.tick()
@@ -316,10 +321,10 @@ def test_a_job_may_save_a_checkpoint_before_it_is_paused(tmp_path):
 
 def test_frontiers_come_from_the_store_by_name(tmp_path, monkeypatch):
     """A recurring job that was measured long ago counts as unknown."""
-    asked, gate = [], threading.Event()
+    requests, gate = [], threading.Event()
 
     def find(name):
-        asked.append(name)
+        requests.append(name)
         if name == "slow":
             gate.wait(10)
         if name == "broken":
@@ -335,7 +340,9 @@ def test_frontiers_come_from_the_store_by_name(tmp_path, monkeypatch):
     for _ in range(3):
         report = bench.tick()
     assert bench.caps()[:3] == [250, 400, 300]
-    assert sorted(asked) == ["new", "nightly"], "known jobs are not looked up, others once a minute"
+    assert sorted(requests) == ["new", "nightly"], (
+        "known jobs are not looked up, others once a minute"
+    )
     bench.clock.sleep(60)
     bench.engine.held.append(job(4, {"n2": (1,)}, name="broken"))
     report = bench.tick()
@@ -374,8 +381,8 @@ def test_an_unknown_job_is_profiled_under_the_caps_in_force(tmp_path):
 def test_more_is_handed_out_than_the_budget_while_jobs_draw_less(tmp_path):
     """Watts that jobs never draw stay unused, or the budget is exceeded by more than the risk."""
     bench = Bench(tmp_path, budget=80 * 200.0, gpus=40, overshoot_risk=0.01)
-    places = [(node, index) for node in ("n1", "n2") for index in range(40)]
-    bench.engine.held = [job(n, {node: (i,)}) for n, (node, i) in enumerate(places)]
+    positions = [(node, index) for node in ("n1", "n2") for index in range(40)]
+    bench.engine.held = [job(n, {node: (i,)}) for n, (node, i) in enumerate(positions)]
     for gpus in bench.gpus.values():
         for gpu in gpus:
             gpu.demand_watts = 120.0
@@ -530,16 +537,16 @@ def test_users_ask_for_no_more_than_they_may(tmp_path):
 def test_a_second_agent_on_the_same_state_is_refused(tmp_path):
     """Two agents undo each other's caps."""
     bench = Bench(tmp_path)
-    others = []
+    agents = []
 
     def start_another(_):
         with pytest.raises(NotPossibleHereError, match="another agent"):
             bench.agent.run(1)
-        others.append(True)
+        agents.append(True)
 
     bench.agent.run(1, start_another)
     bench.agent.run(1)
-    assert others
+    assert agents
 
 
 def test_a_full_disk_does_not_stop_the_agent(tmp_path, monkeypatch):
@@ -670,8 +677,8 @@ def test_gpus_are_counted_as_slurm_counts_them(tmp_path):
             values = dict.fromkeys(("watts", "min_watts", "ceiling_watts"), 100.0)
             return {"devices": [{"id": file, "file": file, **values} for file in files]}
 
-    found = [state.id for state in NodeClient(Told).status()]
-    assert found == ["/dev/nvidia0", "/dev/nvidia1", "/dev/nvidia2", None]
+    ids = [state.id for state in NodeClient(Told).status()]
+    assert ids == ["/dev/nvidia0", "/dev/nvidia1", "/dev/nvidia2", None]
 
 
 OLD = {
@@ -717,15 +724,15 @@ OTHERS = [
 @pytest.mark.parametrize("entry", VERSIONS.values(), ids=VERSIONS)
 def test_squeue_of_every_version_is_understood(entry):
     """A new version of Slurm hides all jobs from the agent."""
-    (found,) = Slurm(lambda _: json.dumps({"jobs": [entry, *OTHERS]})).jobs()
-    assert found.id == "7"
-    assert found.gpus == {"n1": (0, 1, 3), "n2": (2,)}
-    assert found.preferences == {"tier": "flex-2"}
+    (job_read,) = Slurm(lambda _: json.dumps({"jobs": [entry, *OTHERS]})).jobs()
+    assert job_read.id == "7"
+    assert job_read.gpus == {"n1": (0, 1, 3), "n2": (2,)}
+    assert job_read.preferences == {"tier": "flex-2"}
 
 
 def test_slurmrestd_of_every_version_is_understood(tmp_path):
     """An update of slurmrestd hides all jobs, or a signal goes to the wrong address."""
-    asked = []
+    requests = []
 
     class Handler(BaseHTTPRequestHandler):
         """What slurmrestd answers, with one more version for each description."""
@@ -734,9 +741,9 @@ def test_slurmrestd_of_every_version_is_understood(tmp_path):
 
         def do_GET(self):
             """Describe the API, or list jobs."""
-            asked.append((self.command, self.path, self.headers["X-SLURM-USER-TOKEN"]))
+            requests.append((self.command, self.path, self.headers["X-SLURM-USER-TOKEN"]))
             served = list(VERSIONS)[: self.versions]
-            body = {"paths": {f"/slurm/{one}/jobs/": {} for one in ["v0.0.9", *served]}}
+            body = {"paths": {f"/slurm/{version}/jobs/": {} for version in ["v0.0.9", *served]}}
             if "jobs" in self.path:
                 body = {"jobs": [VERSIONS[self.path.split("/")[2]], *OTHERS]}
             self.send_response(200)
@@ -755,13 +762,13 @@ def test_slurmrestd_of_every_version_is_understood(tmp_path):
         url = f"http://127.0.0.1:{server.server_port}"
         for number, version in enumerate(VERSIONS, 1):
             Handler.versions = number
-            rest = SlurmRest(url, "root", token)
-            assert [each.id for each in rest.jobs()] == ["7"]
-            rest.suspend("7")
-            assert asked[-1][0] == "DELETE"
-            assert asked[-1][1] == f"/slurm/{version}/job/7?signal=SIGSTOP&flags=FULL_JOB"
+            service = SlurmRest(url, "root", token)
+            assert [job_read.id for job_read in service.jobs()] == ["7"]
+            service.suspend("7")
+            assert requests[-1][0] == "DELETE"
+            assert requests[-1][1] == f"/slurm/{version}/job/7?signal=SIGSTOP&flags=FULL_JOB"
         server.shutdown()
-    assert {token for *_, token in asked} == {"secret"}
+    assert {token for *_, token in requests} == {"secret"}
     with pytest.raises(EngineError, match="refused"):
         SlurmRest(url).jobs()
     with pytest.raises(InvalidValueError, match="address"):

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from joulery.cluster import (
+    POLICIES,
     Budget,
     Cap,
     ClusterJob,
     DeficitLedger,
+    FlatAllocator,
+    Fleet,
     PowerCurve,
     aggregate,
     allocate,
     flexibility_floor,
-    ramped,
+    ramp,
     read_budget,
     read_jobs,
 )
@@ -58,7 +62,8 @@ def test_a_frontier_becomes_the_curve_of_one_gpu():
     points = [OperatingPoint(1.0, 800.0, Setting(devices=2)), OperatingPoint(2.0, 799.0)]
     frontier = Frontier.from_points(points)
     curve = PowerCurve.from_frontier(frontier, gpus=2)
-    assert curve == PowerCurve.from_frontier(frontier)
+    with pytest.raises(InvalidValueError, match="frontier of 2"):
+        PowerCurve.from_frontier(frontier, gpus=1)
     assert curve.watts == pytest.approx((199.75, 400.0))
     assert curve.performance == pytest.approx((0.5, 1.0))
 
@@ -155,10 +160,30 @@ def test_a_slowed_job_gets_its_share_back():
 def test_a_ramp_limits_the_rise_of_the_total():
     """Power rises faster than the site may, or falls too slowly."""
     low, high = np.array([200.0, 300.0]), np.array([400.0, 400.0])
-    halfway = ramped(low, high, 1.0, up_watts_per_second=150)
+    halfway = ramp(low, high, 1.0, up_watts_per_second=150)
     assert halfway == pytest.approx([300, 350])
-    assert ramped(low, high, 1.0) == pytest.approx(high)
-    assert ramped(high, low, 1.0, up_watts_per_second=150) == pytest.approx(low)
+    assert ramp(low, high, 1.0) == pytest.approx(high)
+    assert ramp(high, low, 1.0, up_watts_per_second=150) == pytest.approx(low)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_counted_classes_get_what_listed_jobs_get(policy):
+    """A replay shares its budget by other rules than the agent."""
+    chance = np.random.default_rng(3)
+    for _ in range(10):
+        jobs = [
+            ClusterJob(str(n), curve, gpus=int(chance.integers(1, 9)), weight=chance.uniform(1, 3))
+            for n, curve in enumerate([COMPUTE, MEMORY] * 3)
+        ]
+        fleet = Fleet.from_jobs(jobs)
+        flat = FlatAllocator(fleet, policy)
+        for row, gpus in zip(fleet.row, fleet.gpus, strict=True):
+            flat.change(row, gpus)
+        watts = chance.uniform(flat.least_watts(), 1.2 * flat.solve(math.inf)[1])
+        performance, used_watts = flat.solve(watts)
+        expected = allocate(jobs, watts, policy)
+        assert performance[fleet.row] == pytest.approx(expected.performance, rel=1e-6)
+        assert used_watts == pytest.approx(expected.used_watts, rel=1e-6)
 
 
 def test_two_levels_reach_the_flat_optimum():

@@ -74,7 +74,7 @@ def test_bad_limit_leaves_nothing_behind(gpu, watts):
 def test_no_rights():
     """People without rights must hear so, and advisers must be able to ask first."""
     gpu = SimulatedGpu(catalog.board("V100"), VirtualClock(), faults=Faults(no_permission=True))
-    assert "no permission" in lease_obstacle(gpu).why
+    assert "no permission" in lease_obstacle(gpu).reason
     with pytest.raises(MissingRightsError), lease(gpu, watts=150):
         pass
 
@@ -89,7 +89,7 @@ def test_device_without_knobs():
     """A CPU counter cannot be leased."""
     board = PlainBoard()
     board.capabilities = frozenset()
-    assert "no power limit" in lease_obstacle(board).why
+    assert "no power limit" in lease_obstacle(board).reason
 
 
 def test_forked_child_does_not_give_back(gpu):

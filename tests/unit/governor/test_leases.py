@@ -3,8 +3,8 @@
 import pytest
 
 from joulery.governor._policy import parse_policy
-from joulery.governor._protocol import encode
 from joulery.governor._server import LeaseSession
+from joulery.json_lines import encode_line
 from support.governor.bench import Bench, at_once
 
 
@@ -210,5 +210,5 @@ def test_nonsense_is_refused_and_the_talk_goes_on(bench, message):
 def test_first_word_must_be_a_greeting(bench):
     """A later version of the protocol could not be distinguished from this one."""
     session = LeaseSession(bench.table, bench.callers[0].session.peer)
-    assert b"did not greet" in at_once(session.answer(encode({"op": "status"})))
+    assert b"did not greet" in at_once(session.answer(encode_line({"op": "status"})))
     assert session.closing

@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given, strategies as st
 
 from joulery.errors import InvalidValueError
-from joulery.governor._protocol import decode, encode
+from joulery.governor._protocol import decode
+from joulery.json_lines import encode_line
 
 MESSAGES = st.dictionaries(st.text(), st.integers() | st.text() | st.none() | st.booleans())
 
@@ -12,7 +13,7 @@ MESSAGES = st.dictionaries(st.text(), st.integers() | st.text() | st.none() | st
 @given(message=MESSAGES)
 def test_a_message_is_one_line(message):
     """A message that holds a line end would be torn in two."""
-    line = encode(message)
+    line = encode_line(message)
     assert line.count(b"\n") == 1
     assert decode(line) == message
 

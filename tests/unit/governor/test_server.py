@@ -11,12 +11,13 @@ import pytest
 from joulery.clock import VirtualClock
 from joulery.governor import ConnectionLimits
 from joulery.governor._peer import Peer
-from joulery.governor._protocol import MAX_REQUEST_BYTES, decode, encode
+from joulery.governor._protocol import MAX_REQUEST_BYTES, decode
 from joulery.governor._server import LeaseSession, Server
+from joulery.json_lines import encode_line
 from support.governor.bench import Bench
 
-HELLO = encode({"op": "hello", "versions": [1]})
-STATUS = encode({"op": "status"})
+HELLO = encode_line({"op": "hello", "versions": [1]})
+STATUS = encode_line({"op": "status"})
 SMALL = {"connections": 32, "connections_per_user": 8, "reserved": 2}
 HONEST, FLOOD, ROOT = 1000, 2000, 0
 _NUMBERS = itertools.count()
@@ -80,7 +81,7 @@ class Client:
 
     async def ask(self, operation, **details):
         """The answer to a request, the first one after a greeting."""
-        await self.send(encode({"op": operation, **details}))
+        await self.send(encode_line({"op": operation, **details}))
         return await self.receive()
 
     async def greet(self):

@@ -186,15 +186,15 @@ def test_a_broken_plugin_is_an_obstacle(machine, plugin, why):
     ]
     assert ids() == ["tpu:0", "estimate:cpu"]
     (obstacle,) = obstacles()
-    assert obstacle.what == "plug-in bad (package:bad)"
-    assert why in obstacle.why
+    assert obstacle.subject == "plug-in bad (package:bad)"
+    assert why in obstacle.reason
 
 
 def test_obstacles_of_every_source_are_passed_on(machine):
     """The doctor shows them all."""
     machine.amd = Survey(obstacles=(Obstacle("a", "b", "c"),))
     machine.rapl = Survey(obstacles=(Obstacle("d", "e", "f"),))
-    assert [obstacle.what for obstacle in obstacles()] == ["a", "d"]
+    assert [obstacle.subject for obstacle in obstacles()] == ["a", "d"]
 
 
 def test_a_vendor_that_raises_is_an_obstacle(machine, monkeypatch):
@@ -231,7 +231,7 @@ def test_the_same_id_counts_once(machine):
     machine.plugins = [Point("again", lambda clock: [Counter("rapl:package-0")])]
     assert ids() == ["rapl:package-0"]
     (obstacle,) = obstacles()
-    assert "rapl:package-0" in obstacle.why
+    assert "rapl:package-0" in obstacle.reason
 
 
 def test_importing_is_cheap():
@@ -259,4 +259,4 @@ def test_surveys_add_up_in_order():
     second = Survey((Counter("b"),), (Obstacle("y", "", ""),))
     total = first + second
     assert [device.info.id for device in total.devices] == ["a", "b"]
-    assert [obstacle.what for obstacle in total.obstacles] == ["x", "y"]
+    assert [obstacle.subject for obstacle in total.obstacles] == ["x", "y"]

@@ -173,8 +173,8 @@ def test_closed_counters_are_found_without_energy(closed):
 def test_closed_counters_come_with_a_remedy(closed):
     """The doctor must say once, for all packages, how to open them."""
     (obstacle,) = rapl.survey(root=closed.root).obstacles
-    assert "package-0, package-1" in obstacle.what
-    assert "root" in obstacle.why
+    assert "package-0, package-1" in obstacle.subject
+    assert "root" in obstacle.reason
     assert "chmod g+r" in obstacle.remedy
     assert str(closed.root / "intel-rapl:1" / "energy_uj") in obstacle.remedy
 
@@ -210,7 +210,7 @@ def test_a_broken_counter_at_discovery_is_an_obstacle(tree):
     tree.zone("intel-rapl:0", "package-0").write_text("nonsense")
     survey = rapl.survey(root=tree.root)
     assert survey.devices[0].capabilities == frozenset()
-    assert "nonsense" in survey.obstacles[0].why
+    assert "nonsense" in survey.obstacles[0].reason
 
 
 def test_design_power_becomes_max_watts(tree):

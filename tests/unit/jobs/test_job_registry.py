@@ -4,6 +4,7 @@ import dataclasses
 import json
 
 import pytest
+from msgspec import structs
 
 from joulery import objectives
 from joulery.errors import InvalidValueError
@@ -33,7 +34,7 @@ INHERITANCE = WarmStart((8, 16), (1.5, 0.1 + 0.2), (0.1, 0.2), 0.3, 0.1)
 )
 def test_a_job_comes_back_the_same(objective):
     """A restart would minimise something else."""
-    job = dataclasses.replace(JOB, objective=objective)
+    job = structs.replace(JOB, objective=objective)
     document = json.loads(json.dumps(job.to_document(), allow_nan=False))
     assert job_from(JobRecord("team", "job", document, "joulery", {}, 1)) == job
 
@@ -45,7 +46,7 @@ def test_what_cannot_be_stored_is_refused():
         def mean(self, start_seconds, end_seconds):
             return 1.0
 
-    job = dataclasses.replace(JOB, objective=objectives.LeastCarbon(Forecast()))
+    job = structs.replace(JOB, objective=objectives.LeastCarbon(Forecast()))
     with pytest.raises(InvalidValueError, match="Forecast"):
         job.to_document()
 

@@ -6,6 +6,7 @@ import math
 import numpy as np
 import pytest
 
+from joulery.client import OutcomeReport, PauseState, ProgressReport
 from joulery.errors import InvalidValueError
 from joulery.jobs import (
     Decision,
@@ -16,9 +17,6 @@ from joulery.jobs import (
     JobEntry,
     Measured,
     Outcome,
-    OutcomeReport,
-    PauseState,
-    ProgressReport,
     Receipt,
     Request,
 )
@@ -139,11 +137,11 @@ def changed(**members):
         (changed(name="a\0b"), "name"),
         (changed(name="\ud800"), "name"),
         (JOB | {"parameters": {"inherited": 1.0}}, "inherited"),
-        (JOB | {"parameters": {"beta": True}}, "beta"),
+        (JOB | {"parameters": {"beta": True}}, "parameters"),
         (changed(batch_sizes=[2**70]), "batch_sizes"),
         (changed(batch_sizes=[True]), "batch_sizes"),
         (changed(batch_sizes=64), "batch_sizes"),
-        (changed(batch_sizes=list(range(1, 1000))), "999"),
+        (changed(batch_sizes=list(range(1, 1000))), "64"),
         (changed(default=64.0), "default"),
         (changed(max_epochs=0), "max_epochs"),
         (changed(limits_watts=[1e300]), "limit"),
@@ -171,7 +169,6 @@ def test_nonsense_is_refused_by_name(document, named):
         ({"epochs": -1}, "epochs"),
         ({"seconds": math.inf}, "seconds"),
         ({"joules": "9"}, "joules"),
-        ({"joules": 1e-200}, "joules"),
         ({"limit_watts": False}, "limit_watts"),
         ({"measured": [{}] * 100}, "measured"),
         ({"measured": [[1, 2, 3, 4]]}, "measured"),

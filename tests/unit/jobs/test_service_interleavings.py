@@ -47,7 +47,7 @@ class Drive:
         self.clock = VirtualClock()
         self.stores = [Store.open(location) for _ in range(3)]
         self.services = [JobService(store, self.clock, 100.0) for store in self.stores]
-        self.job = self.services[0].define("team", Definition(JOB, policy=policy), seed=11).id
+        self.job = self.services[0].define(Definition(JOB, policy=policy), seed=11).id
         self.made, self.reported = [], {}
 
     def step(self, what, service, number):
@@ -65,11 +65,11 @@ class Drive:
             self.services[service].expire()
         elif what == "beat":
             decision = self.made[number % len(self.made)]
-            self.services[service].heartbeat(decision.id, told(decision, number))
+            self.services[service].heartbeat(decision, told(decision, number))
         elif what == "again" and self.reported:
             name = sorted(self.reported)[number % len(self.reported)]
             outcome, receipt = self.reported[name]
-            assert self.services[service].report(name, outcome, name) == receipt
+            assert self.services[service].report_soon(name, outcome, name).result() == receipt
         else:
             self._report(service, number)
 
@@ -77,7 +77,7 @@ class Drive:
         decision = self.made[number % len(self.made)]
         if decision.id not in self.reported:
             outcome = told(decision, number)
-            receipt = self.services[service].report(decision.id, outcome, decision.id)
+            receipt = self.services[service].report(decision, outcome, decision.id)
             self.reported[decision.id] = outcome, receipt
 
     def check(self):

@@ -130,13 +130,13 @@ def run(service, job, key, only=None):
     measured = tuple(Measured(one, *figures[one], 0.01) for one in sorted(wanted | {watts}))
     clock.sleep(seconds)
     outcome = Outcome(RunEnd.REACHED, epochs, seconds, joules, watts, measured)
-    service.report(decision.id, outcome, key)
+    service.report(decision, outcome, key)
     return decision
 
 
 def test_a_given_batch_size_gets_the_limit_that_is_known_for_it(service):
     """Every run of a given batch size would measure all limits again."""
-    job = service[0].define("team", Definition(JOB), seed=7).id
+    job = service[0].define(Definition(JOB), seed=7).id
     first = run(service, job, "first", only=JOB.default)
     assert first.power_limit_watts is None
     assert first.probe_limits_watts == JOB.limits_watts
@@ -157,7 +157,7 @@ def test_policies_that_leave_limits_to_profiling_still_do(service):
     for name in policy_names():
         if name == "joulery":
             continue
-        job = service[0].define("team", Definition(JOB, policy=name), seed=7).id
+        job = service[0].define(Definition(JOB, policy=name), seed=7).id
         for number in range(4):
             run(service, job, f"{number}")
         other = next(size for size in JOB.batch_sizes if size != JOB.default)

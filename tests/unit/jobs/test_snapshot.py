@@ -1,14 +1,14 @@
 """Snapshots are exact or not used."""
 
-import inspect
+import hashlib
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-from joulery.jobs._snapshot import code_fingerprint, deserialize, serialize
-from joulery.jobs.policies import JobBatch, make_policy, policy_names
+from joulery.jobs import _snapshot as snapshot_module
+from joulery.jobs._snapshot import _layout, deserialize, fold_version, serialize
+from joulery.jobs.policies import JobBatch, ZeusPolicy, make_policy, policy_names
 from joulery.testing.policy_contract import Drive, assert_identical
 from joulery.testing.workloads import made_up_workload
 
@@ -58,20 +58,40 @@ def test_beliefs_of_other_make_have_no_snapshot():
     assert deserialize(Counted(), serialize(Counted(3), {})) is None
 
 
-def test_the_code_is_named_by_its_content():
-    """A policy that was changed would go on with beliefs of the old one."""
-    assert len(code_fingerprint()) == 32
-    assert code_fingerprint() == code_fingerprint()
+# Digests of beliefs after a fixed history, by policy and version.
+DIGESTS = {
+    ("joulery", 1): "10e057ca53e90498",
+    ("zeus", 1): "2c24929dba4a1404",
+    ("grid", 1): "efd6665a97f5c76a",
+    ("default", 1): "e903af1c330a25ef",
+}
 
 
-def test_changing_a_policy_changes_the_fingerprint(tmp_path):
-    """Snapshots of an older policy would be used by a newer one."""
-    inner = tmp_path / "policies" / "bayesian"
-    inner.mkdir(parents=True)
-    (inner / "evidence.py").write_text("before")
-    before = code_fingerprint(tmp_path)
-    (inner / "evidence.py").write_text("after")
-    code_fingerprint.cache_clear()
-    assert code_fingerprint(tmp_path) != before
-    policies = Path(inspect.getfile(JobBatch)).parent
-    assert policies.is_relative_to(Path(inspect.getfile(serialize)).parent)
+def _digest(policy):
+    """All arrays of the beliefs after a fixed history, to six digits."""
+    drive = Drive(policy, [made_up_workload()], [1])
+    for _ in range(30):
+        drive.step(np.arange(1))
+    arrays = _layout(drive.beliefs)[0]
+    texts = [" ".join(f"{value:.6g}" for value in array.ravel()) for array in arrays]
+    return hashlib.sha256("\n".join(texts).encode()).hexdigest()[:16]
+
+
+@pytest.mark.parametrize("name", ["joulery", "zeus", "grid", "default"])
+def test_other_beliefs_have_another_version(name):
+    """A policy that learns differently would continue from snapshots of the one before.
+
+    If this fails, raise the policy's ``version`` and pin the digest that the failure shows.
+    """
+    policy = make_policy(name)
+    assert DIGESTS[name, policy.version] == _digest(policy)
+
+
+def test_versions_are_part_of_the_key(monkeypatch):
+    """Snapshots of an older policy or fold would be used by a newer one."""
+    before = fold_version(make_policy("zeus"))
+    assert fold_version(make_policy("grid")) != before
+    monkeypatch.setattr(ZeusPolicy, "version", 99)
+    newer_policy = fold_version(make_policy("zeus"))
+    monkeypatch.setattr(snapshot_module, "_FOLD_VERSION", 99)
+    assert len({before, newer_policy, fold_version(make_policy("zeus"))}) == 3

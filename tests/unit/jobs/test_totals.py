@@ -1,8 +1,7 @@
 """Figures of many jobs agree with the summary of each."""
 
-import dataclasses
-
 import pytest
+from msgspec import structs
 
 from joulery.clock import VirtualClock
 from joulery.jobs import (
@@ -16,7 +15,6 @@ from joulery.jobs import (
     job_beliefs,
     job_entry,
     job_totals,
-    note_energy,
 )
 from joulery.jobs.policies import RunEnd
 from joulery.storage import Store, job_heads
@@ -29,8 +27,8 @@ def store(location):
     with Store.open(location) as opened:
         clock = VirtualClock()
         service = JobService(opened, clock)
-        job = dataclasses.replace(made_up_workload().job(), name="nightly", default=256)
-        number = service.define("vision", Definition(job, "A100"), seed=1).id
+        job = structs.replace(made_up_workload().job(), name="nightly", default=256)
+        number = service.for_team("vision").define(Definition(job, "A100"), seed=1).id
         for size, end, joules in (
             (256, RunEnd.REACHED, 1000.0),
             (256, RunEnd.REACHED, 1200.0),
@@ -40,14 +38,14 @@ def store(location):
             key = f"{size} {joules}"
             decision = service.decide(number, Request(key, only=size))
             clock.sleep(100.0)
-            service.report(decision.id, Outcome(end, 5.0, 50.0, joules), key)
+            service.report(decision, Outcome(end, 5.0, 50.0, joules), key)
             used = EnergyEntry(decision.id, "GPU-0", 50.0, joules, "measured")
-            opened.write(lambda one, used=used: note_energy(one, number, used, 0.0))
+            service.add_energy(number, used)
         service.decide(number, Request("lost"))
         clock.sleep(10_000.0)
         service.expire()
         service.decide(number, Request("under way"))
-        service.define("speech", Definition(dataclasses.replace(job, name="new")), seed=1)
+        service.for_team("speech").define(Definition(structs.replace(job, name="new")), seed=1)
         yield opened
 
 
@@ -55,7 +53,7 @@ def test_figures_agree_with_the_summary(store):
     """If this fails, the list of jobs and the page of a job contradict each other."""
     with store.reading() as transaction:
         found, new = job_totals(transaction, job_heads(transaction))
-        decisions = decision_page(transaction, found.head.id, 0, 100).decisions
+        decisions = decision_page(transaction, found.head.id, 0, 100)[0]
         entry = job_entry(transaction.job(found.head.id))
         summary = JobSummary(entry, decisions)
     assert summary.saved is not None
@@ -79,13 +77,14 @@ def test_beliefs_of_each_policy(tmp_path, policy):
         clock = VirtualClock()
         service = JobService(opened, clock)
         job = made_up_workload().job()
-        number = service.define("vision", Definition(job, policy=policy), seed=1).id
+        number = service.for_team("vision").define(Definition(job, policy=policy), seed=1).id
         decision = service.decide(number, Request("first", only=job.default))
         clock.sleep(100.0)
-        service.report(decision.id, Outcome(RunEnd.REACHED, 10.0, 50.0, 1000.0), "first")
+        service.report(decision, Outcome(RunEnd.REACHED, 10.0, 50.0, 1000.0), "first")
         with opened.reading() as transaction:
             found = job_beliefs(transaction, transaction.job(number))
         assert not found.changed
+        assert found.quarantine == {}
         if policy == "grid":
             assert found.costs == {}
         else:

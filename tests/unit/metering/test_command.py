@@ -8,8 +8,7 @@ import threading
 import pytest
 
 from joulery.errors import InvalidValueError, UsageError
-from joulery.metering import check_command, run_command
-from joulery.metering._command import _Forwarding
+from joulery.metering import _command, check_command, run_command
 
 pytestmark = pytest.mark.usefixtures("default_signals")
 
@@ -38,8 +37,9 @@ def test_standard_output_can_be_redirected(tmp_path):
 @pytest.mark.parametrize(
     "number", [signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT]
 )
-def test_signals_reach_the_command(number):
+def test_signals_reach_the_command(number, monkeypatch):
     """A scheduler's warning before the end of a job would kill the measurement instead."""
+    monkeypatch.setattr(_command, "in_foreground", lambda: False)
     name = signal.Signals(number).name.removeprefix("SIG")
     # The trap is set before the parent sends itself the signal, so none is lost.
     script = f"trap 'exit 42' {name}; kill -{name} $PPID; sleep 5 & wait $!; exit 1"
@@ -48,7 +48,7 @@ def test_signals_reach_the_command(number):
 
 def test_an_interrupt_from_the_keyboard_is_left_to_the_command(monkeypatch):
     """The command, which gets it too, would be interrupted again while it cleans up."""
-    monkeypatch.setattr(_Forwarding, "_from_keyboard", lambda _: True)
+    monkeypatch.setattr(_command, "in_foreground", lambda: True)
     script = "kill -INT $PPID; exit 5"
     assert run_command(shell(script)) == 5
 

@@ -61,7 +61,9 @@ def test_activations_in_flight():
 
 def test_messages_are_counted(comparison):
     """Interleaving would get its extra communication for free."""
-    transfers = {found.schedule.name: found.transfers for found in comparison.candidates}
+    transfers = {
+        candidate.schedule.name: candidate.transfers for candidate in comparison.candidates
+    }
     assert transfers["1f1b"] == transfers["gpipe"] == 2 * 8 * 3
     assert transfers["interleaved"] == 2 * 8 * 7
     assert transfers["zbv"] == 2 * 8 * 6
@@ -69,7 +71,7 @@ def test_messages_are_counted(comparison):
 
 def test_smaller_bubbles_need_less_energy_in_equal_time(comparison):
     """A faster schedule would not give its time back as energy."""
-    joules = {found.schedule.name: found.joules for found in comparison.candidates}
+    joules = {candidate.schedule.name: candidate.joules for candidate in comparison.candidates}
     assert joules["1f1b"] < comparison.full_clocks_joules
     for name in ("interleaved", "zb-h1", "zbv"):
         assert joules[name] < joules["1f1b"]
@@ -99,7 +101,8 @@ def test_communication_is_charged():
 
     def longer(name):
         before, after = (
-            next(c for c in found.candidates if c.schedule.name == name) for found in (free, slow)
+            next(c for c in comparison.candidates if c.schedule.name == name)
+            for comparison in (free, slow)
         )
         return after.plan.full_clocks.seconds - before.plan.full_clocks.seconds
 
@@ -111,9 +114,9 @@ def test_communication_is_charged():
 
 def test_what_cannot_run_is_named():
     """A schedule would be missing without a reason."""
-    found = compare_schedules(_profiles(), 6, config=_CONFIG)
-    assert "6 microbatches" in found.refused["dualpipe-v"]
-    assert {c.schedule.name for c in found.candidates} >= {"gpipe", "1f1b", "zb-h1", "zbv"}
+    comparison = compare_schedules(_profiles(), 6, config=_CONFIG)
+    assert "6 microbatches" in comparison.refused["dualpipe-v"]
+    assert {c.schedule.name for c in comparison.candidates} >= {"gpipe", "1f1b", "zb-h1", "zbv"}
 
 
 def test_a_deadline_of_ones_own():
@@ -123,7 +126,7 @@ def test_a_deadline_of_ones_own():
     late = compare_schedules(_profiles(), 4, config=_CONFIG, deadline_seconds=pace * 1.3)
     assert late.deadline_seconds == pytest.approx(1.3 * usual.pace_seconds)
     early = compare_schedules(_profiles(), 4, config=_CONFIG, deadline_seconds=pace * 0.5)
-    assert all(found.joules is None for found in early.candidates)
+    assert all(candidate.joules is None for candidate in early.candidates)
     assert early.best() is None
     with pytest.raises(InfeasibleError, match=r"no schedule ends within 1\.05 s"):
         search_schedules(_profiles(), 4, config=_CONFIG, deadline_seconds=pace * 0.5)
@@ -131,17 +134,20 @@ def test_a_deadline_of_ones_own():
 
 def test_winners_at_several_counts():
     """The best schedule by number of microbatches would be missing."""
-    found = search_schedules(_profiles(2), 8, config=_CONFIG)
-    assert [one.microbatches for one in found.comparisons] == [2, 4, 8]
-    saved = [1 - (one.best().joules or 0) / one.full_clocks_joules for one in found.comparisons]
-    assert all(0 < share < 1 for share in saved)
-    assert found.best is found.wanted.best()
+    search = search_schedules(_profiles(2), 8, config=_CONFIG)
+    assert [comparison.microbatches for comparison in search.comparisons] == [2, 4, 8]
+    savings = [
+        1 - (comparison.best().joules or 0) / comparison.full_clocks_joules
+        for comparison in search.comparisons
+    ]
+    assert all(0 < share < 1 for share in savings)
+    assert search.best is search.wanted.best()
 
 
 def test_schedules_that_take_equally_long_are_not_too_slow():
     """If it fails GPipe is refused for the last digit of a sum."""
-    found = compare_schedules(_profiles(), 32, config=_CONFIG)
-    gpipe, one_f_one_b = found.candidates[:2]
+    comparison = compare_schedules(_profiles(), 32, config=_CONFIG)
+    gpipe, one_f_one_b = comparison.candidates[:2]
     assert gpipe.plan.full_clocks.seconds == pytest.approx(one_f_one_b.plan.full_clocks.seconds)
     assert gpipe.best is not None
 
@@ -188,11 +194,11 @@ def test_memory_in_bytes_rules_schedules_out():
     """If it fails a schedule is chosen whose activations do not fit the device."""
     rows = [row | {"activation_bytes": 2e9} for row in random_rows(4, 2)]
     profiles = profiles_from_rows(rows)
-    found = search_schedules(profiles, 16, memory_bytes=8e9)
-    sizes = {c.schedule.name: c.activation_bytes for c in found.wanted.candidates}
+    search = search_schedules(profiles, 16, memory_bytes=8e9)
+    sizes = {c.schedule.name: c.activation_bytes for c in search.wanted.candidates}
     assert sizes["gpipe"] == 32e9
     assert sizes["1f1b"] == 8e9
-    assert found.best.activation_bytes <= 8e9
+    assert search.best.activation_bytes <= 8e9
     with pytest.raises(InfeasibleError, match=r"1\.00 GB.*make room for"):
         search_schedules(profiles, 16, memory_bytes=1e9)
     with pytest.raises(InvalidValueError, match="activation_bytes"):
@@ -204,9 +210,9 @@ def test_a_tie_is_not_decided_by_the_last_digit():
     first = [row for row in random_rows(1, 4) if row["stage"] == 0]
     profiles = profiles_from_rows(row | {"stage": stage} for stage in range(3) for row in first)
     for microbatches in range(2, 30, 3):
-        found = compare_schedules(profiles, microbatches)
-        by_name = {c.schedule.name: c for c in found.candidates}
+        comparison = compare_schedules(profiles, microbatches)
+        by_name = {c.schedule.name: c for c in comparison.candidates}
         # Of equal stages both take equally long, in different sums.
         assert by_name["gpipe"].best is not None
-        tiny = replace(found, max_activations=found.max_activations * (1 - 1e-15))
+        tiny = replace(comparison, max_activations=comparison.max_activations * (1 - 1e-15))
         assert tiny.fits(by_name["1f1b"])

@@ -29,19 +29,19 @@ def test_round_trip():
 
 def test_part_of_a_profile_belongs_to_the_knob_that_was_chosen():
     """The clocks of a profile are no power limits."""
-    both = PowerProfile(180.0, 0.001, SEEN, {180.0: SEEN, 250.0: SEEN, 1.4e9: SEEN})
-    assert both.choice_on([100.0, 180.0, 250.0]).measured == {1: SEEN, 2: SEEN}
-    assert both.choice_on([1.0e9, 1.4e9]) is None
+    profile = PowerProfile(180.0, 0.001, SEEN, {180.0: SEEN, 250.0: SEEN, 1.4e9: SEEN})
+    assert profile.choice_on([100.0, 180.0, 250.0]).measured == {1: SEEN, 2: SEEN}
+    assert profile.choice_on([1.0e9, 1.4e9]) is None
 
 
 def test_every_part_of_the_key_matters():
     """Another batch size or driver is another job."""
-    others = [
+    keys = [
         ProfileFile("bert/large", 64, "A100", "driver 550", "LeastEnergy"),
         ProfileFile("bert/large", 32, "A100", "driver 560", "LeastEnergy"),
         ProfileFile("bert/large", 32, "A100", "driver 550", "LeastEnergy", 8),
     ]
-    names = {file.path.name for file in (FILE, *others)}
+    names = {file.path.name for file in (FILE, *keys)}
     assert len(names) == 4
     assert all("/" not in name for name in names)
 

@@ -33,9 +33,9 @@ class _Rank:
     def all_gather(self, value):
         self._ranks.slots[self.rank] = value
         self._ranks.barrier.wait()
-        found = tuple(self._ranks.slots)
+        values = tuple(self._ranks.slots)
         self._ranks.barrier.wait()
-        return found
+        return values
 
     def broadcast(self, value):
         return self.all_gather(value)[0]
@@ -77,18 +77,19 @@ def test_ranks_switch_together_and_choose_for_all():
                 tuner.step()
                 limits[rank].append(loop.limit_watts)
 
-            loop.run(step, steps=250)
+            loop.run(step, steps=400)
             assert tuner.failure is None
             results[rank] = tuner.result
-            assert loop.regret(Cost(0.5, 250.0), loop.limit_watts) < 0.02
+            choice = tuner.result.chosen.setting.power_limit_watts
+            assert loop.regret(Cost(0.5, 250.0), choice) < 0.02
         assert loop.limit_watts == 250
 
     together(train)
     assert limits[0] == limits[1] == limits[2] == limits[3]
     assert len(set(limits[0])) > 3
-    chosen = {result.chosen for result in results.values()}
-    assert len(chosen) == 1
-    assert chosen.pop().joules > 3 * 14, "the joules of all boards"
+    settings = {result.chosen for result in results.values()}
+    assert len(settings) == 1
+    assert settings.pop().joules > 3 * 14, "the joules of all boards"
 
 
 @pytest.mark.parametrize("moment", ["start", "energy", "limit"])

@@ -14,31 +14,31 @@ from joulery.power._step_profiler import TuningEvent
 def drive(machine, seconds=200.0, pace=0.1, watts=100.0):
     """Feed a machine with even steps; positions by how long they were held, and the last state."""
     reading = Reading(0.0, 0.0, 0.01, 0)
-    command, held = machine.start(reading), {}
+    command, held_at = machine.start(reading), {}
     while reading.now_seconds < seconds:
         steps = min(command.steps, 50)
         span = steps * pace
-        held[command.position] = held.get(command.position, 0.0) + span
+        held_at[command.position] = held_at.get(command.position, 0.0) + span
         joules = reading.joules + span * (watts + 10.0 * command.position)
         reading = Reading(reading.now_seconds + span, joules, 0.01, reading.steps + steps)
         command = machine.send(reading)
-    return held, command
+    return held_at, command
 
 
 def test_a_plan_measures_what_it_should_and_then_holds():
     """If this fails, decisions about power limits are not carried out."""
     done = []
     machine = PlannedMachine(TunerConfig(), 3, [2, 0], 1, lambda: done.append(1))
-    held, command = drive(machine)
+    held_at, command = drive(machine)
     assert command.position == 1
     assert command.state is TunerState.HOLDING
     assert done == [1]
-    assert held[1] > 150
+    assert held_at[1] > 150
     for position in (0, 2):
-        assert 5.0 <= held[position] < 12.0
-    found = machine.estimates()
-    assert found[2].watts == pytest.approx(120.0, rel=0.01)
-    assert found[0].seconds == pytest.approx(0.1, rel=0.01)
+        assert 5.0 <= held_at[position] < 12.0
+    estimates = machine.estimates()
+    assert estimates[2].watts == pytest.approx(120.0, rel=0.01)
+    assert estimates[0].seconds == pytest.approx(0.1, rel=0.01)
     assert machine.choice.position == 1
     assert set(machine.choice.measured) == {0, 1, 2, 3}
 
@@ -126,8 +126,8 @@ def dipped():
 def ragged():
     """A job that waits for its host, whose time varies by several per cent without order."""
     random = np.random.default_rng(4)
-    places = np.arange(100.0, 301.0, 25.0)
-    pace = np.interp(LIMITS, places, 0.1 * (1 + 0.04 * random.standard_normal(len(places))))
+    knots = np.arange(100.0, 301.0, 25.0)
+    pace = np.interp(LIMITS, knots, 0.1 * (1 + 0.04 * random.standard_normal(len(knots))))
     return pace, np.full(len(LIMITS), 85.0)
 
 
@@ -142,15 +142,15 @@ def test_a_choice_that_costs_more_than_the_limit_found_is_given_up():
     """Whatever the model believes, tuning must not end worse than doing nothing."""
     work = Work(*smooth())
     work.worse = 2.0
-    assert work.tuned(Cost(0.5, 300.0)) == len(LIMITS) - 1
+    assert work.tuned(Cost(0.5, 300.0), seconds=300.0) == len(LIMITS) - 1
 
 
 @pytest.mark.parametrize("curves", [smooth, kinked])
 def test_the_slowdown_bound_is_kept(curves):
     """A bound that is broken in the end is a promise broken."""
     work = Work(*curves())
-    chosen = work.tuned(LeastEnergy(max_slowdown=0.05))
-    allowed = np.flatnonzero(work.seconds <= 1.05 * work.seconds[-1])
-    assert chosen in allowed
+    choice = work.tuned(LeastEnergy(max_slowdown=0.05))
+    positions = np.flatnonzero(work.seconds <= 1.05 * work.seconds[-1])
+    assert choice in positions
     joules = work.seconds * work.watts
-    assert joules[chosen] / joules[allowed].min() - 1 <= 0.01
+    assert joules[choice] / joules[positions].min() - 1 <= 0.01

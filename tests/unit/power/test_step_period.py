@@ -26,20 +26,20 @@ def power(seconds, period, interval, noise, seed=0):
     ]
 
 
-@pytest.mark.parametrize("period", [0.35, 1.0, 2.3])
-def test_period_is_found_to_two_per_cent(period):
+@pytest.mark.parametrize("seconds", [0.35, 1.0, 2.3])
+def test_period_is_found_to_two_per_cent(seconds):
     """Progress counted in wrong steps tunes for the wrong job."""
-    found = find_step_period(power(60.0, period, 0.05, 15.0), 0.05)
-    assert found[0] == pytest.approx(period, rel=0.02)
-    assert found[1] >= CERTAIN
+    period = find_step_period(power(60.0, seconds, 0.05, 15.0), 0.05)
+    assert period[0] == pytest.approx(seconds, rel=0.02)
+    assert period[1] >= CERTAIN
 
 
 def test_noise_has_no_rhythm_to_act_on():
     """Acting on noise would change limits at random."""
     for seed in range(20):
         chance = np.random.default_rng(seed)
-        found = find_step_period([200 + 20 * chance.standard_normal() for _ in range(600)], 0.05)
-        assert found is None or found[1] < CERTAIN
+        period = find_step_period([200 + 20 * chance.standard_normal() for _ in range(600)], 0.05)
+        assert period is None or period[1] < CERTAIN
 
 
 def test_constant_and_short_signals_have_none():
@@ -48,10 +48,10 @@ def test_constant_and_short_signals_have_none():
     assert find_step_period([1.0, 2.0] * 5, 0.1) is None
 
 
-def test_trend_is_no_find_step_period():
+def test_a_trend_is_no_period():
     """A board that warms up draws more and more; that is not a step."""
-    found = find_step_period([200 + 0.1 * n for n in range(400)], 0.1)
-    assert found is None or found[1] < CERTAIN
+    period = find_step_period([200 + 0.1 * n for n in range(400)], 0.1)
+    assert period is None or period[1] < CERTAIN
 
 
 def test_weak_rhythm_is_advice_only():
@@ -60,9 +60,9 @@ def test_weak_rhythm_is_advice_only():
         200 + 8 * math.sin(n / 3) + 12 * np.random.default_rng(n).standard_normal()
         for n in range(600)
     ]
-    found = find_step_period(samples, 0.1)
-    assert found is not None
-    assert found[1] < CERTAIN
+    period = find_step_period(samples, 0.1)
+    assert period is not None
+    assert period[1] < CERTAIN
 
 
 class Sensor:

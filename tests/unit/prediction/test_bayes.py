@@ -55,8 +55,8 @@ def test_the_best_probe_is_the_informative_one():
     """The advisor would send people to measure what they know already."""
     known_scale = Belief.independent(np.zeros(2), np.array([0.01, 0.5]))
     covariance = known_scale.covariance_of(line(np.array([1.0, 10.0, 5.0, 20.0])))
-    left = probe_values(covariance, [[0], [1]], [2, 3], 0.05)
-    assert left[1] < 0.5 * left[0]
+    deviations = probe_values(covariance, [[0], [1]], [2, 3], 0.05)
+    assert deviations[1] < 0.5 * deviations[0]
 
 
 def test_unexplained_parts_are_shared_by_what_is_alike():

@@ -11,9 +11,9 @@ from joulery.prediction import (
     Calibration,
     MeasuredStep,
     Plan,
-    kept_steps,
     prediction,
     read_steps,
+    remember_steps,
     transformer,
 )
 
@@ -35,8 +35,8 @@ TODAY = date(2026, 11, 16)
 
 def fastest(device="h100", plan=PLAN, **options):
     """The prediction at the default limit."""
-    found = prediction(MODEL, device, plan, **options)
-    return found, found.points[-1]
+    step = prediction(MODEL, device, plan, **options)
+    return step, step.points[-1]
 
 
 PLAIN, POINT = fastest()
@@ -45,9 +45,9 @@ SLOW = MeasuredStep(MODEL, "h100", PLAN, 1.5 * POINT.seconds, measured=TODAY)
 
 def test_measured_steps_pull_the_prediction_to_them():
     """What was measured must count more than what was fitted elsewhere."""
-    found, point = fastest(calibration=Calibration((SLOW,), TODAY))
+    step, point = fastest(calibration=Calibration((SLOW,), TODAY))
     assert point.seconds == pytest.approx(SLOW.seconds, rel=0.15)
-    assert found.deviation < PLAIN.deviation
+    assert step.deviation < PLAIN.deviation
     assert "measured" in point.provenance.source
 
 
@@ -62,9 +62,9 @@ def test_old_measurements_say_less():
 def test_steps_on_another_device_say_little():
     """A slow host with A100s does not make H100s slow."""
     elsewhere = replace(SLOW, device="b200", seconds=2 * SLOW.seconds)
-    found, point = fastest(calibration=Calibration((elsewhere,), TODAY))
+    step, point = fastest(calibration=Calibration((elsewhere,), TODAY))
     assert POINT.seconds < point.seconds < 1.4 * POINT.seconds
-    assert found.deviation > 0.9 * PLAIN.deviation
+    assert step.deviation > 0.9 * PLAIN.deviation
 
 
 def test_measured_power_moves_power():
@@ -77,14 +77,14 @@ def test_measured_power_moves_power():
 def test_steps_are_kept_with_their_day(tmp_path):
     """A later prediction must find them, each once, as they were."""
     file = tmp_path / "predict" / "steps.json"
-    assert kept_steps(path=file).steps == ()
-    kept_steps([SLOW], file)
-    both = (SLOW, replace(SLOW, seconds=9.0, watts=500.0))
-    assert kept_steps(both, file).steps == both
-    assert kept_steps(path=file).steps == both
+    assert remember_steps(path=file).steps == ()
+    remember_steps([SLOW], file)
+    steps = (SLOW, replace(SLOW, seconds=9.0, watts=500.0))
+    assert remember_steps(steps, file).steps == steps
+    assert remember_steps(path=file).steps == steps
     file.write_text("{")
     with pytest.raises(FileError):
-        kept_steps(path=file)
+        remember_steps(path=file)
 
 
 def test_measured_steps_are_read_from_a_file(tmp_path):

@@ -41,9 +41,9 @@ def test_a_linear_layer_is_three_products():
 def test_attention_is_counted_on_a_cpu_build():
     """PyTorch's own counter misses it there."""
     graph = capture(lambda: Block(64, 4), lambda: (torch.zeros(2, 128, 64),))
-    fused = [one for one in graph.operators if one.kind == "attention"]
-    assert {one.phase for one in fused} == {"forward", "backward"}
-    forward = next(one for one in fused if one.phase == "forward")
+    fused = [operator for operator in graph.operators if operator.kind == "attention"]
+    assert {operator.phase for operator in fused} == {"forward", "backward"}
+    forward = next(operator for operator in fused if operator.phase == "forward")
     assert forward.operations == pytest.approx(2 * 2 * 4 * 128 * 128 * 16 * 2 * 0.5)
 
 
@@ -51,8 +51,8 @@ def test_attention_with_dropout_stays_fused():
     """A CPU takes it apart in 32 bit, which would make it look ten times slower."""
     layer = nn.TransformerEncoderLayer(64, 4, batch_first=True)
     graph = capture(layer, (torch.zeros(2, 128, 64),))
-    assert any(one.kind == "attention" for one in graph.operators)
-    assert not any(one.name == "bmm" for one in graph.operators)
+    assert any(operator.kind == "attention" for operator in graph.operators)
+    assert not any(operator.name == "bmm" for operator in graph.operators)
 
 
 def test_a_convolution_is_the_product_that_libraries_make_of_it():
@@ -61,7 +61,11 @@ def test_a_convolution_is_the_product_that_libraries_make_of_it():
         nn.Conv2d(8, 16, 3, padding=1), nn.ReLU(), nn.Conv2d(16, 16, 3, groups=4)
     )
     graph = capture(layers, (torch.zeros(2, 8, 10, 10),), optimizer="sgd")
-    products = [one for one in graph.operators if one.kind == "matmul" and one.phase == "forward"]
+    products = [
+        operator
+        for operator in graph.operators
+        if operator.kind == "matmul" and operator.phase == "forward"
+    ]
     assert products[0].shape == (1, 2 * 100, 16, 8 * 9)
     assert products[1].shape == (4, 2 * 64, 4, 4 * 9)
 
@@ -90,7 +94,7 @@ def test_embeddings_and_experts_are_captured():
             return sum(weight[..., i : i + 1] * e(x) for i, e in enumerate(self.experts))
 
     graph = capture(Routed, lambda: (torch.zeros(8, 16, dtype=torch.long),))
-    names = {one.name for one in graph.operators}
+    names = {operator.name for operator in graph.operators}
     assert {"embedding", "embedding_dense_backward"} <= names
 
 
@@ -98,9 +102,9 @@ def test_memory_follows_what_lives():
     """Activations at the end of the forward pass, and a peak above them."""
     deep = nn.Sequential(*(nn.Sequential(nn.Linear(256, 256), nn.Tanh()) for _ in range(4)))
     graph = capture(deep, (torch.zeros(512, 256),))
-    one = 512 * 256 * 4
-    assert graph.activation_bytes == pytest.approx(4 * one, rel=0.01)
-    assert graph.peak_bytes > graph.parameter_bytes + graph.optimizer_bytes + 4 * one
+    activation_bytes = 512 * 256 * 4
+    assert graph.activation_bytes == pytest.approx(4 * activation_bytes, rel=0.01)
+    assert graph.peak_bytes > graph.parameter_bytes + graph.optimizer_bytes + 4 * activation_bytes
 
 
 def test_a_captured_step_is_predicted():
@@ -154,7 +158,11 @@ def test_grouped_products_of_experts_are_counted():
             return torch._grouped_mm(tokens, self.weight, ends)
 
     tokens = torch.zeros(24, 32, dtype=torch.bfloat16, requires_grad=True)
-    products = [one for one in capture(Experts, tokens).operators if one.kind == "matmul"]
-    forward = sum(one.operations * one.count for one in products if one.phase == "forward")
+    products = [
+        operator for operator in capture(Experts, tokens).operators if operator.kind == "matmul"
+    ]
+    forward = sum(
+        operator.operations * operator.count for operator in products if operator.phase == "forward"
+    )
     assert forward == 2 * 24 * 32 * 16
-    assert sum(one.operations * one.count for one in products) >= 2 * forward
+    assert sum(operator.operations * operator.count for operator in products) >= 2 * forward

@@ -14,11 +14,10 @@ CONSTANTS = fitted_belief("kernels").mean
 A100, L40S = accelerator("a100"), accelerator("l40s")
 
 
-def one_kernel(board, *operator):
+def one_kernel(board, name, *details):
     """A BF16 step of one operator, as columns."""
-    name, *details = operator
-    one = Operator(name, name, "forward", *details, "bf16")
-    return Graph("", (one,), 0, 0.0, 0.0, 0.0, 0.0).kernels(board)
+    operator = Operator(name, name, "forward", *details, "bf16")
+    return Graph("", (operator,), 0, 0.0, 0.0, 0.0, 0.0).kernels(board)
 
 
 def product(board, m, n, k):

@@ -22,9 +22,9 @@ def constants(**job):
     names = ("compute", "memory", "host", "loading", "fill", "waste", "activity")
     plain = {"compute": 1.0, "memory": 0.2, "host": 1e-6, "loading": 1e-6, "fill": 1e-6}
     plain["waste"] = 1e6
-    found = fitted_belief("limits").mean.copy()
-    found[:JOB_CONSTANTS] = np.log([{**plain, "activity": 0.8, **job}[name] for name in names])
-    return found
+    values = fitted_belief("limits").mean.copy()
+    values[:JOB_CONSTANTS] = np.log([{**plain, "activity": 0.8, **job}[name] for name in names])
+    return values
 
 
 LIMITS = np.linspace(100, 250, 7)
@@ -80,9 +80,9 @@ def test_published_capping_of_h100_nodes():
 
 def test_limits_span_what_the_board_takes():
     """A limit that the driver refuses would be recommended."""
-    found = power_limits(accelerator("h100"))
-    assert found[0] == accelerator("h100").min_limit_watts
-    assert found[-1] == 700
+    limits = power_limits(accelerator("h100"))
+    assert limits[0] == accelerator("h100").min_limit_watts
+    assert limits[-1] == 700
 
 
 def test_a_limit_that_a_board_cannot_hold_is_exceeded():
@@ -96,12 +96,12 @@ def test_a_limit_that_a_board_cannot_hold_is_exceeded():
 def test_a_curve_goes_through_its_measured_limits_and_is_surer_near_them():
     """A tuner that measured three limits would get another curve than it measured."""
     measured = [(100.0, 4.2, 100.0), (200.0, 1.25, 195.0), (400.0, 1.0, 345.0)]
-    found = limit_curve("a100", measured, [100.0, 200.0, 300.0, 400.0])
-    by_limit = {one.setting.power_limit_watts: one for one in found.points}
+    curve = limit_curve("a100", measured, [100.0, 200.0, 300.0, 400.0])
+    by_limit = {point.setting.power_limit_watts: point for point in curve.points}
     assert by_limit[200.0].seconds == pytest.approx(1.25)
     assert by_limit[400.0].watts == pytest.approx(345.0)
     assert 1.0 < by_limit[300.0].seconds < 1.25
-    errors = {limit: one.provenance.relative_error for limit, one in by_limit.items()}
+    errors = {limit: point.provenance.relative_error for limit, point in by_limit.items()}
     assert errors[200.0] < errors[300.0]
 
 

@@ -95,14 +95,14 @@ def test_impossible_models_are_refused():
 
 def test_a_window_bounds_what_a_token_attends_to():
     """Models with sliding windows would be charged for attention that they do not compute."""
-    whole = transformer(LLAMA)
+    full = transformer(LLAMA)
     half = transformer(LLAMA | {"window": 16, "windowed_layers": LLAMA["layers"] // 2})
     every = transformer(LLAMA | {"window": 16})
     assert every.seen_share == pytest.approx(16 / LLAMA["sequence"])
-    assert half.seen_share == pytest.approx((whole.seen_share + every.seen_share) / 2)
-    found = transformer(
+    assert half.seen_share == pytest.approx((full.seen_share + every.seen_share) / 2)
+    configured = transformer(
         {"num_hidden_layers": 4, "hidden_size": 64, "num_attention_heads": 4, "vocab_size": 99}
         | {"intermediate_size": 128, "max_position_embeddings": 512, "sliding_window": 64}
         | {"layer_types": ["sliding_attention", "full_attention"] * 2}
     )
-    assert (found.window, found.windowed_layers) == (64, 2)
+    assert (configured.window, configured.windowed_layers) == (64, 2)

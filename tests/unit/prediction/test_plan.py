@@ -112,20 +112,22 @@ def test_experts_are_shared_and_their_tokens_travel():
 
 def test_sharding_divides_state_gradients_and_parameters_in_turn():
     """ZeRO's three stages."""
-    found = [plan_memory(LLAMA, replace(BASE, shard=level)) for level in range(4)]
-    assert found[1].optimizer == pytest.approx(found[0].optimizer / 8)
-    assert found[2].gradients == pytest.approx(found[1].gradients / 8)
-    assert found[3].parameters < 0.3 * found[2].parameters
-    assert [one.allocated for one in found] == sorted((m.allocated for m in found), reverse=True)
+    memories = [plan_memory(LLAMA, replace(BASE, shard=level)) for level in range(4)]
+    assert memories[1].optimizer == pytest.approx(memories[0].optimizer / 8)
+    assert memories[2].gradients == pytest.approx(memories[1].gradients / 8)
+    assert memories[3].parameters < 0.3 * memories[2].parameters
+    assert [memory.allocated for memory in memories] == sorted(
+        (m.allocated for m in memories), reverse=True
+    )
 
 
 def test_the_first_stage_keeps_more_micro_batches_than_the_last():
     """Out-of-memory happens on the fullest stage, not on the average one."""
     plan = Plan(pipeline=4, global_batch=16)
     stages = [stage_memory(LLAMA, plan, stage) for stage in range(4)]
-    kept = [one.activations for one in stages]
-    assert kept == pytest.approx([kept[3] * n for n in (4, 3, 2, 1)])
-    fullest = max(one.allocated for one in stages)
+    activations = [memory.activations for memory in stages]
+    assert activations == pytest.approx([activations[3] * n for n in (4, 3, 2, 1)])
+    fullest = max(memory.allocated for memory in stages)
     assert plan_memory(LLAMA, plan).allocated == pytest.approx(fullest)
     assert plan_memory(LLAMA, plan).reserved > plan_memory(LLAMA, plan).allocated
 

@@ -37,16 +37,16 @@ WORK = Work(2e12, 1024, deadline_seconds=MONTH)
 
 
 @pytest.fixture(scope="module")
-def found():
+def answer():
     """A recommendation among three device types."""
     return recommend(LLAMA, WORK, ["h100", "b200", "a100"])
 
 
-def test_a_recommendation_is_read_back_from_its_document(found):
+def test_a_recommendation_is_read_back_from_its_document(answer):
     """If this fails, a saved recommendation cannot be shown."""
-    again = Recommendation.from_dict(json.loads(json.dumps(found.to_dict())))
-    assert again == found
-    document = found.to_dict()
+    again = Recommendation.from_dict(json.loads(json.dumps(answer.to_dict())))
+    assert again == answer
+    document = answer.to_dict()
     for wrong in (
         None,
         [],
@@ -59,23 +59,25 @@ def test_a_recommendation_is_read_back_from_its_document(found):
             Recommendation.from_dict(wrong)
 
 
-def test_the_deadline_is_kept_with_ninety_per_cent(found):
+def test_the_deadline_is_kept_with_ninety_per_cent(answer):
     """A choice that keeps it on average misses it half of the time."""
-    best = found.best
+    best = answer.best
     assert best.seconds * math.exp(1.28 * best.relative_error_time) <= MONTH
 
 
-def test_nothing_in_the_pareto_set_is_beaten(found):
+def test_nothing_in_the_pareto_set_is_beaten(answer):
     """A dominated choice would be offered."""
     costs = [
-        tuple(one.value(name) for name in ("time", "energy", "money", "carbon"))
-        for one in found.pareto
+        tuple(choice.value(name) for name in ("time", "energy", "money", "carbon"))
+        for choice in answer.pareto
     ]
-    for one in costs:
+    for costs_of_choice in costs:
         assert not any(
-            all(a <= b for a, b in zip(other, one, strict=True)) and other != one for other in costs
+            all(a <= b for a, b in zip(rival, costs_of_choice, strict=True))
+            and rival != costs_of_choice
+            for rival in costs
         )
-    assert found.best.joules == min(one.joules for one in found.pareto)
+    assert answer.best.joules == min(choice.joules for choice in answer.pareto)
 
 
 def test_every_candidate_divides_and_fits():
@@ -88,24 +90,24 @@ def test_every_candidate_divides_and_fits():
         assert plan_memory(model, plan).reserved <= MEMORY_SHARE * board.memory_bytes
 
 
-def test_reasons_and_changes_name_the_rivals(found):
+def test_reasons_and_changes_name_the_rivals(answer):
     """A winner without a reason cannot be argued with."""
-    text = " ".join((*found.reasons, *found.changes))
-    assert {"H100", "A100", "B200"} - {found.best.device} <= set(text.replace(",", "").split())
-    assert found.probe
+    text = " ".join((*answer.reasons, *answer.changes))
+    assert {"H100", "A100", "B200"} - {answer.best.device} <= set(text.replace(",", "").split())
+    assert answer.probe
 
 
-def test_the_probe_is_a_step_on_few_devices(found):
+def test_the_probe_is_a_step_on_few_devices(answer):
     """A measurement that needs the whole cluster would come too late."""
-    count = int(found.probe.split(" on ")[1].split(" ")[0])
+    count = int(answer.probe.split(" on ")[1].split(" ")[0])
     assert count <= 8
 
 
-def test_objectives_choose_by_what_they_say(found):
+def test_objectives_choose_by_what_they_say(answer):
     """Asking for money must not return least energy."""
     for name in ("time", "money", "carbon"):
-        other = recommend(LLAMA, WORK, ["h100", "b200", "a100"], objective=name)
-        assert other.best.value(name) <= found.best.value(name)
+        rival = recommend(LLAMA, WORK, ["h100", "b200", "a100"], objective=name)
+        assert rival.best.value(name) <= answer.best.value(name)
 
 
 def test_assumptions_change_the_bill():
@@ -146,9 +148,11 @@ def test_wrong_requests_are_refused():
 def test_thousands_of_candidates_cost_little():
     """The search must stay interactive: 20,000 candidates in five CPU seconds."""
     began = time.process_time()
-    found = recommend(LLAMA, Work(2e12, 2048), ["h100", "b200", "a100", "mi300x"], max_devices=2048)
-    spent = time.process_time() - began
-    assert spent / found.candidates * 20_000 < 5.0
+    answer = recommend(
+        LLAMA, Work(2e12, 2048), ["h100", "b200", "a100", "mi300x"], max_devices=2048
+    )
+    seconds = time.process_time() - began
+    assert seconds / answer.candidates * 20_000 < 5.0
 
 
 def test_carbon_of_manufacture() -> None:
@@ -161,8 +165,8 @@ def test_carbon_of_manufacture() -> None:
 
 def test_device_types_that_cannot_do_it_are_named():
     """A device type would vanish from the answer without a word."""
-    found = recommend(LLAMA, replace(WORK, deadline_seconds=None), ["h100", "t4"], max_devices=8)
-    assert found.left_out == ("T4: the model does not fit on up to 8",)
+    answer = recommend(LLAMA, replace(WORK, deadline_seconds=None), ["h100", "t4"], max_devices=8)
+    assert answer.left_out == ("T4: the model does not fit on up to 8",)
 
 
 def test_layers_that_do_not_divide_still_get_pipelines():

@@ -10,13 +10,13 @@ POINTS = [(batch, 1e6 * (1 + batch / 500)) for batch in (64, 256, 1024, 4096)]
 
 def test_the_critical_batch_is_found_again():
     """A wrong one would make large batches look free."""
-    assert Convergence.fitted(POINTS).critical_batch == pytest.approx(500, rel=0.1)
+    assert Convergence.fit(POINTS).critical_batch == pytest.approx(500, rel=0.1)
 
 
 def test_one_batch_size_is_not_enough():
     """Nothing can be said from a point."""
     with pytest.raises(InvalidValueError):
-        Convergence.fitted(POINTS[:1])
+        Convergence.fit(POINTS[:1])
     with pytest.raises(InvalidValueError):
         Convergence(0.0)
 

@@ -76,5 +76,5 @@ def test_the_memory_of_a_plan_is_that_of_its_fullest_stage(dense):
     )
     for chunks in (1, 4):
         plan = Plan(pipeline=8, chunks=chunks, global_batch=64, expert=1)
-        fullest = max(one.reserved for one in stage_memories(model, plan))
+        fullest = max(memory.reserved for memory in stage_memories(model, plan))
         assert plan_memory(model, plan).reserved == pytest.approx(fullest)

@@ -26,12 +26,12 @@ PLAN = Plan(data=8, global_batch=64, shard=3)
 
 def test_a_prediction_is_a_frontier_over_power_limits():
     """Every optimizer of the package takes frontiers and nothing else."""
-    found = predict(LLAMA, "h100", plan=PLAN)
-    assert len(found) > 3
-    assert found.fastest.setting.power_limit_watts == 700
-    assert found.fastest.setting.devices == 8
-    assert found.fastest.provenance.origin is Origin.PREDICTED
-    assert 0.05 < found.fastest.provenance.relative_error < 0.5
+    step = predict(LLAMA, "h100", plan=PLAN)
+    assert len(step) > 3
+    assert step.fastest.setting.power_limit_watts == 700
+    assert step.fastest.setting.devices == 8
+    assert step.fastest.provenance.origin is Origin.PREDICTED
+    assert 0.05 < step.fastest.provenance.relative_error < 0.5
 
 
 def test_what_does_not_fit_is_refused_with_what_helps():
@@ -57,18 +57,18 @@ def test_advice_says_when_no_limit_binds():
 def test_a_step_without_a_binding_limit_is_offered_clocks():
     """A user whose limits do nothing needs the knob that does."""
     board = replace(accelerator("h100"), min_limit_watts=680.0)
-    found = prediction(LLAMA, board, PLAN)
-    clocks = [point for point in found.points if point.setting.clock_hertz]
-    assert "lock a clock" in found.advice
+    step = prediction(LLAMA, board, PLAN)
+    clocks = [point for point in step.points if point.setting.clock_hertz]
+    assert "lock a clock" in step.advice
     assert len(clocks) > 5
-    assert found.frontier().least_energy.setting.clock_hertz
+    assert step.frontier().least_energy.setting.clock_hertz
     assert not any(point.setting.clock_hertz for point in prediction(LLAMA, "h100", PLAN).points)
 
 
 def test_clocks_that_are_asked_for_are_predicted():
     """Lower clocks take longer and less power, never more than the limit allows."""
-    found = prediction(LLAMA, "h100", PLAN, limits=[700.0], clocks=[800e6, 1200e6, 1980e6])
-    limited, *locked = found.points
+    step = prediction(LLAMA, "h100", PLAN, limits=[700.0], clocks=[800e6, 1200e6, 1980e6])
+    limited, *locked = step.points
     assert [point.setting.clock_hertz for point in locked] == [800e6, 1200e6, 1980e6]
     assert locked[0].seconds > locked[1].seconds > locked[2].seconds >= limited.seconds
     assert locked[0].watts < locked[1].watts < locked[2].watts <= limited.watts * 1.001
@@ -78,11 +78,11 @@ def test_clocks_that_are_asked_for_are_predicted():
 
 def test_the_error_of_a_training_is_not_averaged_away():
     """Ten thousand steps with the same bias are as wrong as one."""
-    found = prediction(LLAMA, "h100", PLAN)
-    point = found.points[-1]
-    one, many = found.seconds(point), found.seconds(point, 10_000)
-    assert many.high / many.low == pytest.approx(one.high / one.low, rel=0.1)
-    assert many.high / many.low < one.high / one.low
+    step = prediction(LLAMA, "h100", PLAN)
+    point = step.points[-1]
+    single, many = step.seconds(point), step.seconds(point, 10_000)
+    assert many.high / many.low == pytest.approx(single.high / single.low, rel=0.1)
+    assert many.high / many.low < single.high / single.low
     assert many.low < 10_000 * point.seconds < many.high
 
 
@@ -90,22 +90,22 @@ def test_phases_add_up_with_what_their_errors_share():
     """A training in two plans is surer than either, but not as if they were independent."""
     first = prediction(LLAMA, "h100", PLAN).points[-1]
     second = prediction(LLAMA, "h100", replace(PLAN, global_batch=128)).points[-1]
-    found = total([(first, 1000), (second, 500)])
+    step = total([(first, 1000), (second, 500)])
     alone = first.provenance.relative_error
-    assert found.seconds == pytest.approx(1000 * first.seconds + 500 * second.seconds)
-    assert alone / 2**0.5 < found.provenance.relative_error <= alone
-    same = total([(first, 1000)])
-    assert same.provenance.relative_error == pytest.approx(alone)
+    assert step.seconds == pytest.approx(1000 * first.seconds + 500 * second.seconds)
+    assert alone / 2**0.5 < step.provenance.relative_error <= alone
+    phase = total([(first, 1000)])
+    assert phase.provenance.relative_error == pytest.approx(alone)
     with pytest.raises(InvalidValueError):
         total([])
 
 
 def test_memory_is_told_per_stage():
     """The first stage holds the most micro-batches, and all must fit."""
-    found = prediction(LLAMA, "h100", Plan(pipeline=8, global_batch=8))
-    assert len(found.memory) == 8
-    assert found.memory[1].activations > found.memory[6].activations
-    document = found.to_dict()
+    step = prediction(LLAMA, "h100", Plan(pipeline=8, global_batch=8))
+    assert len(step.memory) == 8
+    assert step.memory[1].activations > step.memory[6].activations
+    document = step.to_dict()
     assert document["memory_reserved_bytes"] == max(document["memory_reserved_bytes_by_stage"])
 
 
@@ -116,11 +116,11 @@ def test_a_graph_of_operators_is_predicted_too():
     )
     update = Operator("adamw", "stream", "optimizer", (0, 0, 0, 0), 0.0, 1e9, "fp32")
     graph = Graph("tiny", (product, update), 1, 1e6, 2e6, 1e6, 2e6)
-    found = predict(graph, "a100").fastest
+    step = predict(graph, "a100").fastest
     bytes_only = 1e9 / accelerator("a100").bytes_per_second
-    assert bytes_only < found.seconds < 4 * bytes_only
-    assert predict(graph, "h100").fastest.seconds < found.seconds
-    assert np.isfinite(found.joules)
+    assert bytes_only < step.seconds < 4 * bytes_only
+    assert predict(graph, "h100").fastest.seconds < step.seconds
+    assert np.isfinite(step.joules)
     with pytest.raises(InvalidValueError):
         Graph("empty", (), 0, 0, 0, 0, 0)
 
@@ -129,6 +129,6 @@ def test_the_room_can_be_called():
     """`joulery.predict(model, device=...)` is what people are told to type."""
     import joulery
 
-    found = joulery.predict(LLAMA, device="h100", plan=PLAN)
-    assert found == predict(LLAMA, "h100", plan=PLAN)
+    step = joulery.predict(LLAMA, device="h100", plan=PLAN)
+    assert step == predict(LLAMA, "h100", plan=PLAN)
     assert joulery.predict is joulery.prediction.predict

@@ -76,22 +76,22 @@ def test_what_is_unknown_is_not_zero():
 
 
 def test_the_command_shows_a_log_in_every_form(tmp_path, capsys):
-    """If this fails, `joulery report --as` breaks on the logs that `measure` writes."""
+    """If this fails, `joulery disclose --as` breaks on the logs that `measure` writes."""
     log = tmp_path / "energy.jsonl"
     line = {
         "schema": "joulery.energy-log/1", "session": "a", "label": "", "started": 1.0,
         "seconds": 3600.0, "joules": 7.2e6, "provenance": "measured", "relative_error": 0.01,
-        "shared_error_joules": 0.0, "devices": {"nvidia:0": 7.2e6}, "flags": [], "final": True,
+        "systematic_error_joules": 0.0, "devices": {"nvidia:0": 7.2e6}, "flags": [], "final": True,
     }  # fmt: skip
     log.write_text(json.dumps(line) + "\n")
-    for form in ("markdown", *DISCLOSURES):
-        options = ["--as", form, "--grid", "fr", "--hardware", "H100=2"]
-        assert main(["report", str(log), *options]) == 0
-        out = capsys.readouterr().out
-        assert "2 × H100" in out or form != "markdown"
-        assert form == "markdown" or json.loads(out)
-    assert main(["report", str(log), "--as", "eu", "--hardware", "H100"]) == 2
-    assert main(["report", str(log), "--as", "huggingface"]) == 2
+    options = ["--grid", "fr", "--hardware", "H100=2"]
+    assert main(["disclose", str(log), "--markdown", *options]) == 0
+    assert "2 × H100" in capsys.readouterr().out
+    for form in DISCLOSURES:
+        assert main(["disclose", str(log), "--as", form, *options]) == 0
+        assert json.loads(capsys.readouterr().out)
+    assert main(["disclose", str(log), "--as", "eu", "--hardware", "H100"]) == 2
+    assert main(["disclose", str(log), "--as", "huggingface"]) == 2
     assert "--grid" in capsys.readouterr().err
 
 

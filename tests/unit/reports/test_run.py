@@ -4,25 +4,33 @@ import dataclasses
 import math
 
 import pytest
+from msgspec import structs
 
 from joulery.jobs import (
     Decision,
     DecisionEntry,
+    Definition,
     EnergyEntry,
+    Heartbeat,
+    JobEntry,
     LiveDevice,
     LiveState,
     Measured,
     Outcome,
+    RunHistory,
 )
 from joulery.jobs.policies import ActionKind, RunEnd
 from joulery.objectives import Cost
-from joulery.reports import Heartbeat, run_report
+from joulery.reports import run_report as report_of
+from joulery.testing.workloads import made_up_workload
 
-COST = Cost(0.5, 300.0)
+PAUSED = False
+SPECIFICATION = structs.replace(made_up_workload().job(), cost=Cost(0.5, 300.0))
+JOB = JobEntry(1, "vision", 1, None, "", PAUSED, Definition(SPECIFICATION, "A100"), 0.0, 9, 9)
 DECISION = Decision("1.1", 0, ActionKind.TRAIN, 64, 250.0, (), math.inf, "it is best", 0.0)
 OUTCOME = Outcome(RunEnd.REACHED, 10.0, 80.0, 1500.0, 250.0, (Measured(250.0, 5.0, 100.0, 0.01),))
 ENDED = DecisionEntry(DECISION, 1, "key", "reported", None, OUTCOME)
-OPEN = dataclasses.replace(ENDED, outcome=None, state="open", heartbeat_wall_seconds=990.0)
+OPEN = structs.replace(ENDED, outcome=None, state="open", heartbeat_wall_seconds=990.0)
 
 
 def live(count=1, phases=("profiling 200 W", "profiling 200 W", "holding 160 W"), processes=1):
@@ -37,6 +45,11 @@ def live(count=1, phases=("profiling 200 W", "profiling 200 W", "holding 160 W")
     return beats
 
 
+def run_report(entry, beats, energy=()):
+    """The report of a run at a fixed time."""
+    return report_of(RunHistory(JOB, entry, tuple(beats), tuple(energy)), 1000.0)
+
+
 def charts(report):
     """Charts by title, each with its series by name."""
     return {chart.title: {one.name: one for one in chart.series} for chart in report.charts}
@@ -44,10 +57,10 @@ def charts(report):
 
 def test_a_run_shows_its_power_and_how_near_its_ceiling_is():
     """If this fails, a run under way cannot be followed."""
-    decision = dataclasses.replace(DECISION, cost_ceiling_joules=1e5)
-    entry = dataclasses.replace(OPEN, decision=decision)
+    decision = structs.replace(DECISION, cost_ceiling_joules=1e5)
+    entry = structs.replace(OPEN, decision=decision)
     beats = [Heartbeat(60.0, 6000.0, 1.0), Heartbeat(120.0, 15_000.0, 2.0)]
-    report = run_report(entry, COST, beats, (), 1000.0)
+    report = run_report(entry, beats, ())
     text = report.body()
     assert "last heartbeat 10 s ago" in text
     assert "mean power 125 W" in text
@@ -59,7 +72,7 @@ def test_a_run_shows_its_power_and_how_near_its_ceiling_is():
 def test_energy_by_device_has_its_error_and_origin():
     """If this fails, a figure looks surer than it is."""
     energy = (EnergyEntry("1.1", "GPU-0", 80.0, 1500.0, "measured", "NVML", 0.05),)
-    text = run_report(ENDED, COST, (), energy, 1000.0).body()
+    text = run_report(ENDED, (), energy).body()
     assert "measured (NVML)" in text
     assert "417 ± 21 mWh" in text
     assert "Limits measured on the way" in text
@@ -67,7 +80,7 @@ def test_energy_by_device_has_its_error_and_origin():
 
 def test_devices_are_drawn_with_limits_clocks_and_steps():
     """If this fails, people cannot see what tuning does to a run."""
-    report = run_report(OPEN, COST, live(2), (), 1000.0)
+    report = run_report(OPEN, live(2), ())
     drawn = charts(report)
     assert set(drawn["Power by device"]) == {"gpu 0", "gpu 1", "power limit"}
     assert drawn["Power by device"]["power limit"].line == "dashed"
@@ -83,7 +96,7 @@ def test_devices_are_drawn_with_limits_clocks_and_steps():
 
 def test_phases_have_their_time_and_means():
     """If this fails, nobody learns what profiling cost."""
-    report = run_report(OPEN, COST, live(), (), 1000.0)
+    report = run_report(OPEN, live(), ())
     (table,) = [block for block in report.blocks if getattr(block, "headers", [""])[0] == "phase"]
     assert table.rows == [
         ["holding 160 W", "24.0 s", "12.0 s", "150 W", "7.5"],
@@ -93,7 +106,7 @@ def test_phases_have_their_time_and_means():
 
 def test_many_devices_become_a_band():
     """If this fails, a page of a whole machine is a tangle of lines."""
-    drawn = charts(run_report(OPEN, COST, live(16), (), 1000.0))["Power by device"]
+    drawn = charts(run_report(OPEN, live(16), ()))["Power by device"]
     assert set(drawn) == {"highest of 16", "mean of 16", "lowest of 16", "power limit"}
     assert drawn["highest of 16"].points[0][1] == 165.0
 
@@ -103,9 +116,9 @@ def test_different_limits_have_a_line_each():
     beats = live(2)
     for at, beat in enumerate(beats):
         first, second = beat.live.devices
-        capped = (first, dataclasses.replace(second, limit_watts=120.0))
-        beats[at] = dataclasses.replace(beat, live=dataclasses.replace(beat.live, devices=capped))
-    report = run_report(OPEN, COST, beats, (), 1000.0)
+        capped = (first, structs.replace(second, limit_watts=120.0))
+        beats[at] = dataclasses.replace(beat, live=structs.replace(beat.live, devices=capped))
+    report = run_report(OPEN, beats, ())
     dashed = [one for one in report.charts[0].series if one.line == "dashed"]
     assert [(one.name, one.points[0][1]) for one in dashed] == [
         ("power limits", 160.0),
@@ -115,7 +128,7 @@ def test_different_limits_have_a_line_each():
 
 def test_of_several_processes_the_page_says_whose_view_it_is():
     """If this fails, the power of one process passes for that of all."""
-    report = run_report(OPEN, COST, live(processes=4), (), 1000.0)
+    report = run_report(OPEN, live(processes=4), ())
     assert "4 processes train together" in report.body()
     assert "Power of all devices" in charts(report)
 
@@ -123,14 +136,14 @@ def test_of_several_processes_the_page_says_whose_view_it_is():
 @pytest.mark.parametrize("phases", [(), ("",)])
 def test_little_is_known_at_the_beginning(phases):
     """If this fails, the page of a run that has just begun is an error."""
-    text = run_report(OPEN, COST, live(phases=phases), (), 1000.0).body()
+    text = run_report(OPEN, live(phases=phases), ()).body()
     assert "under way" in text
     unknown = [Heartbeat(0.0, 0.0, 0.0, 990.0, LiveState(0.0, "x", None, (LiveDevice("gpu"),)))] * 3
-    assert "–" in run_report(OPEN, COST, unknown, (), 1000.0).body()
+    assert "–" in run_report(OPEN, unknown, ()).body()
 
 
 def test_what_was_live_stays_after_the_end():
     """If this fails, a run that has ended loses its curves."""
-    report = run_report(ENDED, COST, live(), (), 1000.0)
+    report = run_report(ENDED, live(), ())
     assert "Core clock by device" in charts(report)
     assert "Devices now" not in report.body()

@@ -9,7 +9,7 @@ from joulery.errors import FileError
 from joulery.server._app import create_app
 from joulery.server._cluster_page import ClusterWatch
 from joulery.server._config import LIMITS
-from joulery.server._dashboard import COOKIE
+from joulery.server._pages import COOKIE
 from joulery.storage import Permission, Store, TokenRecord, add_token
 from support.caller import Caller
 from support.dashboard_store import AGENT_STATUS

@@ -5,9 +5,11 @@ from urllib.parse import urlencode
 
 import pytest
 
-from joulery.jobs import job_totals
+from joulery.jobs import Request, job_beliefs, job_totals
+from joulery.reports import overview_report
 from joulery.server._config import LIMITS
-from joulery.server._dashboard import COOKIE, FiguresCache
+from joulery.server._figures import BeliefsCache, FiguresCache, OverviewCache
+from joulery.server._pages import COOKIE
 from joulery.storage import Permission, Store, TokenRecord, add_token
 from support.caller import Caller
 
@@ -183,7 +185,7 @@ def test_only_jobs_to_which_something_happened_are_added_up_again(caller, monkey
         added.append([head.id for head in heads])
         return job_totals(transaction, heads)
 
-    monkeypatch.setattr("joulery.server._dashboard.job_totals", counted)
+    monkeypatch.setattr("joulery.server._figures.job_totals", counted)
     figures = FiguresCache(caller.context)
     for _ in range(2):
         found, outstanding = figures.current()
@@ -196,3 +198,59 @@ def test_only_jobs_to_which_something_happened_are_added_up_again(caller, monkey
     caller.context.jobs.delete(found[0].head.id)
     caller.clock.sleep(2.0)
     assert figures.current() == ([], 0)
+
+
+def test_beliefs_are_folded_again_only_after_new_events(caller, monkeypatch):
+    """If this fails, every look at a job folds its whole history again, or shows old beliefs."""
+    job = asyncio.run(caller.job())
+    folded = []
+
+    def count(transaction, record):
+        folded.append(record.events)
+        return job_beliefs(transaction, record)
+
+    monkeypatch.setattr("joulery.server._figures.job_beliefs", count)
+    cache = BeliefsCache()
+    for _ in range(3):
+        caller.context.read(lambda transaction: cache.of(transaction, job))
+    assert folded == [0]
+    caller.context.jobs.decide(job, Request("now"))
+    caller.context.read(lambda transaction: cache.of(transaction, job))
+    assert folded == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("name", "date"),
+    [("Asia/Kolkata", "Asia/Kolkata"), ("", "UTC"), ("../../etc", "UTC"), ("Nowhere/At", "UTC")],
+)
+def test_the_time_zone_of_a_cookie_is_checked(caller, name, date):
+    """If this fails, a cookie opens files of the server, or breaks all pages."""
+    headers = [(b"cookie", f"{COOKIE}={caller.token}; joulery_zone={name}".encode())]
+    status, _, text = ask(caller, "GET", "/", headers)
+    assert (status, f"times in {date}<" in text) == (200, True)
+
+
+def test_readers_of_the_same_minute_share_an_overview(caller, monkeypatch):
+    """If this fails, every tab adds up the savings of all jobs again."""
+    asyncio.run(caller.job())
+    made = []
+
+    def count(*arguments, **options):
+        made.append(options["span"].unit)
+        return overview_report(*arguments, **options)
+
+    monkeypatch.setattr("joulery.server._dashboard.overview_report", count)
+    for path in ("/", "/", "/?unit=week", "/"):
+        assert ask(caller, "GET", path, cookie(caller.token))[0] == 200
+    assert made == ["day", "week"]
+    caller.clock.sleep(61.0)
+    ask(caller, "GET", "/", cookie(caller.token))
+    assert made == ["day", "week", "day"]
+
+
+def test_few_overviews_are_kept():
+    """If this fails, a reader who tries all ranges fills the memory."""
+    cache = OverviewCache()
+    for number in range(1000):
+        assert cache.get(number, lambda number=number: (number, number)) == (number, number)
+    assert len(cache._pages) <= 64

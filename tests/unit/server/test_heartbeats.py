@@ -4,11 +4,12 @@ import asyncio
 
 import pytest
 
-from joulery.jobs import LiveDevice, LiveState, Outcome, ProgressReport
+from joulery.client import ProgressReport
+from joulery.jobs import LiveDevice, LiveState, Outcome
 from joulery.jobs.policies import RunEnd
 from joulery.server._config import LIMITS
-from joulery.server._dashboard import COOKIE
 from joulery.server._heartbeats import HeartbeatLog
+from joulery.server._pages import COOKIE
 from joulery.storage import Store
 from support.caller import Caller
 from support.server_process import OUTCOME

@@ -8,7 +8,7 @@ import pytest
 
 from joulery.server._app import create_app
 from joulery.server._config import LIMITS
-from joulery.server._dashboard import COOKIE
+from joulery.server._pages import COOKIE
 from joulery.storage import Permission, Store, TokenRecord, add_token
 from support.caller import Caller
 from support.saved_plans import save_plans

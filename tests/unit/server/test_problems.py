@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from joulery.documents import NotJsonError
 from joulery.errors import (
     ConflictError,
     DeviceError,
@@ -14,7 +15,6 @@ from joulery.errors import (
     UnknownRecordError,
     UnsupportedError,
 )
-from joulery.jobs import NotJsonError
 from joulery.server._problems import ProblemError, no_token, problem_of
 
 

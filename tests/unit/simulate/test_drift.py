@@ -79,7 +79,7 @@ def test_discarded_becomes_best(load):
 
 def test_discarded_becomes_best_unannounced(load):
     """Nothing but the discarded one changes."""
-    change = discarded_becomes_best(load, 5, others=1.0)
+    change = discarded_becomes_best(load, 5, factor=1.0)
     arm = load.batch_sizes.index(best(change))
     others = np.arange(6) != arm
     assert (last(change).epochs[others] == load.epochs[others]).all()

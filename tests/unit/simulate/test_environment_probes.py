@@ -15,7 +15,7 @@ JOULES = np.array([[4000.0, 3000.0, 2000.0]])
 def request(
     kind=ActionKind.TRAIN,
     limit=-1,
-    wanted=None,
+    mask=None,
     *,
     fresh=True,
     epochs=100.0,
@@ -28,7 +28,7 @@ def request(
     return ProbeRequest(
         kind=np.array([kind]),
         limit=np.array([limit]),
-        wanted=None if wanted is None else np.array([wanted]),
+        mask=None if mask is None else np.array([mask]),
         fresh=np.array([fresh]),
         epochs=np.array([epochs]),
         seconds=seconds,
@@ -72,7 +72,7 @@ def test_missing_limits_do_not_spoil_the_mean():
 
 def test_slices_cost_seconds_each():
     """Every limit asked for costs its seconds at its power, and trains meanwhile."""
-    profile = Slices(5.0, 0.0).profile(request(wanted=[True, False, True]))
+    profile = Slices(5.0, 0.0).profile(request(mask=[True, False, True]))
     assert profile.seconds[0] == 10
     assert profile.joules[0] == pytest.approx(5 * 100 + 5 * 200)
     assert profile.progress[0] == pytest.approx(5 / 40 + 5 / 10)
@@ -82,7 +82,7 @@ def test_slices_cost_seconds_each():
 def test_exact_slices_hold_the_best():
     """Without noise the profile finds the true best of what it measured."""
     assert Slices(5.0, 0.0).profile(request()).limit[0] == 2
-    assert Slices(5.0, 0.0).profile(request(wanted=[True, True, False])).limit[0] == 1
+    assert Slices(5.0, 0.0).profile(request(mask=[True, True, False])).limit[0] == 1
 
 
 def test_slices_are_noisy_by_what_they_say():
@@ -121,7 +121,7 @@ def test_named_limit_measures_nothing_unasked():
 def test_limits_that_the_trace_lacks_are_not_measured():
     """Asking for a hole in the trace costs nothing and tells nothing."""
     seconds = np.array([[np.nan, 20.0, 10.0]])
-    profile = Slices(5.0, 0.0).profile(request(wanted=[True, True, False], seconds=seconds))
+    profile = Slices(5.0, 0.0).profile(request(mask=[True, True, False], seconds=seconds))
     assert profile.seconds[0] == 5
     assert profile.limit[0] == 1
 

@@ -19,7 +19,9 @@ def store(tmp_path):
     """The path of a store with a job."""
     path = tmp_path / "store.sqlite"
     with Store.open(path) as store:
-        JobService(store).define("vision", Definition(made_up_workload().job(), policy="zeus"))
+        JobService(store).for_team("vision").define(
+            Definition(made_up_workload().job(), policy="zeus")
+        )
     return str(path)
 
 
@@ -95,7 +97,9 @@ def test_a_restored_backup_takes_the_place_of_the_store(store, tmp_path):
     copy = tmp_path / "copy.sqlite"
     backup(store, copy)
     with Store.open(store) as used:
-        JobService(used).define("text", Definition(made_up_workload().job(), policy="zeus"))
+        JobService(used).for_team("text").define(
+            Definition(made_up_workload().job(), policy="zeus")
+        )
         with pytest.raises(ConflictError, match="has jobs"):
             restore(store, copy, replace=False)
         assert restore(store, copy, replace=True)["jobs"] == 1
@@ -123,7 +127,7 @@ def test_a_damaged_store_is_noticed(store, tmp_path):
     copy, log = tmp_path / "copy.sqlite", Path(f"{store}-wal")
     with Store.open(store) as used:
         service = JobService(used)
-        job = service.find("vision", made_up_workload().job().name).id
+        job = service.for_team("vision").job(made_up_workload().job().name).id
         backup(store, copy)
         for number in range(40):
             service.decide(job, Request(f"{number}"))

@@ -15,7 +15,7 @@ def test_transactions_leave_no_circles_of_references(tmp_path):
         clock = VirtualClock()
         service = JobService(store, clock, filled_store.LONG_LEASE_SECONDS)
         job = service.define(
-            "team", Definition(Job("nightly", (64, 128), 128, Cost(0.5, max_watts=300.0)))
+            Definition(Job("nightly", (64, 128), 128, Cost(0.5, max_watts=300.0)))
         ).id
         filled_store.run(service, clock, job, 64, "first")
         gc.collect()

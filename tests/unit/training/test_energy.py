@@ -17,6 +17,7 @@ from joulery.training._energy import (
     devices_over_ranks,
     epoch_cost,
 )
+from joulery.training._tuning import LimitState
 
 MEASURED = Provenance(Origin.MEASURED, "a counter", 0.02)
 
@@ -27,15 +28,15 @@ def test_an_account_keeps_training_and_the_rest_apart():
     gpu = SimulatedGpu(catalog.board("V100"), clock)
     work = catalog.workload("resnet50", gpu.board).scaled(0.2)
     with Meter([gpu], clock=clock) as meter:
-        account = EnergyAccount(meter, limit=lambda: (250.0, 0))
+        account = EnergyAccount(meter)
         for _ in range(3):
-            account.begin_epoch()
+            account.begin_epoch(LimitState(250.0, 0))
             account.begin_training(None)
             for _ in range(30):
                 gpu.run(work)
             account.end_training(30)
             clock.sleep(4.0)
-            account.end_epoch()
+            account.end_epoch(LimitState(250.0, 0))
         account.close()
         total = account.total()
         clock.sleep(100.0)
@@ -108,13 +109,13 @@ def test_an_epoch_in_which_the_limit_was_changed_belongs_to_no_limit():
     clock = VirtualClock()
     gpu = SimulatedGpu(catalog.board("V100"), clock)
     gpu.set_load(catalog.workload("resnet50", gpu.board))
-    limits = iter([(250.0, 0), (250.0, 0), (250.0, 2), (250.0, 2), (250.0, 2)])
+    before, after = LimitState(250.0, 0), LimitState(250.0, 2)
     with Meter([gpu], clock=clock) as meter:
-        account = EnergyAccount(meter, limit=lambda: next(limits))
-        for seconds in (10.0, 20.0):
-            account.begin_epoch()
+        account = EnergyAccount(meter)
+        for seconds, first, last in ((10.0, before, after), (20.0, after, after)):
+            account.begin_epoch(first)
             clock.sleep(seconds)
-            account.end_epoch()
+            account.end_epoch(last)
         seconds = {one.limit_watts: one.epoch_seconds for one in account.epoch_costs()}
         assert seconds == {250.0: pytest.approx(20.0), None: pytest.approx(10.0)}
         account.close()

@@ -43,37 +43,37 @@ def load_binding(name: str = "amdsmi") -> Any:
 
 
 @contextlib.contextmanager
-def translated(smi: Any, what: str) -> Iterator[None]:
+def translated(smi: Any, subject: str) -> Iterator[None]:
     """Failures of the binding as Joulery's errors."""
     failures = getattr(smi, "AmdSmiException", RuntimeError)
     try:
         yield
     except failures as failure:
-        raise _error(failure, what) from None
+        raise _error(failure, subject) from None
     except (AttributeError, KeyError, TypeError, OSError) as failure:
         # What the wrappers let through when the library below is older than they are.
         raise UnsupportedError(
-            f"{what}: {type(failure).__name__}: {failure}",
+            f"{subject}: {type(failure).__name__}: {failure}",
             remedy="install the amdsmi that ships with your ROCm",
         ) from None
 
 
-def _error(failure: Exception, what: str) -> JouleryError:
+def _error(failure: Exception, subject: str) -> JouleryError:
     code = getattr(failure, "get_error_code", lambda: getattr(failure, "err_code", None))()
     reason = " ".join(str(failure).split()) or type(failure).__name__
     if code == _NO_PERMISSION:
         return MissingRightsError(
-            f"{what}: not permitted", remedy="run as root, or through Joulery's governor"
+            f"{subject}: not permitted", remedy="run as root, or through Joulery's governor"
         )
     if code in _NOT_SUPPORTED:
-        return UnsupportedError(f"{what}: not supported", remedy="update ROCm or leave it out")
-    return DeviceError(f"{what}: {reason}", remedy="check `amd-smi monitor`")
+        return UnsupportedError(f"{subject}: not supported", remedy="update ROCm or leave it out")
+    return DeviceError(f"{subject}: {reason}", remedy="check `amd-smi monitor`")
 
 
-def number(found: Any, *keys: str) -> float | None:
+def number(answer: Any, *keys: str) -> float | None:
     """The first of ``keys`` that holds a number; "N/A" and all ones mean unknown."""
     for key in keys:
-        value = found.get(key) if isinstance(found, dict) else None
+        value = answer.get(key) if isinstance(answer, dict) else None
         if isinstance(value, bool) or not isinstance(value, int | float):
             continue
         if math.isfinite(value) and value >= 0 and value not in _ABSENT:

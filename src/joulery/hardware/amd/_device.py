@@ -89,12 +89,12 @@ class AmdGpu:
         belongs to the freshest reading, so adding it converts every stamp, at worst late by that
         reading's age.
         """
-        found = self.query("amdsmi_get_energy_count")
+        answer = self.query("amdsmi_get_energy_count")
         now = self._clock.now()
-        count, resolution = number(found, *_ENERGY_KEYS), number(found, "counter_resolution")
+        count, resolution = number(answer, *_ENERGY_KEYS), number(answer, "counter_resolution")
         if count is None or not resolution:
             raise self._unknown("energy")
-        joules, stamp = joules_from_microjoules(count * resolution), number(found, "timestamp")
+        joules, stamp = joules_from_microjoules(count * resolution), number(answer, "timestamp")
         if not stamp:
             return EnergyReading(joules, now)
         self._offset_seconds = min(self._offset_seconds, now - stamp * 1e-9)
@@ -109,9 +109,9 @@ class AmdGpu:
 
     def power_limits(self) -> PowerLimitRange:
         """Limits of the socket's first power sensor, which is the board's."""
-        found = self.query("amdsmi_get_power_cap_info")
-        lowest, highest = number(found, "min_power_cap"), number(found, "max_power_cap")
-        default, current = number(found, *_DEFAULT_CAP_KEYS), number(found, "power_cap")
+        answer = self.query("amdsmi_get_power_cap_info")
+        lowest, highest = number(answer, "min_power_cap"), number(answer, "max_power_cap")
+        default, current = number(answer, *_DEFAULT_CAP_KEYS), number(answer, "power_cap")
         if lowest is None or highest is None or default is None or current is None:
             raise self._unknown("power limit")
         scale = _cap_scale(highest)
@@ -122,19 +122,19 @@ class AmdGpu:
         limits = self.power_limits()
         # Some boards state a minimum of zero; to the driver zero means "restore the default".
         replace(limits, min_watts=max(1.0, limits.min_watts)).check(watts, self.info.name)
-        stated = number(self.query("amdsmi_get_power_cap_info"), "max_power_cap") or 0.0
-        self.query("amdsmi_set_power_cap", 0, round(watts * _cap_scale(stated)))
-        taken = self.power_limits().current_watts
-        if abs(taken - watts) > 1.0:
+        highest = number(self.query("amdsmi_get_power_cap_info"), "max_power_cap") or 0.0
+        self.query("amdsmi_set_power_cap", 0, round(watts * _cap_scale(highest)))
+        current_watts = self.power_limits().current_watts
+        if abs(current_watts - watts) > 1.0:
             raise DeviceError(
-                f"asked {self.info.name} for {watts:g} W, it holds {taken:g} W",
+                f"asked {self.info.name} for {watts:g} W, it holds {current_watts:g} W",
                 remedy="another tool may be setting the cap; let only one do it",
             )
 
     def supported_clocks(self) -> tuple[float, ...]:
         """The graphics clocks that the driver lists."""
-        found = self.query("amdsmi_get_clk_freq", self._graphics_clock())
-        listed = found.get("frequency") if isinstance(found, dict) else None
+        answer = self.query("amdsmi_get_clk_freq", self._graphics_clock())
+        listed = answer.get("frequency") if isinstance(answer, dict) else None
         values = {float(f) for f in listed or () if isinstance(f, int | float) and f > 0}
         if not values:
             raise self._unknown("list of clocks")
@@ -165,8 +165,8 @@ class AmdGpu:
     def _temperature(self) -> float | None:
         # MI boards have no edge sensor; the hotspot (also called junction) is what throttles.
         sensors = ("HOTSPOT", "JUNCTION", "EDGE")
-        found = (attempt(partial(self._sensor_celsius, sensor)) for sensor in sensors)
-        return next((degrees for degrees in found if degrees is not None), None)
+        temperatures = (attempt(partial(self._sensor_celsius, sensor)) for sensor in sensors)
+        return next((degrees for degrees in temperatures if degrees is not None), None)
 
     def _sensor_celsius(self, sensor: str) -> float | None:
         kind = self._constant("AmdSmiTemperatureType", sensor)
@@ -176,10 +176,10 @@ class AmdGpu:
         return degrees / 1000 if degrees is not None and degrees > 1000 else degrees
 
     def _process_ids(self) -> tuple[int, ...] | None:
-        found = self.query("amdsmi_get_gpu_process_list")
-        if not isinstance(found, list | tuple):
+        answer = self.query("amdsmi_get_gpu_process_list")
+        if not isinstance(answer, list | tuple):
             return None
-        numbers = [number(entry, "pid") for entry in found]
+        numbers = [number(entry, "pid") for entry in answer]
         return tuple(sorted({int(pid) for pid in numbers if pid is not None}))
 
     def _graphics_clock(self) -> Any:
@@ -202,9 +202,9 @@ class AmdGpu:
         with translated(self._binding, f"{name} on {self.info.name}"):
             return function(self._handle, *arguments)
 
-    def _unknown(self, what: str) -> UnsupportedError:
+    def _unknown(self, quantity: str) -> UnsupportedError:
         return UnsupportedError(
-            f"{self.info.name} states no {what}", remedy="update ROCm and the amdgpu driver"
+            f"{self.info.name} states no {quantity}", remedy="update ROCm and the amdgpu driver"
         )
 
 
@@ -227,8 +227,8 @@ def survey(clock: Clock = REAL_CLOCK, binding: Any = None, kfd: Path = KFD) -> S
     return Survey(tuple(AmdGpu(smi, handle, n, clock) for n, handle in enumerate(handles)))
 
 
-def _text(found: object) -> str:
-    return found if isinstance(found, str) and found != "N/A" else ""
+def _text(value: object) -> str:
+    return value if isinstance(value, str) and value != "N/A" else ""
 
 
 def _cap_scale(stated_max: float) -> float:

@@ -23,7 +23,7 @@ from joulery.hardware._device import Capability, DeviceInfo, DeviceKind
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-TIMEOUT_SECONDS = 10.0
+TIMEOUT_SECONDS = 10.0  # by hand: slow controllers take some seconds
 
 _WATTS = re.compile(r"Instantaneous power reading:\s*(\d+(?:\.\d+)?)\s*Watts", re.IGNORECASE)
 _STATE = re.compile(r"Power reading state is:\s*(\w+)", re.IGNORECASE)
@@ -71,15 +71,15 @@ def parse_power_reading(output: str) -> float:
         >>> parse_power_reading("Instantaneous power reading:    332 Watts")
         332.0
     """
-    found = _WATTS.search(output)
-    if found is None:
+    match = _WATTS.search(output)
+    if match is None:
         first = next((line.strip() for line in output.splitlines() if line.strip()), "nothing")
         raise UnsupportedError(
             f"the management controller states no power: {first!r}",
             remedy="not every controller speaks DCMI; try Redfish or a wattmeter",
         )
     state = _STATE.search(output)
-    watts = float(found[1])
+    watts = float(match[1])
     # A switched-off sensor answers 0 or its last value, neither of which is a reading.
     if watts == 0 or (state is not None and not state[1].lower().startswith("activ")):
         raise DeviceError(
@@ -92,7 +92,7 @@ def parse_power_reading(output: str) -> float:
 def run_command(arguments: Sequence[str]) -> str:
     """Output of a command, with every failure as one of Joulery's errors."""
     try:
-        done = subprocess.run(
+        process = subprocess.run(
             arguments, capture_output=True, text=True, check=False, timeout=TIMEOUT_SECONDS
         )
     except FileNotFoundError:
@@ -104,15 +104,15 @@ def run_command(arguments: Sequence[str]) -> str:
             f"{arguments[0]} does not answer: {failure}",
             remedy="check that this user may run it and that the controller is reachable",
         ) from None
-    if done.returncode == 0:
-        return done.stdout
-    complaint = (done.stderr or done.stdout).strip().partition("\n")[0]
+    if process.returncode == 0:
+        return process.stdout
+    complaint = (process.stderr or process.stdout).strip().partition("\n")[0]
     if re.search(r"/dev/ipmi|permission|privilege|password", complaint, re.IGNORECASE):
         raise MissingRightsError(
             f"{arguments[0]}: {complaint}",
             remedy="give this user read and write access to /dev/ipmi0 (or an account on the BMC)",
         )
     raise DeviceError(
-        f"{arguments[0]} failed with {done.returncode}: {complaint}",
+        f"{arguments[0]} failed with {process.returncode}: {complaint}",
         remedy=f"run `{' '.join(arguments)}` by hand",
     )

@@ -23,7 +23,7 @@ from joulery.errors import (
 from joulery.frontier import Origin, Provenance
 from joulery.hardware._device import Capability, DeviceInfo, DeviceKind
 
-TIMEOUT_SECONDS = 5.0
+TIMEOUT_SECONDS = 5.0  # by hand: slow controllers take some seconds
 
 # A power document is a few kilobytes; nothing larger is worth parsing.
 _LONGEST_REPLY_BYTES = 1 << 20
@@ -42,8 +42,8 @@ class RedfishMeter:
         self._url = url = urlsplit(chassis_url.rstrip("/"))
         self._user, self._password, self._ca_file = user, password, ca_file
         _check_url(chassis_url, user)
-        where, name = f"{url.netloc}{url.path}", f"BMC of {url.hostname}"
-        self.info = DeviceInfo(f"redfish:{where}", name, DeviceKind.NODE, "redfish")
+        path, name = f"{url.netloc}{url.path}", f"BMC of {url.hostname}"
+        self.info = DeviceInfo(f"redfish:{path}", name, DeviceKind.NODE, "redfish")
         self.provenance = Provenance(Origin.MEASURED, "Redfish power reading")
         self.capabilities = frozenset({Capability.POWER})
 
@@ -107,9 +107,9 @@ def power_consumed(document: Any) -> float | None:
     controls = document.get("PowerControl") if isinstance(document, dict) else None
     if not isinstance(controls, list):
         return None
-    found = [_watts(control, "PowerConsumedWatts") for control in controls]
-    known = [watts for watts in found if watts is not None]
-    return sum(known) if known else None
+    readings = [_watts(control, "PowerConsumedWatts") for control in controls]
+    numbers = [watts for watts in readings if watts is not None]
+    return sum(numbers) if numbers else None
 
 
 def power_reading(document: Any) -> float | None:
@@ -143,10 +143,10 @@ def _check_url(chassis_url: str, user: str) -> None:
         )
 
 
-def _refused(where: str, status: int) -> JouleryError:
+def _refused(url: str, status: int) -> JouleryError:
     if status in {http.client.UNAUTHORIZED, http.client.FORBIDDEN}:
         return MissingRightsError(
-            f"{where} refuses this account (HTTP {status})",
+            f"{url} refuses this account (HTTP {status})",
             remedy="set JOULERY_REDFISH_USER and JOULERY_REDFISH_PASSWORD to a read-only account",
         )
-    return DeviceError(f"{where} answers HTTP {status}", remedy="check the chassis URL")
+    return DeviceError(f"{url} answers HTTP {status}", remedy="check the chassis URL")

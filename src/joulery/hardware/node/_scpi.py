@@ -17,7 +17,7 @@ from joulery.hardware._device import Capability, DeviceInfo, DeviceKind
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-TIMEOUT_SECONDS = 3.0
+TIMEOUT_SECONDS = 3.0  # by hand: instruments answer within a second
 
 # 0.1 % of reading + 0.05 % of range (at 50/60 Hz), read at a third of the range.
 _RELATIVE_ERROR = 0.0025
@@ -140,7 +140,7 @@ def connect_visa(resource: str, library: str = "") -> VisaSession:
         ) from None
     failures = (pyvisa.errors.Error, OSError)
     try:
-        opened: Any = pyvisa.ResourceManager(library).open_resource(
+        session: Any = pyvisa.ResourceManager(library).open_resource(
             resource,
             open_timeout=int(TIMEOUT_SECONDS * 1e3),
             read_termination="\n",
@@ -152,4 +152,4 @@ def connect_visa(resource: str, library: str = "") -> VisaSession:
             f"cannot open {resource}: {_reason(failure)}",
             remedy="check the resource with `pyvisa-shell list` and that the meter is on",
         ) from None
-    return VisaSession(opened, resource, failures)
+    return VisaSession(session, resource, failures)

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 
+# Status codes of nvml.h.
 SUCCESS = 0
 _NOT_SUPPORTED = 3
 _NO_PERMISSION = 4
@@ -35,20 +36,20 @@ _GPU_IS_LOST = 15
 _ENERGY_FIELD = 83  # NVML_FI_DEV_TOTAL_ENERGY_CONSUMPTION, millijoules
 _POWER_FIELD = 186  # NVML_FI_DEV_POWER_INSTANT, milliwatts
 _FUNCTION = "nvmlDeviceGetFieldValues"
-_FIELDS = 2
+_FIELDS = 2  # number of fields in the query
 
 # nvmlFieldValue_t: field, scope, timestamp, latency, type of the value, return code, value.
 _ONE = "IIqqiiQ"
 _LAYOUT = struct.Struct(f"={_ONE}{_ONE}")
-_UNSIGNED_INT = 1
+_UNSIGNED_INT = 1  # NVML_VALUE_TYPE_UNSIGNED_INT
 
 # The wall clock moved by more than this against the monotonic one: it was set, not slewed.
-_STEP_SECONDS = 2e-3
-_SLEW = 1e-3
+_STEP_SECONDS = 2e-3  # by hand: above the jitter of two clock readings
+_SLEW = 1e-3  # twice the 500 ppm by which Linux slews a clock
 # After a step, stamps from before it may still come up for some refreshes.
-_DOUBT_SECONDS = 1.0
-_OLDEST_SECONDS = 10.0
-_ROUNDING_SECONDS = 1e-5
+_DOUBT_SECONDS = 1.0  # ten periods of the slowest counter
+_OLDEST_SECONDS = 10.0  # by hand: no counter refreshes less often
+_ROUNDING_SECONDS = 1e-5  # stamps are whole microseconds
 
 
 class Nvml:
@@ -167,8 +168,8 @@ class StampConverter:
             return None
         offset = wall - now
         if self._offset is not None:
-            allowed = _STEP_SECONDS + _SLEW * (now - self._offset_at)
-            if abs(offset - self._offset) > allowed:
+            tolerance = _STEP_SECONDS + _SLEW * (now - self._offset_at)
+            if abs(offset - self._offset) > tolerance:
                 self._doubt_until = now + _DOUBT_SECONDS
         self._offset, self._offset_at = offset, now
         age = wall - stamp_microseconds * 1e-6

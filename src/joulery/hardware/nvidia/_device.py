@@ -20,6 +20,7 @@ from joulery.hardware._device import (
     PowerLimitRange,
     Survey,
     Telemetry,
+    Throttle,
     attempt,
     check_clock,
     working_capabilities,
@@ -48,9 +49,17 @@ if TYPE_CHECKING:
 # Present where the kernel driver is loaded.
 DRIVER = Path("/dev/nvidiactl")
 _EMULATED = "emulated"
-_CLOCK_GRAPHICS = 0
-_TEMPERATURE_GPU = 0
-_VOLTA = 5
+_CLOCK_GRAPHICS = 0  # NVML_CLOCK_GRAPHICS
+_TEMPERATURE_GPU = 0  # NVML_TEMPERATURE_GPU
+_VOLTA = 5  # NVML_DEVICE_ARCH_VOLTA
+# Bits of nvmlClocksEventReason… in nvml.h; clocks that users set and idle boards are no throttling.
+_THROTTLES = {
+    0x04: Throttle.POWER_CAP,
+    0x08: Throttle.HARDWARE,
+    0x20: Throttle.THERMAL,
+    0x40: Throttle.THERMAL,
+    0x80: Throttle.HARDWARE,
+}
 # A limit that reads back within this is the one that was set; some boards keep whole watts.
 _LIMIT_SLACK_WATTS = 1.0
 
@@ -128,19 +137,19 @@ class NvidiaGpu:
 
     def power_limits(self) -> PowerLimitRange:
         """Range of limits, and the limit in force."""
-        least, most = self._call("nvmlDeviceGetPowerManagementLimitConstraints")
+        lowest, highest = self._call("nvmlDeviceGetPowerManagementLimitConstraints")
         default = self._call("nvmlDeviceGetPowerManagementDefaultLimit")
         current = self._call("nvmlDeviceGetPowerManagementLimit")
-        return PowerLimitRange(*map(watts_from_milliwatts, (least, most, default, current)))
+        return PowerLimitRange(*map(watts_from_milliwatts, (lowest, highest, default, current)))
 
     def set_power_limit(self, watts: float) -> None:
         """Set the limit, to the milliwatt, and read it back."""
         self.power_limits().check(watts, self.info.name)
         self._call("nvmlDeviceSetPowerManagementLimit", round(watts * 1e3))
-        kept = watts_from_milliwatts(self._call("nvmlDeviceGetPowerManagementLimit"))
-        if abs(kept - watts) > _LIMIT_SLACK_WATTS:
+        current_watts = watts_from_milliwatts(self._call("nvmlDeviceGetPowerManagementLimit"))
+        if abs(current_watts - watts) > _LIMIT_SLACK_WATTS:
             raise MissingRightsError(
-                f"{self.info.name} accepted a limit of {watts:g} W but keeps {kept:g} W",
+                f"{self.info.name} accepted a limit of {watts:g} W but keeps {current_watts:g} W",
                 remedy="the host may own the limit; ask the machine's administrator",
             )
 
@@ -152,8 +161,8 @@ class NvidiaGpu:
         """Pin the core clock to the highest supported one at or below ``hertz``."""
         clocks = self._clocks_hertz
         check_clock(hertz, clocks, self.info.name)
-        chosen = clocks[bisect_right(clocks, hertz) - 1]
-        megahertz = round(chosen / HERTZ_PER_MEGAHERTZ)
+        clock = clocks[bisect_right(clocks, hertz) - 1]
+        megahertz = round(clock / HERTZ_PER_MEGAHERTZ)
         self._call("nvmlDeviceSetGpuLockedClocks", megahertz, megahertz)
 
     def unlock_clock(self) -> None:
@@ -171,6 +180,9 @@ class NvidiaGpu:
                 lambda: hertz_from_megahertz(self._call("nvmlDeviceGetClockInfo", _CLOCK_GRAPHICS))
             ),
             process_ids=optional(lambda: _process_ids(self._nvml, self._handle)),
+            throttles=optional(
+                lambda: _throttles(self._call("nvmlDeviceGetCurrentClocksThrottleReasons"))
+            ),
         )
 
     def _lockable_clocks(self) -> tuple[float, ...]:
@@ -212,6 +224,10 @@ class MigInstance:
             utilisation=None,  # NVML does not report it per instance
             process_ids=optional(lambda: _process_ids(self._nvml, self._handle)),
         )
+
+
+def _throttles(reasons: int) -> frozenset[Throttle]:
+    return frozenset(throttle for bit, throttle in _THROTTLES.items() if reasons & bit)
 
 
 def survey(clock: Clock = REAL_CLOCK) -> Survey:

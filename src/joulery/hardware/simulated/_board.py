@@ -25,6 +25,7 @@ from joulery.hardware._device import (
     EnergyReading,
     PowerLimitRange,
     Telemetry,
+    Throttle,
     check_clock,
 )
 from joulery.hardware.simulated import _physics as physics
@@ -34,10 +35,10 @@ if TYPE_CHECKING:
     from joulery.hardware._sensors import PowerSensor
     from joulery.hardware.simulated._physics import Board, Steady, Workload
 
-_JOULES_PER_COUNT = 1e-3
-_AMBIENT_CELSIUS = 30.0
-_RISE_CELSIUS_AT_FULL_POWER = 50.0
-_UTILISATION_SECONDS = 1 / 6
+_JOULES_PER_COUNT = 1e-3  # NVML counts millijoules
+_AMBIENT_CELSIUS = 30.0  # by hand: a warm server
+_RISE_CELSIUS_AT_FULL_POWER = 50.0  # by hand: 80 °C at full power
+_UTILISATION_SECONDS = 1 / 6  # shortest sample period that NVML's manual states
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +179,7 @@ class SimulatedGpu:
         Returns:
             The seconds that the steps took.
         """
-        found = self._load
+        previous = self._load
         self.set_load(workload)
         started = due = self.clock.now()
         for _ in range(steps):
@@ -186,7 +187,7 @@ class SimulatedGpu:
             # Against the due time rather than step by step, so that a real clock's late
             # wake-ups do not add up.
             self.clock.sleep(max(0.0, due - self.clock.now()))
-        self.set_load(found)
+        self.set_load(previous)
         return self.clock.now() - started
 
     def steady(self) -> Steady:
@@ -202,16 +203,16 @@ class SimulatedGpu:
         """Counter value at its last refresh."""
         with self._lock:
             now = self._readable_now()
-            seen = self._seen(now)
+            state = self._seen(now)
             reset, base = self.faults.reset_at_seconds, 0.0
-            if reset is not None and seen.at_seconds >= reset:
+            if reset is not None and state.at_seconds >= reset:
                 base = self._drawn_at(reset).joules
-            counts = math.floor((self._counted(seen) - base) / _JOULES_PER_COUNT + 1e-6)
+            counts = math.floor((self._counted(state) - base) / _JOULES_PER_COUNT + 1e-6)
             return EnergyReading(
                 joules=counts * _JOULES_PER_COUNT,
                 read_at_seconds=now,
-                refreshed_at_seconds=seen.at_seconds if self.sensor.stamped else None,
-                watts=self._sensed_watts(seen),
+                refreshed_at_seconds=state.at_seconds if self.sensor.stamped else None,
+                watts=self._sensed_watts(state),
             )
 
     def read_power(self) -> float:
@@ -267,7 +268,14 @@ class SimulatedGpu:
                 utilisation=self._utilisation(now),
                 temperature_celsius=_AMBIENT_CELSIUS + _RISE_CELSIUS_AT_FULL_POWER * rise,
                 clock_hertz=self._steady.clock_hertz,
+                throttles=self._throttles(),
             )
+
+    def _throttles(self) -> frozenset[Throttle]:
+        """Whether the power limit lowers the clock."""
+        highest = self._locked_hertz or self.board.max_clock_hertz
+        capped = self._load is not None and self._steady.clock_hertz < highest
+        return frozenset([Throttle.POWER_CAP] if capped else [])
 
     def _utilisation(self, now: float) -> float:
         """Busy fraction of the last sixth of a second, as NVML states it."""
@@ -282,14 +290,14 @@ class SimulatedGpu:
         """Start the next interval of constant target power."""
         now, load = self.clock.now(), self._load
         self._sense(now)
-        here = self._drawn_at(now)
+        state = self._drawn_at(now)
         if load is None:
             self._steady, busy = physics.idle(self.board), 0.0
         else:
             states = _states(self.board, load)
             self._steady = physics.settle_in(states, self._limit_watts, self._locked_hertz)
             busy = 1.0 - load.host_seconds / self._steady.seconds
-        since = replace(here, target_watts=self._steady.watts, utilisation=busy)
+        since = replace(state, target_watts=self._steady.watts, utilisation=busy)
         window = max(_UTILISATION_SECONDS, self.sensor.window_seconds)
         oldest = now - window - self.board.counter_period_seconds
         first = self._position(min([oldest, *self._fault_moments()]))
@@ -308,11 +316,11 @@ class SimulatedGpu:
             return _Drawn(seconds, since.joules + target * elapsed, target)
         excess = since.watts - target
         # expm1 keeps a short interval exact where 1 - exp would cancel.
-        settled = -math.expm1(-elapsed / lag)
+        approach = -math.expm1(-elapsed / lag)
         return _Drawn(
             seconds,
-            since.joules + target * elapsed + excess * lag * settled,
-            target + excess * (1.0 - settled),
+            since.joules + target * elapsed + excess * lag * approach,
+            target + excess * (1.0 - approach),
         )
 
     def _sense(self, now: float) -> _Sensed:
@@ -340,12 +348,14 @@ class SimulatedGpu:
         noise = sensor.noise * _normal(self._seed, tick) if sensor.noise else 0.0
         return max(0.0, sensor.gain * watts * (1.0 + noise) + sensor.offset_watts)
 
-    def _counted(self, seen: _Drawn) -> float:
+    def _counted(self, state: _Drawn) -> float:
         """Joules that the counter shows for ``seen``."""
         sensor = self.sensor
         if sensor.counts_looks:
             return self._sense(self.clock.now()).joules
-        return sensor.gain * max(0.0, seen.joules) + sensor.offset_watts * max(0.0, seen.at_seconds)
+        return sensor.gain * max(0.0, state.joules) + sensor.offset_watts * max(
+            0.0, state.at_seconds
+        )
 
     def _seen(self, now: float) -> _Drawn:
         """State at the sensor's last refresh."""
@@ -356,12 +366,12 @@ class SimulatedGpu:
                 tick = self._tick_seconds(self._tick(start))
         return self._drawn_at(tick)
 
-    def _sensed_watts(self, seen: _Drawn) -> float:
-        tick = self._tick(seen.at_seconds + 0.5 * self.board.counter_period_seconds)
+    def _sensed_watts(self, state: _Drawn) -> float:
+        tick = self._tick(state.at_seconds + 0.5 * self.board.counter_period_seconds)
         sensed = self._sense(self.clock.now()) if self.sensor.window_seconds else None
         if sensed is not None and sensed.tick == tick:  # else it is frozen
             return self._stated(sensed.watts, tick)
-        return self._stated(seen.watts, tick)
+        return self._stated(state.watts, tick)
 
     def _tick(self, seconds: float) -> int:
         """Number of the last refresh at or before a moment."""
@@ -383,8 +393,8 @@ class SimulatedGpu:
 
     def _present_now(self) -> float:
         now = self.clock.now()
-        lost = self.faults.lost_at_seconds
-        if lost is not None and now >= lost:
+        lost_at = self.faults.lost_at_seconds
+        if lost_at is not None and now >= lost_at:
             raise DeviceLostError(
                 f"{self.info.id} fell off the bus", remedy="restart the simulated node"
             )
@@ -398,11 +408,11 @@ class SimulatedGpu:
                 raise DeviceError(f"{self.info.id}: the driver timed out", remedy="try again later")
         return now
 
-    def _permitted(self, what: str) -> None:
+    def _permitted(self, knob: str) -> None:
         self._present_now()
         if self.faults.no_permission:
             raise MissingRightsError(
-                f"{self.info.id}: no permission to set the {what}",
+                f"{self.info.id}: no permission to set the {knob}",
                 remedy="simulate a board without the no_permission fault",
             )
 
@@ -412,7 +422,7 @@ def _states(board: Board, workload: Workload) -> tuple[Steady, ...]:
     return physics.clock_states(board, workload)
 
 
-_MASK = (1 << 64) - 1
+_MASK = (1 << 64) - 1  # 64 bits
 
 
 def _uniform(seed: int, tick: int) -> float:

@@ -92,12 +92,12 @@ def preset(name: str) -> NodePreset:
     Raises:
         InvalidValueError: There is none.
     """
-    for known in PRESETS:
-        if known.name == name.lower():
-            return known
+    for candidate in PRESETS:
+        if candidate.name == name.lower():
+            return candidate
     raise InvalidValueError(
         f"no simulated node {name!r}",
-        remedy=f"one of {', '.join(known.name for known in PRESETS)}",
+        remedy=f"one of {', '.join(candidate.name for candidate in PRESETS)}",
     )
 
 
@@ -160,8 +160,8 @@ class SimulatedNode:
         watts = active[0].power_limits().current_watts
         # One seed per run, so that a run's noise does not depend on those before it.
         seed = f"{self._seed}/{gpus}/{watts}/{occasion}"
-        drawn = random.Random(seed).gauss(1.0, self.preset.noise)  # noqa: S311 - noise
-        work = self.preset.work_on(gpus).scaled(max(0.5, drawn))
+        factor = random.Random(seed).gauss(1.0, self.preset.noise)  # noqa: S311 - noise
+        work = self.preset.work_on(gpus).scaled(max(0.5, factor))
         self._update()
         for board in active:
             board.set_load(work)

@@ -12,7 +12,9 @@ highest clock:
 * a power limit lowers the clock until the power *while the board executes* fits. Boards regulate
   within milliseconds, so waiting for the host lowers the mean power but earns no higher clock.
 
-Pure formulas on plain floats; the C emulator reads tables made from them.
+Pure formulas; the C emulator reads tables made from them. :func:`relative_voltage`,
+:func:`smooth_max` and :func:`execute` take floats or NumPy's arrays and are what predictions and
+the tuner's prior are made of, too.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from joulery.errors import InvalidValueError
 from joulery.units import finite
@@ -29,8 +31,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 # How sharply a step turns from compute-bound to memory-bound: 1 would be no overlap at all,
-# infinity perfect overlap.
+# infinity perfect overlap; by hand.
 OVERLAP_EXPONENT = 3.0
+# Keeps 0 / 0 from being asked for.
+_TINY = 5e-324
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,21 +104,21 @@ class Board:
 
     def voltage(self, clock_hertz: float) -> float:
         """Core voltage at a clock, relative to the one at the highest clock."""
-        above = max(0.0, clock_hertz - self.knee_clock_hertz)
-        span = self.max_clock_hertz - self.knee_clock_hertz
-        return self.voltage_floor + (1.0 - self.voltage_floor) * above / span
+        share = clock_hertz / self.max_clock_hertz
+        knee = self.knee_clock_hertz / self.max_clock_hertz
+        return float(relative_voltage(share, self.voltage_floor, knee))
 
     def clocks(self) -> tuple[float, ...]:
         """Supported core clocks in hertz, ascending; the highest is always among them."""
         span = self.max_clock_hertz - self.min_clock_hertz
         # The slack keeps a last step that rounding left just short of the highest clock.
         steps = int(span / self.clock_step_hertz + 1e-6)
-        found = [self.min_clock_hertz + i * self.clock_step_hertz for i in range(steps + 1)]
-        if self.max_clock_hertz - found[-1] > 1e-6 * self.clock_step_hertz:
-            found.append(self.max_clock_hertz)
+        clocks = [self.min_clock_hertz + i * self.clock_step_hertz for i in range(steps + 1)]
+        if self.max_clock_hertz - clocks[-1] > 1e-6 * self.clock_step_hertz:
+            clocks.append(self.max_clock_hertz)
         else:
-            found[-1] = self.max_clock_hertz
-        return tuple(found)
+            clocks[-1] = self.max_clock_hertz
+        return tuple(clocks)
 
 
 _NON_NEGATIVE = (
@@ -188,14 +192,17 @@ class Steady:
 
 def steady_at(board: Board, workload: Workload, clock_hertz: float) -> Steady:
     """Step time and power at one clock, no limit in force."""
-    share = clock_hertz / board.max_clock_hertz
-    voltage_squared = board.voltage(clock_hertz) ** 2
-    busy_seconds = smooth_max(workload.compute_seconds / share, workload.memory_seconds)
+    busy_seconds, awake_watts, joules = execute(
+        clock_hertz / board.max_clock_hertz,
+        board.voltage(clock_hertz),
+        seconds=(workload.compute_seconds, workload.memory_seconds),
+        watts=(board.awake_watts, board.clock_watts),
+        joules=(
+            workload.activity * board.dynamic_watts * workload.compute_seconds,
+            board.memory_watts * workload.memory_seconds,
+        ),
+    )
     seconds = busy_seconds + workload.host_seconds
-    awake_watts = board.awake_watts + board.clock_watts * share * voltage_squared
-    compute_joules = workload.activity * board.dynamic_watts * workload.compute_seconds
-    memory_joules = board.memory_watts * workload.memory_seconds
-    joules = compute_joules * voltage_squared + memory_joules
     return Steady(
         clock_hertz,
         seconds,
@@ -204,14 +211,58 @@ def steady_at(board: Board, workload: Workload, clock_hertz: float) -> Steady:
     )
 
 
-def smooth_max(first: float, second: float) -> float:
+class Execution(NamedTuple):
+    """Work on a board at one clock, or at several: floats or arrays.
+
+    Attributes:
+        busy_seconds: Time in which the board executes.
+        awake_watts: Power of a board that a process holds, with its clock tree.
+        joules: Energy of the work beyond that.
+    """
+
+    busy_seconds: Any
+    awake_watts: Any
+    joules: Any
+
+
+def execute(
+    share: Any,
+    voltage: Any,
+    *,
+    seconds: tuple[Any, Any],
+    watts: tuple[Any, Any],
+    joules: tuple[Any, Any],
+    sharpness: Any = OVERLAP_EXPONENT,
+) -> Execution:
+    """Time and energy of work at a share of the highest clock.
+
+    Args:
+        share: Clock relative to the highest.
+        voltage: Core voltage relative to the one at the highest clock.
+        seconds: Time of the arithmetic at the highest clock, and of the memory traffic.
+        watts: Power of an awake board, and of its clock tree at the highest clock.
+        joules: Energy of the arithmetic at the highest clock, and of the memory traffic.
+        sharpness: Exponent of the overlap of arithmetic and memory traffic.
+    """
+    return Execution(
+        smooth_max(seconds[0] / share, seconds[1], sharpness),
+        watts[0] + watts[1] * share * voltage**2,
+        joules[0] * voltage**2 + joules[1],
+    )
+
+
+def relative_voltage(share: Any, floor: Any, knee: Any) -> Any:
+    """Core voltage at a share of the highest clock: a floor up to a knee, then straight to 1."""
+    above = share - knee
+    return floor + (1.0 - floor) * 0.5 * (above + abs(above)) / (1.0 - knee)
+
+
+def smooth_max(first: Any, second: Any, sharpness: Any = OVERLAP_EXPONENT) -> Any:
     """The larger of two times, a little more where they are close and cannot fully overlap."""
-    larger, smaller = max(first, second), min(first, second)
-    if larger == 0:
-        return 0.0
-    # Factored, so that times of any magnitude neither overflow nor vanish.
-    ratio = smaller / larger
-    return float(larger * (1.0 + ratio**OVERLAP_EXPONENT) ** (1.0 / OVERLAP_EXPONENT))
+    # Scaled, so that times of any magnitude neither overflow nor vanish.
+    scale = first + second + _TINY
+    powers = (first / scale) ** sharpness + (second / scale) ** sharpness
+    return scale * powers ** (1.0 / sharpness)
 
 
 def clock_states(board: Board, workload: Workload) -> tuple[Steady, ...]:

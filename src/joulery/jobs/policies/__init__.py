@@ -10,6 +10,8 @@ if TYPE_CHECKING:
     from joulery.jobs.policies._base import (
         ActionKind as ActionKind,
         Actions as Actions,
+        CarriesOver as CarriesOver,
+        ChoosesLimits as ChoosesLimits,
         EstimatesCosts as EstimatesCosts,
         Outcomes as Outcomes,
         Policy as Policy,
@@ -29,8 +31,18 @@ if TYPE_CHECKING:
     from joulery.jobs.policies._grid import GridSearchPolicy as GridSearchPolicy
     from joulery.jobs.policies._job_batch import JobBatch as JobBatch
     from joulery.jobs.policies._registry import (
+        find_policy as find_policy,
         make_policy as make_policy,
         policy_names as policy_names,
+        policy_parameters as policy_parameters,
+        register_policy as register_policy,
+    )
+    from joulery.jobs.policies._scalar import (
+        Choice as Choice,
+        ScalarAdapter as ScalarAdapter,
+        ScalarPolicy as ScalarPolicy,
+        SearchSpace as SearchSpace,
+        TrainedRun as TrainedRun,
     )
     from joulery.jobs.policies._zeus import (
         Exploration as Exploration,

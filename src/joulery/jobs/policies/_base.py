@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
     from joulery.jobs.policies._counter_rng import CounterRng, Floats
     from joulery.jobs.policies._job_batch import JobBatch
+    from joulery.jobs.policies.bayesian._limits import LimitChoice
+    from joulery.jobs.policies.bayesian._warm_start import WarmStart
 
 
 class ActionKind(IntEnum):
@@ -122,7 +124,15 @@ class Policy(Protocol[Beliefs]):
 
     @property
     def reasons(self) -> tuple[str, ...]:
-        """The reasons for which an action may be chosen, in words."""
+        """The reasons for which an action may be chosen, as texts."""
+        ...
+
+    @property
+    def version(self) -> int:
+        """A number to raise when the same events lead to other beliefs.
+
+        Stored snapshots of beliefs of another version are not used.
+        """
         ...
 
     def start(self, jobs: JobBatch) -> Beliefs:
@@ -157,4 +167,24 @@ class EstimatesCosts(Protocol):
 
         NaN where nothing is believed.
         """
+        ...
+
+
+@runtime_checkable
+class ChoosesLimits(Protocol):
+    """A policy that chooses power limits of any batch size, also of those it would not train."""
+
+    def limit_of(
+        self, beliefs: Any, rows: NDArray[np.int64], arm: NDArray[np.int64]
+    ) -> LimitChoice:
+        """The limits that a training of ``arm`` would hold and measure, had it been chosen."""
+        ...
+
+
+@runtime_checkable
+class CarriesOver(Protocol):
+    """A policy whose beliefs about a job help a changed version of it, or another device."""
+
+    def experience(self, beliefs: Any) -> WarmStart:
+        """What the runs of the first job have shown; its class's ``warm_start`` takes it."""
         ...

@@ -36,6 +36,7 @@ class DefaultPolicy:
     """No change: the default batch size at the highest power limit, without a ceiling."""
 
     name = "default"
+    version = 1
     reasons = ("the default",)
 
     def start(self, jobs: JobBatch) -> FixedSetting:

@@ -46,17 +46,18 @@ class GridSearchPolicy:
     """Grid search with pruning."""
 
     name = "grid"
+    version = 1
     reasons = ("not yet tried", "the best of all tried", "nothing else reached the target")
 
     def start(self, jobs: JobBatch) -> GridBeliefs:
         """The grid before anything was tried."""
         arms, limits = jobs.valid.shape[1], jobs.limits_watts.shape[1]
-        known = np.isfinite(jobs.limits_watts)
-        known[:, 0] |= ~known.any(axis=1)  # limits left alone: one unknown limit stands for that
-        untried = (jobs.valid[:, :, None] & known[:, None, :]).reshape(len(jobs), arms * limits)
+        finite = np.isfinite(jobs.limits_watts)
+        finite[:, 0] |= ~finite.any(axis=1)  # limits left alone: one unknown limit stands for that
+        untried = (jobs.valid[:, :, None] & finite[:, None, :]).reshape(len(jobs), arms * limits)
         return GridBeliefs(
             limits=limits,
-            default=jobs.default * limits + known.sum(axis=1) - 1,
+            default=jobs.default * limits + finite.sum(axis=1) - 1,
             cost=np.full(untried.shape, np.inf),
             untried=untried,
         )
@@ -74,22 +75,22 @@ class GridSearchPolicy:
         nearest = np.where(untried, steps, cells).argmin(axis=1)
         cost = beliefs.cost[rows]
         trying = untried.any(axis=1)
-        found = np.isfinite(cost).any(axis=1)
-        best = np.where(found, cost.argmin(axis=1), beliefs.default[rows])
+        success = np.isfinite(cost).any(axis=1)
+        best = np.where(success, cost.argmin(axis=1), beliefs.default[rows])
         cell = np.where(trying, nearest, best)
         return Actions(
             kind=np.full(len(rows), ActionKind.TRAIN),
             arm=cell // beliefs.limits,
             limit=cell % beliefs.limits,
             ceiling=np.full(len(rows), np.inf),
-            reason=np.where(trying, _TRY, np.where(found, _BEST, _AGAIN)),
+            reason=np.where(trying, _TRY, np.where(success, _BEST, _AGAIN)),
         )
 
     def begin(self, beliefs: GridBeliefs, rows: NDArray[np.int64], actions: Actions) -> None:
         """Mark the cells under way as tried."""
-        held = actions.limit >= 0  # what was taken up again may have held none that is known
-        cell = actions.arm[held] * beliefs.limits + actions.limit[held]
-        beliefs.untried[rows[held], cell] = False
+        limited = actions.limit >= 0  # what was taken up again may have held none that is known
+        cell = actions.arm[limited] * beliefs.limits + actions.limit[limited]
+        beliefs.untried[rows[limited], cell] = False
 
     def learn(self, beliefs: GridBeliefs, outcomes: Outcomes) -> None:
         """Keep the least cost of each cell; drop batch sizes that failed."""

@@ -59,8 +59,8 @@ class ObservedCosts:
         """Add one cost per job (Welford's update)."""
         window = self.latest.shape[2]
         if window:
-            place = self.count[job, arm].astype(np.int64) % window
-            self.latest[job, arm, place] = cost
+            slot = self.count[job, arm].astype(np.int64) % window
+            self.latest[job, arm, slot] = cost
         count = self.count[job, arm] + 1.0
         away = cost - self.mean[job, arm]
         mean = self.mean[job, arm] + away / count
@@ -77,9 +77,9 @@ class ObservedCosts:
         latest = self.latest[rows]
         count = np.minimum(count, window)
         at_least_one = np.maximum(count, 1.0)
-        seen = np.arange(window) < count[:, :, None]
-        mean = np.where(seen, latest, 0.0).sum(axis=2) / at_least_one
-        away = np.where(seen, latest - mean[:, :, None], 0.0)
+        filled_slots = np.arange(window) < count[:, :, None]
+        mean = np.where(filled_slots, latest, 0.0).sum(axis=2) / at_least_one
+        away = np.where(filled_slots, latest - mean[:, :, None], 0.0)
         return count, mean, (away * away).sum(axis=2) / at_least_one
 
 
@@ -91,7 +91,7 @@ class Exploration:
 
     Attributes:
         round: (jobs,), rounds that are over.
-        kept: (jobs, arms), batch sizes that this round may try; what is left, in the end.
+        candidates: (jobs, arms), batch sizes that this round may try; what is left, in the end.
         good: (jobs, arms), batch sizes that reached the target in this round.
         start: (jobs,), batch size from which this round goes downward and upward.
         arm: (jobs,), batch size to try next.
@@ -102,7 +102,7 @@ class Exploration:
     """
 
     round: NDArray[np.int64]
-    kept: NDArray[np.bool_]
+    candidates: NDArray[np.bool_]
     good: NDArray[np.bool_]
     start: NDArray[np.int64]
     arm: NDArray[np.int64]
@@ -117,7 +117,7 @@ class Exploration:
         jobs = len(default)
         return cls(
             round=np.zeros(jobs, dtype=np.int64),
-            kept=valid.copy(),
+            candidates=valid.copy(),
             good=np.zeros_like(valid),
             start=default.copy(),
             arm=default.copy(),
@@ -159,14 +159,14 @@ class Exploration:
         self, job: NDArray[np.int64], arm: NDArray[np.int64], reached: NDArray[np.bool_]
     ) -> None:
         """Go to the next batch size of the direction, the other direction, or the next round."""
-        positions = np.arange(self.kept.shape[1])
-        kept = self.kept[job]
+        positions = np.arange(self.candidates.shape[1])
+        candidates = self.candidates[job]
         upward = self.upward[job]
-        below = kept & (positions < arm[:, None])
+        below = candidates & (positions < arm[:, None])
         down = ~upward & reached & below.any(axis=1)
         # Upward from where this direction has come to, or, at its beginning, from the start.
         floor = np.where(upward, arm, self.start[job])
-        above = kept & (positions > floor[:, None])
+        above = candidates & (positions > floor[:, None])
         up = ~down & (~upward | reached) & above.any(axis=1)
         lowest_above = above.argmax(axis=1)
         highest_below = positions[-1] - below[:, ::-1].argmax(axis=1)
@@ -177,7 +177,7 @@ class Exploration:
     def _end_round(self, job: NDArray[np.int64]) -> None:
         # A round in which nothing reached the target gives no reason to drop anything.
         some = self.good[job].any(axis=1)
-        self.kept[job[some]] = self.good[job[some]]
+        self.candidates[job[some]] = self.good[job[some]]
         self.good[job] = False
         self.start[job] = self.best[job]
         self.arm[job] = self.best[job]
@@ -220,6 +220,7 @@ class ZeusPolicy:
     window: int = 0
 
     name = "zeus"
+    version = 1
     reasons = (
         "exploring from the default batch size",
         "the best known, while another explores",
@@ -311,11 +312,11 @@ class ZeusPolicy:
             posterior = 1.0 / evidence
             weighed = posterior * (evidence * mean)
         centre = np.where(np.isinf(evidence), mean, weighed)
-        kept = beliefs.exploration.kept[rows]
-        sample = centre + np.sqrt(posterior) * rng.normal(_SAMPLES, kept.shape[1])
+        candidates = beliefs.exploration.candidates[rows]
+        sample = centre + np.sqrt(posterior) * rng.normal(_SAMPLES, candidates.shape[1])
         # What was kept but never seen comes first.
         sample = np.where(count > 0, sample, -np.inf)
-        return np.asarray(np.where(kept, sample, np.inf).argmin(axis=1))
+        return np.asarray(np.where(candidates, sample, np.inf).argmin(axis=1))
 
 
 def _add_up(

@@ -23,44 +23,46 @@ if TYPE_CHECKING:
     from joulery.metering.energy._timeline import Knot, Span
 
 # Smallest relative error of power: sensors and loads both fluctuate.
-_LEAST_POWER_ERROR = 0.01
+_LEAST_POWER_ERROR = 0.01  # on simulated boards
 # Length, as a fraction of a span, over which mean power is about as good as the sensor.
-_SENSOR_WEIGHT = 0.3
+_SENSOR_WEIGHT = 0.3  # on simulated boards
 # Share of the disagreement of the two lines that counts as one sigma.
-_DISAGREEMENT = 0.15
+_DISAGREEMENT = 0.25  # on simulated boards
+# … and where the counter may be one of part-time looks.
+_PART_TIME_DISAGREEMENT = 0.3  # on simulated boards
+# By hand: a window of more spans has a power of its own.
+_INSIDE_SPANS = 4
 # Lines closer than this many sigmas may be one and the same.
-_SAME_SIGMAS = 2.0
+_SAME_SIGMAS = 2.0  # by hand
 # One sigma of an unknown power, relative.
-_UNKNOWN_POWER_ERROR = 0.5
+_UNKNOWN_POWER_ERROR = 0.5  # by hand
 # One sigma of the power sensor, relative.
-_SENSOR_ERROR = 0.1
+_SENSOR_ERROR = 0.1  # on simulated boards
 # A sensor this far off the mean, relative, saw another load.
-_SENSOR_AGREES = 0.1
+_SENSOR_AGREES = 0.1  # on simulated boards
 # How long power may take to follow a change of load.
-_RESPONSE_SECONDS = 0.01
+_RESPONSE_SECONDS = 0.01  # by hand: some sensors follow within 15 ms
 # One sigma of that time, as a fraction of it.
-_RESPONSE_DOUBT = 0.2
+_RESPONSE_DOUBT = 0.2  # by hand
 # Chance that the load changes within a span: for one that just did, and per relative change of
 # power lately.
-_CHANGE_CHANCE = 0.5
-_CHANGE_CHANCE_PER_NOISE = 5.0
-_ONE_IN_TWENTY = 0.05
+_CHANGE_CHANCE = 0.5  # by hand
+_CHANGE_CHANCE_PER_NOISE = 5.0  # on simulated boards
+_ONE_IN_TWENTY = 0.05  # outside a bar of 95 %
 # A tail longer than this many spans may hold any load, however steady it was before.
-_OVERDUE_SPANS = 3
+_OVERDUE_SPANS = 3  # by hand
 # Do not extrapolate a ramp further than this early in it, in response times.
-_LEAST_PASSED = 0.3
+_LEAST_PASSED = 0.3  # on simulated boards
 # One sigma of an energy of which only the range is known: the bar of 95 % reaches 95 % of the way
 # to the farther end.
 _OF_RANGE = 0.485
-# … and of what came after the last refresh, beyond the chance of another load.
-_OF_TAIL = 0.15
-# One sigma of the power while a sensor does not look, relative to the farthest possible: bursts
-# over half of the time, seen by a sensor that looks at a quarter of it, are within the bar of 95 %.
-_OF_FARTHEST = 0.33
+# One sigma of the mean power while a sensor does not look, relative to the spread of what it sees.
+_OF_SPREAD = 0.6  # on simulated boards, types left out
+_OF_LOOK = 0.25  # on simulated boards, types left out
 # Bursts are taken to be about this long: sensors that refresh more often see most of them.
-_BURST_SECONDS = 0.1
+_BURST_SECONDS = 0.1  # those of the recordings
 # Bursts do not keep in step with refreshes for longer than this.
-_IN_STEP_SECONDS = 10.0
+_IN_STEP_SECONDS = 1.5  # half a beat of the recorded bursts
 
 
 class EnergyEstimate(NamedTuple):
@@ -88,28 +90,32 @@ def energy_between(
     first: Span,
     began: float,
     last: Span,
-    ended: float,
-    max_watts: float | None,
-    min_watts: float = 0.0,
+    end_at: float,
+    bounds: tuple[float, float | None],
+    *,
+    part_time: bool = False,
 ) -> EnergyEstimate:
-    """Energy from ``began``, inside ``first``, to ``ended``, inside ``last``.
+    """Energy from ``began``, inside ``first``, to ``end_at``, inside ``last``.
 
-    The lowest and highest power of the device bound what is unknown.
+    The lowest and highest power of the device bound what is unknown. ``part_time`` says that the
+    counter may add up what a sensor sees that looks at a part of the time.
     """
-    seconds = ended - began
+    seconds, (min_watts, max_watts) = end_at - began, bounds
     if last is first and first.end is None:
         return energy_unseen(first, seconds, max_watts)
     before = _power_before(first)
-    start, variance = _at_begin(first, began, ended, before)
+    # A few spans inside the window tell its own power.
+    part_time = part_time and seconds > _INSIDE_SPANS * _length(last)
+    start, variance = _at_begin(first, began, end_at, before, part_time=part_time)
     if last is first:
-        end, end_variance = _at_end_of_same(last, ended, start, seconds)
+        end, end_variance = _at_end_of_same(last, end_at, start, seconds)
     else:
         watts, sigma = _power_inside(last, began, start, before[0])
         if max_watts is not None and watts > max_watts:
             watts, sigma = max_watts, max(sigma, watts - max_watts)
-        end, end_variance = _at_end(last, ended, (watts, sigma))
+        end, end_variance = _at_end(last, end_at, (watts, sigma), part_time=part_time)
         if last.end is None:
-            end_variance += _tail_variance(last, ended, max_watts)
+            end_variance += _tail_variance(last, began, end_at, max_watts)
     # Repairs before the window are no uncertainty of the window.
     repaired = max(0.0, last.start.variance - first.start.variance)
     joules = max(end - start, min_watts * seconds)
@@ -117,6 +123,11 @@ def energy_between(
         joules = min(joules, max_watts * seconds)
     variance += end_variance + repaired + _knot_variance(first) + _knot_variance(last)
     return EnergyEstimate(joules, variance + (joules - end + start) ** 2, (start, end))
+
+
+def _length(span: Span) -> float:
+    """Length of the span before, which the next ones resemble."""
+    return span.start.at_seconds - span.before.at_seconds if span.before is not None else 0.0
 
 
 def energy_unseen(span: Span, seconds: float, max_watts: float | None) -> EnergyEstimate:
@@ -127,11 +138,11 @@ def energy_unseen(span: Span, seconds: float, max_watts: float | None) -> Energy
 
 def _farthest(watts: float, max_watts: float | None) -> float:
     """Largest possible change of power from ``watts`` between two refreshes."""
-    most = max_watts if max_watts is not None else 3 * watts
-    return max(watts, most - watts)
+    high = max_watts if max_watts is not None else 3 * watts
+    return max(watts, high - watts)
 
 
-def _tail_variance(span: Span, ended: float, max_watts: float | None) -> float:
+def _tail_variance(span: Span, began: float, end: float, max_watts: float | None) -> float:
     """Variance of a change of load after the last refresh.
 
     The longer power has been steady, the less likely is a change in this span. It makes two sigma
@@ -140,10 +151,12 @@ def _tail_variance(span: Span, ended: float, max_watts: float | None) -> float:
     """
     if span.before is None:
         return 0.0
-    tail = max(0.0, ended - span.start.at_seconds)
+    tail = max(0.0, end - span.start.at_seconds)
     chance = min(_CHANGE_CHANCE, _CHANGE_CHANCE_PER_NOISE * span.noise)
-    if tail > _OVERDUE_SPANS * (span.start.at_seconds - span.before.at_seconds):
-        # The counter should have refreshed long ago: reading it fails, or it froze.
+    overdue = tail > _OVERDUE_SPANS * (span.start.at_seconds - span.before.at_seconds)
+    if overdue or span.before.at_seconds < began:
+        # The counter should have refreshed long ago: reading it fails, or it froze. Or it did not
+        # refresh often enough to show the load that came with the window.
         chance = _CHANGE_CHANCE
     if chance <= _ONE_IN_TWENTY:
         return 0.0
@@ -151,7 +164,9 @@ def _tail_variance(span: Span, ended: float, max_watts: float | None) -> float:
     return (reach * (1 - _ONE_IN_TWENTY / chance) / 2) ** 2
 
 
-def _at_begin(span: Span, at: float, window_end: float, before: Power) -> Energy:
+def _at_begin(
+    span: Span, at: float, window_end: float, before: Power, *, part_time: bool
+) -> Energy:
     """Energy at the start of a window: forward from before it, checked against after it."""
     if span.end is not None and at >= span.end.at_seconds:
         return _beyond(span, at)
@@ -159,7 +174,7 @@ def _at_begin(span: Span, at: float, window_end: float, before: Power) -> Energy
     inside = _power_early(span, window_end)
     if inside is None:
         return _bounded(forward, span)
-    joules, variance = _switched(span, at, forward, before, inside)
+    joules, variance = _switched(span, at, forward, before, inside, 1 if part_time else 0)
     # The delay of power behind load is not known, so neither is the exact time of the switch.
     late = _RESPONSE_DOUBT * _RESPONSE_SECONDS * (inside[0] - before[0])
     return joules, variance + late**2
@@ -179,14 +194,14 @@ def _power_early(span: Span, window_end: float) -> Power | None:
     return None if sensed is None else (sensed, _SENSOR_ERROR * sensed)
 
 
-def _at_end(span: Span, at: float, inside: Power) -> Energy:
+def _at_end(span: Span, at: float, inside: Power, *, part_time: bool) -> Energy:
     """Energy at the end of a window, with the power that the window itself has."""
     if span.end is not None and at >= span.end.at_seconds:
         return _beyond(span, at)
     forward = _line(span.start, at, inside)
     if span.end is None or span.after is None:
         return _bounded(forward, span)
-    return _switched(span, at, forward, inside, _power_after(span))
+    return _switched(span, at, forward, inside, _power_after(span), -1 if part_time else 0)
 
 
 def _at_end_of_same(span: Span, at: float, start: float, seconds: float) -> Energy:
@@ -216,8 +231,15 @@ def _line(knot: Knot, at: float, power: Power) -> Energy:
     return knot.joules + watts * distance, (sigma * distance) ** 2 + moment
 
 
-def _switched(span: Span, at: float, forward: Energy, before: Power, after: Power) -> Energy:
-    """Follow the forward line up to the crossing, then the backward line."""
+def _switched(
+    span: Span, at: float, forward: Energy, before: Power, after: Power, window_side: int
+) -> Energy:
+    """Follow the forward line up to the crossing, then the backward line.
+
+    A counter of part-time looks advances by what it saw at the span's end, whenever the load
+    changed: there the line holds that has the window's own power, the forward one where
+    ``window_side`` is -1, the backward one where it is 1.
+    """
     assert span.end is not None  # noqa: S101 - only for closed spans
     joules, variance = _line(span.end, at, after)
     # Power that follows its load late leaves some of the window's energy behind its end.
@@ -225,15 +247,18 @@ def _switched(span: Span, at: float, forward: Energy, before: Power, after: Powe
     backward = (joules, variance + late**2)
     rising = after[0] > before[0]
     forward_wins = (forward[0] >= joules) == rising
-    chosen, other = (forward, backward) if forward_wins else (backward, forward)
+    line, alternative = (forward, backward) if forward_wins else (backward, forward)
     gap = abs(forward[0] - joules)
-    doubt = chosen[1] + other[1]
-    if chosen[1] > other[1] and gap**2 <= _SAME_SIGMAS**2 * doubt:
+    if window_side:
+        line = forward if window_side < 0 else backward
+        return line[0], line[1] + (_PART_TIME_DISAGREEMENT * gap) ** 2
+    doubt = line[1] + alternative[1]
+    if line[1] > alternative[1] and gap**2 <= _SAME_SIGMAS**2 * doubt:
         # The line that should hold is the less certain one, and the choice may be chance: average
         # both by their variances instead.
-        weight = other[1] / doubt
-        chosen = (weight * chosen[0] + (1 - weight) * other[0], weight * chosen[1])
-    return _bounded((chosen[0], chosen[1] + (_DISAGREEMENT * gap) ** 2), span)
+        weight = alternative[1] / doubt
+        line = (weight * line[0] + (1 - weight) * alternative[0], weight * line[1])
+    return _bounded((line[0], line[1] + (_DISAGREEMENT * gap) ** 2), span)
 
 
 def _bounded(energy: Energy, span: Span) -> Energy:
@@ -297,9 +322,9 @@ def _power_inside(span: Span, began: float, start: float, outside_watts: float) 
         mean = sensed  # the refresh may as well have come before the window began
     length = knot.at_seconds - before.at_seconds
     weight = seconds / (seconds + _SENSOR_WEIGHT * length)
-    settled = weight * mean + (1 - weight) * sensed
+    blend = weight * mean + (1 - weight) * sensed
     early = math.exp(-seconds / (2 * _RESPONSE_SECONDS))
-    watts = settled + early * (_ramp_target(mean, sensed, outside_watts) - settled)
+    watts = blend + early * (_ramp_target(mean, sensed, outside_watts) - blend)
     doubt = math.hypot(
         abs(watts - outside_watts) * early**2 / max(1 - early**2, 0.1),
         (1 - weight) * (mean - sensed),
@@ -335,14 +360,16 @@ def edge_variance(
     """Variance in J² of the energy at a moment inside a span, from bursts that nothing shows."""
     start, end = span.start, span.end
     passed = max(0.0, at - start.at_seconds)
-    least, most = start.joules + low_watts * passed, start.joules + high_watts * passed
-    share = _OF_TAIL
-    if end is not None:
-        left = max(0.0, end.at_seconds - at)
-        least = max(least, end.joules - high_watts * left)
-        most = min(most, end.joules - low_watts * left)
-        share = _OF_RANGE
-    return (share * max(0.0, joules - least, most - joules)) ** 2
+    lowest, highest = start.joules + low_watts * passed, start.joules + high_watts * passed
+    if end is None:
+        watts, reach = span.watts, min(passed, _BURST_SECONDS / 2)
+    else:
+        remaining = max(0.0, end.at_seconds - at)
+        lowest = max(lowest, end.joules - high_watts * remaining)
+        highest = min(highest, end.joules - low_watts * remaining)
+        watts, reach = span_watts(span), min(passed, remaining, _BURST_SECONDS / 2)
+    farthest = max(0.0, joules - lowest, highest - joules)
+    return min(_OF_RANGE * farthest, span.roughness * watts * reach) ** 2
 
 
 def missed_fraction(sensor: PowerSensor, period_seconds: float, *, counts: bool) -> float:
@@ -357,12 +384,21 @@ def missed_fraction(sensor: PowerSensor, period_seconds: float, *, counts: bool)
     return min(window - period, _BURST_SECONDS / 2) / window
 
 
-def hidden_variance(
-    missed: float, watts: float, seconds: float, low_watts: float, high_watts: float
-) -> float:
-    """Variance in J² of a window's energy from the time in which its sensor does not look."""
-    farthest = max(watts - low_watts, high_watts - watts)
-    return (_OF_FARTHEST * missed * farthest * seconds) ** 2 / max(1.0, seconds / _IN_STEP_SECONDS)
+def hidden_share(missed: float, amplitude: float, seconds: float, period: float) -> float:
+    """One sigma of a window's energy, relative, from the time in which its sensor does not look.
+
+    Looks at phases of a step average out from one to the next; looks at bursts, whose readings
+    spread further, may keep in step with them for a while.
+
+    Args:
+        missed: Fraction of the time in which it does not.
+        amplitude: Spread of its readings, relative.
+        seconds: Length of the window.
+        period: Time between two looks in seconds.
+    """
+    looks = _OF_LOOK * amplitude * math.sqrt(min(1.0, period / seconds))
+    in_step = _OF_SPREAD * amplitude**2 * math.sqrt(min(1.0, _IN_STEP_SECONDS / seconds))
+    return missed * math.hypot(looks, in_step)
 
 
 def mean_watts(first: Knot, second: Knot) -> float:

@@ -18,19 +18,21 @@ from joulery.metering.energy._repair import Advance
 if TYPE_CHECKING:
     from joulery.hardware import PowerSensor
 
+# Longest delay of any sensor of the catalog: half of a mean over a second.
+_LONGEST_SECONDS = 0.5
 # A change of power smaller than this, relative, may be noise; one larger than that is a new load.
-_NOISE = 0.03
-_NEW_LOAD = 0.15
+_NOISE = 0.03  # readings of an A100 and a V100 move by 1 to 2 %
+_NEW_LOAD = 0.15  # by hand
 # Share of a step of the load that a sensor without delay shows in one refresh at least.
-_AT_ONCE = 0.55
+_AT_ONCE = 0.55  # on simulated boards
 # More periods than this without a reading leave a gap that is interpolated.
-_GAP_PERIODS = 2.5
+_GAP_PERIODS = 2.5  # by hand
 # A reading stands still once it moved by less than noise for this long.
-_STILL_SECONDS = 0.1
+_STILL_SECONDS = 0.1  # a period of the slowest sensor
 # One sigma of a delay by the catalog or from a few steps, relative.
-_LAG_ERROR = 0.15
+_LAG_ERROR = 0.15  # on simulated boards
 # One sigma of the energy of a lagging sensor while its reading moves, relative to the extremes.
-_SHAPE = 1.0
+_SHAPE = 1.0  # on simulated boards
 
 
 class PowerIntegral:
@@ -64,9 +66,9 @@ class PowerIntegral:
         """Add a reading that changed at ``at``."""
         before, period = self.watts, self.period_seconds
         blind = max(0.0, min(now - self._read_at, at - self.at_seconds) - _GAP_PERIODS * period)
-        own = min(period, at - self.at_seconds)
-        held = max(0.0, at - self.at_seconds - own - blind)
-        joules = before * held + 0.5 * (before + watts) * blind + watts * own
+        fresh = min(period, at - self.at_seconds)
+        steady = max(0.0, at - self.at_seconds - fresh - blind)
+        joules = before * steady + 0.5 * (before + watts) * blind + watts * fresh
         self.watts, self._read_at = watts, now
         self.lag.add(watts, period)
         advance = self._advance(at, joules, before)
@@ -80,13 +82,13 @@ class PowerIntegral:
         # What was given out before the load changed stays when that shows another delay.
         self._sum += joules + (self._delay - self.lag.seconds) * self.lag.from_watts
         self._delay = delay = self.lag.seconds
-        stated = self._sum + delay * self.watts
-        total = max(self._given, stated)
-        given, self._given = self._given, total
+        energy = self._sum + delay * self.watts
+        total = max(self._given, energy)
+        previous, self._given = self._given, total
         longest = max(delay, self.lag.longest_seconds(self.period_seconds))
-        moved = abs(self.watts - before) * longest**2 / (2 * self.period_seconds)
+        sigma = abs(self.watts - before) * longest**2 / (2 * self.period_seconds)
         self.at_seconds = at
-        return Advance(total - given, sigma_joules=_SHAPE * moved + total - stated)
+        return Advance(total - previous, sigma_joules=_SHAPE * sigma + total - energy)
 
 
 class LagEstimate:
@@ -114,7 +116,8 @@ class LagEstimate:
     def longest_seconds(self, period: float) -> float:
         """Longest delay that the readings allow."""
         unseen = self.error_seconds if self._unknown and not self._seen else 0.0
-        return max(unseen, 0.5 * period * max(0, len(self._ramp) - 2))
+        ramp = 0.5 * period * max(0, len(self._ramp) - 2)
+        return max(unseen, min(ramp, _LONGEST_SECONDS if self._unknown else 2 * self.seconds))
 
     def add(self, watts: float, period: float) -> None:
         """Learn from the next reading."""
@@ -131,15 +134,15 @@ class LagEstimate:
         swing = ramp[-1] - ramp[0]
         if abs(swing) < _NEW_LOAD * max(ramp):
             return  # noise
-        left = [(ramp[-1] - watts) / swing for watts in ramp]
-        while left[1] > 1.0 - _NOISE:
-            left.pop(0)
-        steps = [early - late for early, late in pairwise(left)]
+        distances = [(ramp[-1] - watts) / swing for watts in ramp]
+        while distances[1] > 1.0 - _NOISE:
+            distances.pop(0)
+        steps = [early - late for early, late in pairwise(distances)]
         if min(steps) < -_NOISE:
             return  # no single step
         # The step itself came half a period before the first reading that shows it, on average.
         at_once = max(steps) > _AT_ONCE
-        lag = 0.0 if at_once else max(0.0, sum(left[1:]) - 0.5) * period
+        lag = 0.0 if at_once else max(0.0, sum(distances[1:]) - 0.5) * period
         self._seen = [*self._seen, lag][-4:]
         # A ramp may also be a load that moves slowly or ends early, but no sensor that lags jumps.
         if at_once or self._unknown:

@@ -14,13 +14,13 @@ if TYPE_CHECKING:
     from joulery.hardware import EnergyReading
 
 # More than this many times the board's maximum means a broken counter.
-_IMPLAUSIBLE = 3.0
+_IMPLAUSIBLE = 3.0  # by hand
 # Bound without a known maximum: no single known device draws more.
-_MOST_WATTS = 1e5
+_MOST_WATTS = 1e5  # by hand
 # One sigma of energy filled in from power readings, relative.
-_FILLED_ERROR = 0.1
+_FILLED_ERROR = 0.1  # by hand
 # A counter that caught up after a freeze shows at least this share of what was drawn meanwhile.
-_CAUGHT_UP = 0.5
+_CAUGHT_UP = 0.5  # by hand
 
 
 class Advance(NamedTuple):
@@ -61,19 +61,19 @@ class CounterRepair:
         it may lag behind its readings.
         """
         elapsed = reading.read_at_seconds - self._changed_at
-        most = self._most_watts * (elapsed + slack)
+        highest = self._most_watts * (elapsed + slack)
         delta = reading.joules - self._last.joules
         filled = self._filled
         self._last, self._changed_at = reading, reading.read_at_seconds
         self._filled_until, self._filled = None, 0.0
-        if delta < 0 and self._modulus is not None and 0 <= delta + self._modulus <= most:
+        if delta < 0 and self._modulus is not None and 0 <= delta + self._modulus <= highest:
             return Advance(_unless_filled(delta + self._modulus, filled), flag=Flag.WRAPPED)
         if delta < 0:
             # What the counter shows was certainly used since its reset.
-            shown = reading.joules if reading.joules <= most else 0.0
+            certain = reading.joules if reading.joules <= highest else 0.0
             missing = max(0.0, typical_watts * elapsed - filled)
-            return self._guess(max(missing, shown), Flag.RESET)
-        if delta > most:
+            return self._guess(max(missing, certain), Flag.RESET)
+        if delta > highest:
             return self._guess(max(0.0, typical_watts * elapsed - filled), Flag.JUMPED)
         return Advance(_unless_filled(delta, filled))
 

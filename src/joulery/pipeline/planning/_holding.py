@@ -29,9 +29,10 @@ if TYPE_CHECKING:
 MINIMUM_HOLD_SECONDS = 0.030
 # Rounding in the sum of a run's seconds.
 _LAST_DIGITS = 1e-12
-# Instructions visited while freed time is given back: keeps large pipelines within seconds.
+# Instructions visited while freed time is given back: keeps large pipelines within seconds; by
+# hand.
 _MAX_VISITS = 400_000
-# Longer runs are not cut: trying every place would take too long.
+# Longer runs are not cut: trying every place would take too long; by hand.
 _LONGEST_CUT = 32
 
 
@@ -77,8 +78,8 @@ def run_seconds(clocks: Sequence[float], durations: Sequence[float]) -> list[flo
     runs: list[tuple[float, float]] = []
     for clock, seconds in zip(clocks, durations, strict=True):
         if runs and (math.isnan(clock) or math.isnan(runs[-1][0]) or runs[-1][0] == clock):
-            named = runs[-1][0] if math.isnan(clock) else clock
-            runs[-1] = (named, runs[-1][1] + seconds)
+            megahertz_before = runs[-1][0] if math.isnan(clock) else clock
+            runs[-1] = (megahertz_before, runs[-1][1] + seconds)
         else:
             runs.append((clock, seconds))
     return [seconds for _, seconds in runs]
@@ -115,11 +116,11 @@ class _Holding:
         unheld = []
         for rank, order in enumerate(rank_orders(self._problem, self._plan)):
             if not self._is_held(order):
-                found = self._least_energy(order) or self._one_clock(order)
-                if found is None:
+                choices = self._least_energy(order) or self._one_clock(order)
+                if choices is None:
                     unheld.append(rank)
                     continue
-                for i, choice in zip(order, found, strict=True):
+                for i, choice in zip(order, choices, strict=True):
                     self._chosen[i] = choice
             runs += [
                 list(run)
@@ -147,7 +148,7 @@ class _Holding:
         complete = [_complete_runs(column, self._minimum, blocking) for column in columns]
         running: dict[int, tuple[float, int]] = {}
         for j in range(1, len(order) + 1):
-            found = (math.inf, 0, 0)
+            cheapest = (math.inf, 0, 0)
             for c, column in enumerate(columns):
                 options = []
                 last = column[j - 1]
@@ -156,24 +157,26 @@ class _Holding:
                 options += [(best[i][0] + cost, i) for i, cost in complete[c].get(j, ())]
                 if options:
                     running[c] = min(options)
-                    found = min(found, (*running[c], c))
+                    cheapest = min(cheapest, (*running[c], c))
                 else:
                     running.pop(c, None)
-            best.append(found)
+            best.append(cheapest)
         for c, column in enumerate(columns):
             # One clock throughout never changes, however short the iteration.
-            kept = [choice for choice in column if choice is not None]
-            if len(kept) == len(order):
-                cost = math.fsum(choice.above(blocking) for choice in kept)
+            column_choices = [choice for choice in column if choice is not None]
+            if len(column_choices) == len(order):
+                cost = math.fsum(choice.above(blocking) for choice in column_choices)
                 best[-1] = min(best[-1], (cost, 0, c))
-        return _traced(columns, best) if math.isfinite(best[-1][0]) else None
+        return _trace(columns, best) if math.isfinite(best[-1][0]) else None
 
     def _one_clock(self, order: list[int]) -> list[_Choice] | None:
         """A rank at the one clock of least energy with which the iteration is still in time."""
         options = self._columns(order, [math.inf] * len(order))
-        whole = [[c for c in option if c is not None] for option in options if None not in option]
+        complete = [
+            [c for c in option if c is not None] for option in options if None not in option
+        ]
         blocking = self._blocking_watts(order[0])
-        for option in sorted(whole, key=lambda run: math.fsum(c.above(blocking) for c in run)):
+        for option in sorted(complete, key=lambda run: math.fsum(c.above(blocking) for c in run)):
             durations = np.array([choice.seconds for choice in self._chosen])
             durations[order] = [choice.seconds for choice in option]
             if self._network.end_seconds(durations) <= self._deadline:
@@ -197,9 +200,9 @@ class _Holding:
             for part in self._parts(run):
                 # Some path may hold all of them, so together they may take this much longer.
                 available = min(slack[i] for i in part)
-                found = self._slower(part, available) if available > 0 else None
-                if found is not None and (best is None or found[0] > best[0]):
-                    best = (found[0], part, found[1])
+                slower = self._slower(part, available) if available > 0 else None
+                if slower is not None and (best is None or slower[0] > best[0]):
+                    best = (slower[0], part, slower[1])
             if best is not None:
                 for i, choice in zip(best[1], best[2], strict=True):
                     self._chosen[i] = choice
@@ -218,10 +221,10 @@ class _Holding:
         if len(run) > _LONGEST_CUT:
             return parts
         seconds = [self._chosen[i].seconds for i in run]
-        total, done = math.fsum(seconds), 0.0
+        total, elapsed = math.fsum(seconds), 0.0
         for cut in range(1, len(run)):
-            done += seconds[cut - 1]
-            if self._minimum <= done and self._minimum <= total - done:
+            elapsed += seconds[cut - 1]
+            if self._minimum <= elapsed and self._minimum <= total - elapsed:
                 parts += [run[:cut], run[cut:]]
         return parts
 
@@ -238,14 +241,14 @@ class _Holding:
         for clock in sorted(common):
             if clock >= now[0].hertz:
                 break
-            there = [c for i in run if (c := self._at(i, clock, math.inf)) is not None]
+            choices = [c for i in run if (c := self._at(i, clock, math.inf)) is not None]
             # No instruction may get faster: a shorter run could fall below the minimum.
-            slows = len(there) == len(now) and all(
-                b.seconds >= a.seconds for a, b in zip(now, there, strict=True)
+            slows = len(choices) == len(now) and all(
+                b.seconds >= a.seconds for a, b in zip(now, choices, strict=True)
             )
-            cost = math.fsum(choice.above(blocking) for choice in there)
-            if slows and cost < least and sum(choice.seconds for choice in there) <= budget:
-                best, least = there, cost
+            cost = math.fsum(choice.above(blocking) for choice in choices)
+            if slows and cost < least and sum(choice.seconds for choice in choices) <= budget:
+                best, least = choices, cost
         return None if best is None else (before - least, best)
 
     def _choices(self, i: int) -> tuple[_Choice, ...]:
@@ -253,12 +256,12 @@ class _Holding:
         profile = int(self._problem.profile_of[i])
         if profile not in self._measured:
             choices = self._problem.profiles[profile]
-            found = (
+            points = (
                 _Choice(point.setting.clock_hertz, point.seconds, point.joules)
                 for point in (*choices.points, *choices.others)
                 if point.setting.clock_hertz is not None
             )
-            self._measured[profile] = tuple(sorted(found, key=_hertz))
+            self._measured[profile] = tuple(sorted(points, key=_hertz))
         return self._measured[profile]
 
     def _clocks(self, i: int, longest_seconds: float) -> set[float]:
@@ -278,16 +281,16 @@ class _Holding:
         above = bisect_right(measured, hertz, key=_hertz)
         if not above:
             return None
-        found = measured[above - 1]
-        if found.hertz != hertz:
-            seconds, joules = found.seconds, found.joules
+        point = measured[above - 1]
+        if point.hertz != hertz:
+            seconds, joules = point.seconds, point.joules
             if above < len(measured):
                 seconds = max(seconds, measured[above].seconds)
                 joules = max(joules, measured[above].joules)
             else:  # power grows at least so
-                joules *= (hertz / found.hertz) ** 2
-            found = _Choice(hertz, seconds, joules)
-        return found if found.seconds <= longest_seconds else None
+                joules *= (hertz / point.hertz) ** 2
+            point = _Choice(hertz, seconds, joules)
+        return point if point.seconds <= longest_seconds else None
 
     def _blocking_watts(self, i: int) -> float:
         return float(self._problem.blocking_watts[self._problem.instructions[i].rank])
@@ -299,7 +302,7 @@ class _Holding:
         joules = np.array([choice.joules for choice in self._chosen])
         starts = self._network.starts(durations)
         seconds = float(np.max(starts + durations))
-        made = replace(
+        steady = replace(
             plan,
             seconds=seconds,
             joules=float(joules.sum()) + self._problem.waiting_joules(durations, seconds),
@@ -310,8 +313,8 @@ class _Holding:
             durations=durations,
             joules_each=joules,
         )
-        extra = made.joules_until(self._deadline) - plan.joules_until(self._deadline)
-        return HeldPlan(made, extra, unheld)
+        extra = steady.joules_until(self._deadline) - plan.joules_until(self._deadline)
+        return HeldPlan(steady, extra, unheld)
 
 
 def _complete_runs(
@@ -333,7 +336,7 @@ def _complete_runs(
     return complete
 
 
-def _traced(
+def _trace(
     columns: list[list[_Choice | None]], best: list[tuple[float, int, int]]
 ) -> list[_Choice]:
     """The choices behind the best way to run everything, from its end."""

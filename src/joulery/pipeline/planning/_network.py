@@ -43,8 +43,8 @@ class CostCurve:
 
     def hull(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Seconds and cost of the vertices."""
-        kept = self.on_hull.astype(bool)
-        return self.seconds[kept], self.cost[kept]
+        on_hull = self.on_hull.astype(bool)
+        return self.seconds[on_hull], self.cost[on_hull]
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +169,7 @@ def _check(problem: PipelineProblem) -> None:
             remedy="give edges of one length, and each instruction a profile",
         )
     ranks = np.array([instruction.rank for instruction in problem.instructions])
-    for what, array, size in (
+    for noun, array, size in (
         *(("an edge", array, count) for array in edges),
         ("a profile", problem.profile_of, len(problem.profiles)),
         ("a rank", ranks, problem.ranks),
@@ -177,49 +177,49 @@ def _check(problem: PipelineProblem) -> None:
         wrong = array[(array < 0) | (array >= size)]
         if len(wrong):
             raise InvalidValueError(
-                f"{what} refers to number {wrong[0]} of {size}", remedy="number them from 0"
+                f"{noun} refers to number {wrong[0]} of {size}", remedy="number them from 0"
             )
-    for what, values in (
+    for noun, values in (
         ("time between instructions", problem.edge_seconds),
         ("blocking power", problem.blocking_watts),
     ):
         if not (np.isfinite(values).all() and (values >= 0).all()):
             raise InvalidValueError(
-                f"a {what} is negative or not finite", remedy="give finite values from 0 on"
+                f"a {noun} is negative or not finite", remedy="give finite values from 0 on"
             )
 
 
 def _adjacency(
     count: int,
-    here: NDArray[np.int64],
-    there: NDArray[np.int64],
+    tails: NDArray[np.int64],
+    heads: NDArray[np.int64],
     seconds: NDArray[np.float64],
 ) -> Adjacency:
-    by_node = np.argsort(here, kind="stable")
+    by_node = np.argsort(tails, kind="stable")
     first = np.zeros(count + 1, dtype=np.int32)
-    np.cumsum(np.bincount(here, minlength=count), out=first[1:])
+    np.cumsum(np.bincount(tails, minlength=count), out=first[1:])
     lag = np.ascontiguousarray(seconds[by_node], dtype=np.float64)
-    return Adjacency(first, there[by_node].astype(np.int32), lag)
+    return Adjacency(first, heads[by_node].astype(np.int32), lag)
 
 
 def _curve(choices: ClockChoices, blocking_watts: float) -> CostCurve:
     """The cost of the points above waiting; points that do not pay for their time are left out."""
-    kept: list[OperatingPoint] = []
+    points: list[OperatingPoint] = []
     costs: list[float] = []
     for point in choices.points:
         cost = point.joules - blocking_watts * point.seconds
-        if not kept or cost < costs[-1]:
-            kept.append(point)
+        if not points or cost < costs[-1]:
+            points.append(point)
             costs.append(cost)
-    seconds = [point.seconds for point in kept]
-    on_hull = np.zeros(len(kept), dtype=np.uint8)
+    seconds = [point.seconds for point in points]
+    on_hull = np.zeros(len(points), dtype=np.uint8)
     on_hull[_hull(seconds, costs)] = 1
     return CostCurve(
         seconds=np.array(seconds),
         cost=np.array(costs),
         on_hull=on_hull,
-        joules=np.array([point.joules for point in kept]),
-        hertz=np.array([clock_hertz(point) for point in kept]),
+        joules=np.array([point.joules for point in points]),
+        hertz=np.array([clock_hertz(point) for point in points]),
     )
 
 

@@ -28,6 +28,7 @@ from joulery.pipeline.planning.native.library import (
     Rounder,
     walk,
 )
+from joulery.tables import Tabular
 from joulery.units import finite
 
 if TYPE_CHECKING:
@@ -38,20 +39,20 @@ if TYPE_CHECKING:
     from joulery.objectives import Objective
     from joulery.pipeline.planning._network import CostCurve, Network
 
-# Plans that stand for the whole frontier, evenly over its time.
+# Plans that stand for the whole frontier, evenly over its time; by hand.
 _FRONTIER_PLANS = 33
 # Resolution of the core's whole numbers. Times of all instructions add up to less than 2**52 units:
 # a float holds them and their sums exactly. Flows stay safely below a capacity without bound.
 _TIME_UNITS = 2.0**52
 _POWER_UNITS = 2.0**58
 # Steps of slopes in the mean power, times the root of how many different curves there are: errors
-# of few curves add up, those of many even out. Then the largest step.
+# of few curves add up, those of many even out. Then the largest step; by hand.
 _STEPS = 600.0
 _COARSEST = 1.0 / 80.0
-# Lines between samples are off by at most this share of the energy.
+# Lines between samples are off by at most this share of the energy; by hand.
 _OFF = 3e-6
 # From so many instructions on both are as coarse as that; below they shrink quickly, until every
-# vertex of a small pipeline is exact.
+# vertex of a small pipeline is exact; by hand.
 _LARGE, _SHRINK = 2000.0, 4
 # A deadline this much short of the fastest clocks is theirs: sums differ in their last digits.
 _SAME = 1e-9
@@ -145,7 +146,7 @@ class PlanSweep:
         return (self[position] for position in range(len(self)))
 
     def __getitem__(self, position: int) -> ClockPlan:
-        chosen, arrays = self._chosen[position], self._pipeline.network
+        indices, arrays = self._chosen[position], self._pipeline.network
         seconds, deadline = float(self.seconds[position]), float(self.deadlines[position])
         waiting = arrays.blocking_watts * seconds
         return ClockPlan(
@@ -153,15 +154,15 @@ class PlanSweep:
             joules=float(self.joules[position]),
             starts=self._starts[position],
             durations=self._durations[position],
-            joules_each=arrays.points.joules[chosen],
-            clocks_hertz=arrays.points.hertz[chosen],
+            joules_each=arrays.points.joules[indices],
+            clocks_hertz=arrays.points.hertz[indices],
             blocking_watts=arrays.blocking_watts,
             deadline_seconds=deadline,
             lower_bound_joules=self._pipeline.relaxation.bound(deadline) + waiting,
         )
 
 
-class PipelinePlan:
+class PipelinePlan(Tabular):
     """All clock plans of one pipeline, from its fastest to its slowest iteration.
 
     Args:
@@ -186,7 +187,7 @@ class PipelinePlan:
         begin = time.process_time()
         self.problem = problem
         self.network = arrays = network(problem)
-        self.relaxation = found = relax(arrays)
+        self.relaxation = relaxation = relax(arrays)
         self.round = Rounder(
             (
                 arrays.order,
@@ -195,16 +196,32 @@ class PipelinePlan:
                 arrays.curve_of,
                 arrays.first_point,
                 *(arrays.points.seconds, arrays.points.cost, arrays.points.on_hull),
-                *(found.seconds, found.durations),
+                *(relaxation.seconds, relaxation.durations),
             )
         )
         self.fastest_seconds = arrays.end_seconds(arrays.extreme(0))
         self.slowest_seconds = arrays.end_seconds(arrays.extreme(-1))
-        bounds = found.cost + arrays.blocking_watts * found.seconds
+        bounds = relaxation.cost + arrays.blocking_watts * relaxation.seconds
         # The core's whole units may have rounded it down.
-        best = float(found.seconds[int(np.argmin(bounds))]) * (1.0 + _SAME)
+        best = float(relaxation.seconds[int(np.argmin(bounds))]) * (1.0 + _SAME)
         self.least_energy_seconds = min(max(best, self.fastest_seconds), self.slowest_seconds)
         self.planning_cpu_seconds = time.process_time() - begin
+
+    def __str__(self) -> str:
+        problem = self.problem
+        return (
+            f"{problem.stages} stages, {problem.microbatches} microbatches, iterations of "
+            f"{self.fastest_seconds:.4g} to {self.slowest_seconds:.4g} s"
+        )
+
+    def rows(self) -> list[dict[str, Any]]:
+        """A row per plan of the frontier: seconds and joules of an iteration."""
+        return [{"seconds": plan.seconds, "joules": plan.joules} for plan in self.frontier_plans]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The frontier as a JSON document, without its clocks."""
+        seconds = {"fastest": self.fastest_seconds, "slowest": self.slowest_seconds}
+        return {"schedule": self.problem.schedule, "seconds": seconds, "plans": self.rows()}
 
     def at(self, seconds: float) -> ClockPlan:
         """The plan of least energy if the next iteration starts at that time and not before.
@@ -223,13 +240,13 @@ class PipelinePlan:
         return PlanSweep(self, self._deadlines(seconds), QUICK)
 
     def _deadlines(self, seconds: Iterable[float]) -> NDArray[np.float64]:
-        found = np.array([finite(each, "deadline", minimum=0.0) for each in seconds])
-        if len(found) and found.min() < self.fastest_seconds * (1.0 - _SAME):
+        requests = np.array([finite(deadline, "deadline", minimum=0.0) for deadline in seconds])
+        if len(requests) and requests.min() < self.fastest_seconds * (1.0 - _SAME):
             raise InfeasibleError(
-                f"no clocks finish an iteration within {found.min():g} s",
+                f"no clocks finish an iteration within {requests.min():g} s",
                 remedy=f"the fastest take {self.fastest_seconds:.9g} s; allow at least that",
             )
-        deadlines: NDArray[np.float64] = np.maximum(found, self.fastest_seconds)
+        deadlines: NDArray[np.float64] = np.maximum(requests, self.fastest_seconds)
         return deadlines
 
     def best_by(self, seconds: float) -> ClockPlan:
@@ -270,17 +287,20 @@ class PipelinePlan:
     def frontier_plans(self) -> tuple[ClockPlan, ...]:
         """Plans evenly from the fastest to the least energy, each of less energy than the last."""
         ends = self.fastest_seconds, self.least_energy_seconds
-        kept: list[ClockPlan] = []
+        plans: list[ClockPlan] = []
         for plan in PlanSweep(self, np.linspace(*ends, _FRONTIER_PLANS), THOROUGH):
             # Whole clocks may leave two deadlines with one plan.
-            if not kept or plan.joules < kept[-1].joules:
-                kept.append(plan)
-        return tuple(kept)
+            if not plans or plan.joules < plans[-1].joules:
+                plans.append(plan)
+        return tuple(plans)
 
     @functools.cached_property
     def frontier(self) -> Frontier:
         """The plans as operating points of one iteration."""
-        setting = Setting(parallel=f"pp{self.problem.ranks}")
+        setting = Setting(
+            devices=self.problem.ranks * self.problem.config.devices,
+            parallel=f"pp{self.problem.ranks}",
+        )
         provenance = self._provenance()
         points = (
             OperatingPoint(plan.seconds, plan.joules, setting, provenance)
@@ -292,9 +312,9 @@ class PipelinePlan:
     def full_clocks(self) -> Timetable:
         """The iteration with every clock at its highest, which is what happens without a plan."""
         profiles = self.problem.profiles
-        each = [profiles[profile].full_clock for profile in self.problem.profile_of.tolist()]
-        durations = np.array([point.seconds for point in each])
-        joules = np.array([point.joules for point in each])
+        choices = [profiles[profile].full_clock for profile in self.problem.profile_of.tolist()]
+        durations = np.array([point.seconds for point in choices])
+        joules = np.array([point.joules for point in choices])
         starts = self.network.starts(durations)
         seconds = float(np.max(starts + durations))
         waiting = self.problem.waiting_joules(durations, seconds)
@@ -304,7 +324,7 @@ class PipelinePlan:
             starts=starts,
             durations=durations,
             joules_each=joules,
-            clocks_hertz=np.array([clock_hertz(point) for point in each]),
+            clocks_hertz=np.array([clock_hertz(point) for point in choices]),
             blocking_watts=self.network.blocking_watts,
         )
 
@@ -316,12 +336,12 @@ class PipelinePlan:
             seconds: Iteration time that ranks follow; by default that of full clocks.
         """
         plan = self.at(self.full_clocks.seconds if seconds is None else seconds)
-        held = hold_clocks(self, plan).plan
+        holding = hold_clocks(self, plan).plan
         document = {
             "schema": SCHEMA,
-            "frontier": [found.totals() for found in self.frontier_plans],
+            "frontier": [plan_point.totals() for plan_point in self.frontier_plans],
             "problem": self.problem.to_dict(),
-            "ranks": [rank.to_dict() for rank in rank_plans(self.problem, held)],
+            "ranks": [rank.to_dict() for rank in rank_plans(self.problem, holding)],
         }
         write_text(Path(path), json.dumps(document, allow_nan=False) + "\n", "plan")
 
@@ -451,5 +471,5 @@ def _bundle(
     flows = np.maximum.accumulate(np.maximum(np.rint(slopes), 1.0)).astype(np.int64)
     rooms = np.append(np.diff(flows, prepend=0), UNBOUNDED)
     # A vertex whose slopes are equal in whole units carries no flow.
-    kept = rooms > 0
-    return np.ascontiguousarray(times[kept]), np.ascontiguousarray(rooms[kept])
+    positive = rooms > 0
+    return np.ascontiguousarray(times[positive]), np.ascontiguousarray(rooms[positive])

@@ -61,8 +61,8 @@ class PipelineConfig:
 
     def __post_init__(self) -> None:
         for name in ("communication_seconds", "reduction_seconds"):
-            found = getattr(self, name)
-            for seconds in found if isinstance(found, tuple) else (found,):
+            value = getattr(self, name)
+            for seconds in value if isinstance(value, tuple) else (value,):
                 finite(seconds, name.replace("_", " "), minimum=0.0)
         if self.blocking_watts is not None:
             finite(self.blocking_watts, "blocking watts", minimum=0.0)
@@ -144,13 +144,13 @@ class ClockChoices:
         """The choices of ``factor`` times the work."""
         points = [point.scaled(factor) for point in self.points]
         # Times that differ in the last digit may become equal.
-        kept = [p for k, p in enumerate(points) if not k or p.seconds > points[k - 1].seconds]
-        others = [point.scaled(factor) for point in self.others]
-        return ClockChoices(tuple(kept), (*others, *(p for p in points if p not in kept)))
+        choices = [p for k, p in enumerate(points) if not k or p.seconds > points[k - 1].seconds]
+        dominated = [point.scaled(factor) for point in self.others]
+        return ClockChoices(tuple(choices), (*dominated, *(p for p in points if p not in choices)))
 
 
 # Times that differ by less, as on the flat end of a fitted curve, are equal: no energy should be
-# spent on the difference, and slopes in between would be beyond any precision.
+# spent on the difference, and slopes in between would be beyond any precision; by hand.
 _SAME_TIME = 1e-7
 
 _ARRAYS: dict[str, Any] = {
@@ -281,7 +281,7 @@ def build_problem(
         InvalidValueError: The order is cyclic or incomplete, a profile is missing, or settings do
             not fit the pipeline.
     """
-    config = _resolved(config or PipelineConfig(), profiles)
+    config = _resolve(config or PipelineConfig(), profiles)
     schedule = _with_endings(schedule, config)
     edges = dependencies(schedule)
     instructions = schedule.instructions()
@@ -290,26 +290,26 @@ def build_problem(
         config.microbatch_factors or 1.0, schedule.microbatches, "factors", "microbatches"
     )
     reductions = config.reductions(len(schedule.ranks))
-    found: list[ClockChoices] = []
+    choices: list[ClockChoices] = []
     number: dict[tuple[int, str, float], int] = {}
     profile_of = np.empty(len(instructions), dtype=np.int64)
     for position, item in enumerate(instructions):
         factor = factors[item.microbatch] if item.microbatch >= 0 else 1.0
         key = (item.stage, item.kind, factor)
         if key not in number:
-            number[key] = len(found)
+            number[key] = len(choices)
             if item.kind == REDUCE and not profiles.measured(item.stage, REDUCE, schedule.stages):
-                found.append(_reduction(reductions[item.rank], config))
+                choices.append(_reduction(reductions[item.rank], config))
             else:
                 points = profiles.points(item.stage, item.kind, schedule.stages)
-                found.append(_worthwhile(points, config, factor))
+                choices.append(_worthwhile(points, config, factor))
         profile_of[position] = number[key]
     hops = config.hop_seconds(len(schedule.ranks))
     hop = hops[ranks[edges.edge_from], ranks[edges.edge_to]]
     watts = (config.blocking_watts or 0.0) * config.devices
     return PipelineProblem(
         instructions=instructions,
-        profiles=tuple(found),
+        profiles=tuple(choices),
         profile_of=profile_of,
         edge_from=edges.edge_from,
         edge_to=edges.edge_to,
@@ -321,15 +321,15 @@ def build_problem(
     )
 
 
-def _resolved(config: PipelineConfig, profiles: Profiles) -> PipelineConfig:
+def _resolve(config: PipelineConfig, profiles: Profiles) -> PipelineConfig:
     """The settings with a blocking power, which must be below that of work."""
     watts = config.blocking_watts
     if watts is None:
         return replace(config, blocking_watts=profiles.blocking_watts or 0.0)
-    most = max(p.watts for found in profiles.instructions.values() for p in found.points)
-    if watts > most:
+    highest = max(p.watts for profile in profiles.instructions.values() for p in profile.points)
+    if watts > highest:
         raise InvalidValueError(
-            f"a device cannot draw {watts:g} W while it waits if it draws {most:.4g} W at most "
+            f"a device cannot draw {watts:g} W while it waits if it draws {highest:.4g} W at most "
             "while it works",
             remedy="give the power of one waiting device, as nvidia-smi shows it",
         )
@@ -340,16 +340,16 @@ def _with_endings(schedule: Schedule, config: PipelineConfig) -> Schedule:
     """The same order, with the reduction of gradients and the optimizer steps that it lacks."""
     reductions = config.reductions(len(schedule.ranks))
     ranks = []
-    for rank, given in enumerate(schedule.ranks):
-        steps = list(given)
-        there = {(item.stage, item.kind) for item in steps}
+    for rank, order in enumerate(schedule.ranks):
+        steps = list(order)
+        kinds = {(item.stage, item.kind) for item in steps}
         stages = sorted({item.stage for item in steps})
-        if reductions[rank] and stages and not any(kind == REDUCE for _, kind in there):
+        if reductions[rank] and stages and not any(kind == REDUCE for _, kind in kinds):
             last = max(k for k, item in enumerate(steps) if item.kind != OPTIMIZER)
             steps.insert(last + 1, Instruction(stages[0], rank, REDUCE, -1))
         if config.optimizer:
-            left = [stage for stage in stages if (stage, OPTIMIZER) not in there]
-            steps += [Instruction(stage, rank, OPTIMIZER, -1) for stage in left]
+            missing = [stage for stage in stages if (stage, OPTIMIZER) not in kinds]
+            steps += [Instruction(stage, rank, OPTIMIZER, -1) for stage in missing]
         ranks.append(tuple(steps))
     return Schedule(schedule.name, tuple(ranks))
 
@@ -366,16 +366,16 @@ def _reduction(seconds: float, config: PipelineConfig) -> ClockChoices:
 
 
 def _one_each(
-    given: float | tuple[float, ...], count: int, figures: str, owners: str
+    figure: float | tuple[float, ...], count: int, figures: str, owners: str
 ) -> tuple[float, ...]:
     """One figure for each of ``count``, where one is given for all or one for each."""
-    each = given if isinstance(given, tuple) else (given,) * count
-    if len(each) != count:
+    figures_by_owner = figure if isinstance(figure, tuple) else (figure,) * count
+    if len(figures_by_owner) != count:
         raise InvalidValueError(
-            f"{len(each)} {figures} for {count} {owners}",
+            f"{len(figures_by_owner)} {figures} for {count} {owners}",
             remedy=f"give one for each of the {count} {owners}",
         )
-    return each
+    return figures_by_owner
 
 
 def _worthwhile(
@@ -388,21 +388,21 @@ def _worthwhile(
     scale = factor * config.devices
     scaled = [replace(p, seconds=p.seconds * factor, joules=p.joules * scale) for p in points]
     watts = (config.blocking_watts or 0.0) * config.devices
-    kept: list[OperatingPoint] = []
-    others: list[OperatingPoint] = []
+    choices: list[OperatingPoint] = []
+    dominated: list[OperatingPoint] = []
     least = math.inf
     for point in sorted(scaled, key=lambda point: (point.seconds, point.joules)):
         above_waiting = point.joules - watts * point.seconds
         if above_waiting >= least:
-            others.append(point)
+            dominated.append(point)
             continue
         least = above_waiting
-        if kept and point.seconds <= kept[-1].seconds * (1 + _SAME_TIME):
-            faster = kept.pop()
-            others.append(faster)
+        if choices and point.seconds <= choices[-1].seconds * (1 + _SAME_TIME):
+            faster = choices.pop()
+            dominated.append(faster)
             point = replace(point, seconds=faster.seconds)  # noqa: PLW2901 - as good as equal
-        kept.append(point)
-    return ClockChoices(tuple(kept), tuple(others))
+        choices.append(point)
+    return ClockChoices(tuple(choices), tuple(dominated))
 
 
 def clock_hertz(point: OperatingPoint) -> float:

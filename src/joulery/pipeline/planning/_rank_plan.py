@@ -97,7 +97,7 @@ class RankPlan:
 def rank_plans(problem: PipelineProblem, plan: ClockPlan) -> tuple[RankPlan, ...]:
     """The share of every rank in a plan, best one with held clocks (``hold_clocks``)."""
     return tuple(
-        RankPlan(rank, plan.seconds, _steps(problem, plan, _clocked(problem, plan, order)))
+        RankPlan(rank, plan.seconds, _steps(problem, plan, _assign_clocks(problem, plan, order)))
         for rank, order in enumerate(rank_orders(problem, plan))
     )
 
@@ -132,7 +132,7 @@ def read_plan(path: Path) -> dict[str, Any]:
     return document
 
 
-def _clocked(problem: PipelineProblem, plan: ClockPlan, order: list[int]) -> list[int]:
+def _assign_clocks(problem: PipelineProblem, plan: ClockPlan, order: list[int]) -> list[int]:
     """Without reductions that need no clock: frameworks start them among backward passes."""
     return [
         i
@@ -142,7 +142,7 @@ def _clocked(problem: PipelineProblem, plan: ClockPlan, order: list[int]) -> lis
 
 
 def _steps(problem: PipelineProblem, plan: ClockPlan, order: list[int]) -> tuple[RankStep, ...]:
-    clocks = _filled([_positive(float(plan.clocks_hertz[i])) for i in order])
+    clocks = _fill([_positive(float(plan.clocks_hertz[i])) for i in order])
     steps: list[RankStep] = []
     for hertz, run in itertools.groupby(zip(order, clocks, strict=True), key=lambda pair: pair[1]):
         members = [i for i, _ in run]
@@ -156,7 +156,7 @@ def _steps(problem: PipelineProblem, plan: ClockPlan, order: list[int]) -> tuple
     return tuple(steps)
 
 
-def _filled(clocks: list[float | None]) -> list[float | None]:
+def _fill(clocks: list[float | None]) -> list[float | None]:
     """Clocks where work without a clock of its own keeps the one before it, or takes the first."""
     last = next((clock for clock in clocks if clock is not None), None)
     filled = []

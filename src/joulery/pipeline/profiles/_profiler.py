@@ -40,19 +40,22 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("joulery")
 
+# Clocks to profile, evenly spaced; by hand.
 _MAX_CLOCKS = 24
-# Until a new clock and the power that follows it have settled.
+# Until a new clock and the power that follows it have settled; by hand.
 _SETTLE_SECONDS = 0.1
-# Energy must have risen so much, at so many clocks in a row, before lower ones are given up.
+# Energy must have risen so much, at so many clocks in a row, before lower ones are given up; by
+# hand.
 _RISE, _RISES = 0.005, 2
+# Several times within a refresh of any energy counter; by hand.
 _SAMPLE_HERTZ = 200.0
-# A clock is left once energies are known this well, or after so many times the iterations.
+# A clock is left once energies are known this well, or after so many times the iterations; by hand.
 _SURE, _MAX_PATIENCE = 0.01, 8
-# Time constants with which a board's power may follow its load.
+# Time constants with which a board's power may follow its load; by hand.
 _LAGS_SECONDS = (0.0, 0.002, 0.005, 0.01, 0.02, 0.05)
-# Weight of the guess that all kinds draw the mean, which decides only what spans cannot.
+# Weight of the guess that all kinds draw the mean, which decides only what spans cannot; by hand.
 _GUESS = 1e-5
-# A span that took this much longer than usual saw something else, such as a pause.
+# A span that took this much longer than usual saw something else, such as a pause; by hand.
 _LONGEST_SPAN = 5.0
 
 
@@ -134,9 +137,9 @@ class ClockProfiler:
         reached: Callable[[], object] | None = None,
     ) -> None:
         """Note that an instruction has ended. Never raises, but waits for it."""
-        begun, self._began = self._began, None
-        if not self.done and begun is not None and begun[:2] == (stage, kind):
-            self._works.append((*begun, self._reached(reached)))
+        begin, self._began = self._began, None
+        if not self.done and begin is not None and begin[:2] == (stage, kind):
+            self._works.append((*begin, self._reached(reached)))
 
     def fail(self, error: Exception) -> None:
         """End the sweep because of an error; see :mod:`joulery.fail_open`."""
@@ -201,11 +204,11 @@ class ClockProfiler:
         # Unsettled instructions still fill their time, so that it does not pass for waiting.
         spans = {name: [work[2:] for work in self._works if work[:2] == name] for name in names}
         knots = [knot for knot in self._knots if knot[0] >= self._settled_at]
-        found = attribute_power(knots, list(spans.values()))
+        power = attribute_power(knots, list(spans.values()))
         last_chance = self._iterations >= _MAX_PATIENCE * self._per_clock
-        if not last_chance and (found is None or not (found.relative_errors < _SURE).all()):
+        if not last_chance and (power is None or not (power.relative_errors < _SURE).all()):
             return False
-        if found is None:
+        if power is None:
             raise InvalidValueError(
                 "the energy counter did not refresh within the iterations at one clock",
                 remedy="give more iterations_per_clock",
@@ -213,10 +216,10 @@ class ClockProfiler:
         device = self._device
         source = (
             f"{device.provenance.origin} by {device.info.name}; time shares between "
-            f"{found.spans} counter refreshes {1e3 * found.span_seconds:.0f} ms apart"
+            f"{power.spans} counter refreshes {1e3 * power.span_seconds:.0f} ms apart"
         )
         total = 0.0
-        for name, watts, error in zip(names, found.watts, found.relative_errors, strict=True):
+        for name, watts, error in zip(names, power.watts, power.relative_errors, strict=True):
             times = [end - begin for begin, end in spans[name] if begin >= self._settled_at]
             seconds = statistics.median(times)
             joules = float(watts) * seconds
@@ -228,8 +231,8 @@ class ClockProfiler:
                     "time": seconds,
                     "energy": joules,
                     "n_time_samples": len(times),
-                    "relative_error": _known(float(error), 6),
-                    "waiting_watts": _known(found.waiting_watts, 3),
+                    "relative_error": _round(float(error), 6),
+                    "waiting_watts": _round(power.waiting_watts, 3),
                     "source": source,
                 }
             )
@@ -254,7 +257,7 @@ def write_profile(path: Path, rows: Sequence[dict[str, Any]]) -> None:
     write_text(path, text, "profile")
 
 
-def _known(value: float, digits: int) -> float | None:
+def _round(value: float, digits: int) -> float | None:
     return None if math.isnan(value) else round(value, digits)
 
 
@@ -300,16 +303,16 @@ def attribute_power(
     if not len(lengths) or not spans:
         return None
     usual = float(np.median(lengths))
-    kept = (lengths > 0) & (lengths < _LONGEST_SPAN * usual)
-    if not kept.any():
+    usable = (lengths > 0) & (lengths < _LONGEST_SPAN * usual)
+    if not usable.any():
         return None
-    edges = [np.array(found).T for found in spans]
+    edges = [np.array(edges_of_span).T for edges_of_span in spans]
     solutions = []
     for lag in _LAGS_SECONDS:
         # Seconds of each kind until each moment, as they show in power that lags behind.
         until = [_response(at, begins, lag) - _response(at, ends, lag) for begins, ends in edges]
-        shares = np.diff(np.column_stack(until), axis=0)[kept]
-        solutions.append(_solved(shares, lengths[kept], joules[kept], usual))
+        shares = np.diff(np.column_stack(until), axis=0)[usable]
+        solutions.append(_solve(shares, lengths[usable], joules[usable], usual))
     return min(solutions, key=lambda solution: solution[0])[1]
 
 
@@ -324,7 +327,7 @@ def _response(
     return total
 
 
-def _solved(
+def _solve(
     shares: NDArray[np.float64],
     lengths: NDArray[np.float64],
     joules: NDArray[np.float64],
@@ -337,23 +340,23 @@ def _solved(
     mean = joules.sum() / lengths.sum()
     strength = np.sqrt(_GUESS) * np.sqrt((matrix**2).sum(axis=0).mean())
     rows = np.vstack([matrix, strength * np.eye(matrix.shape[1])])
-    found, *_ = np.linalg.lstsq(
+    solution, *_ = np.linalg.lstsq(
         rows, np.concatenate([joules, np.full(matrix.shape[1], strength * mean)]), rcond=None
     )
-    found = np.maximum(found, 0.0)
-    left = joules - matrix @ found
+    solution = np.maximum(solution, 0.0)
+    residuals = joules - matrix @ solution
     free = len(joules) - matrix.shape[1]
     errors = np.full(matrix.shape[1], np.nan)
     if free > 0:
         inverse = np.linalg.pinv(rows.T @ rows)
-        variances = np.diag(inverse) * float(left @ left) / free
+        variances = np.diag(inverse) * float(residuals @ residuals) / free
         # Where the guess decides, the figure is off by about as far as it moved from the guess.
-        pulled = np.diag(inverse) * strength**2 * (found - mean)
-        errors = np.sqrt(variances + pulled**2) / np.maximum(found, 1e-9)
-    return float(left @ left), KindPowers(
-        found[:kinds],
+        pulled = np.diag(inverse) * strength**2 * (solution - mean)
+        errors = np.sqrt(variances + pulled**2) / np.maximum(solution, 1e-9)
+    return float(residuals @ residuals), KindPowers(
+        solution[:kinds],
         errors[:kinds],
-        float(found[kinds]) if waits else float("nan"),
+        float(solution[kinds]) if waits else float("nan"),
         len(joules),
         usual,
     )

@@ -90,13 +90,13 @@ class Profiles:
             InvalidValueError: Neither the instruction was measured nor what it could be made of.
         """
         pieces = self._pieces(stages)
-        whole = self._measured_or_derived(stage // pieces, kind)
-        if whole is None:
+        full = self._measured_or_derived(stage // pieces, kind)
+        if full is None:
             raise InvalidValueError(
                 f"no profile for {kind} of stage {stage // pieces}",
                 remedy=f"measure it, and add its rows to {self.source or 'the profile'}",
             )
-        return tuple(point.scaled(1 / pieces) for point in whole) if pieces > 1 else whole
+        return tuple(point.scaled(1 / pieces) for point in full) if pieces > 1 else full
 
     def measured(self, stage: int, kind: str, stages: int) -> bool:
         """Whether an instruction itself was measured."""
@@ -104,8 +104,8 @@ class Profiles:
 
     def _pieces(self, stages: int) -> int:
         """Stages of a pipeline per measured stage."""
-        pieces, rest = divmod(stages, self.stages)
-        if rest or not pieces:
+        pieces, remainder = divmod(stages, self.stages)
+        if remainder or not pieces:
             raise InvalidValueError(
                 f"the profile has {self.stages} stages, but the schedule {stages}",
                 remedy=f"plan {self.stages} stages, or a multiple, or profile again",
@@ -119,21 +119,21 @@ class Profiles:
                 f"cannot scale work by {factor}", remedy="give a positive, finite factor"
             )
         scaled = {
-            key: replace(found, points=tuple(p.scaled(factor) for p in found.points))
-            for key, found in self.instructions.items()
+            key: replace(profile, points=tuple(p.scaled(factor) for p in profile.points))
+            for key, profile in self.instructions.items()
         }
         sizes = tuple(size * factor for size in self.activation_bytes)
         return replace(self, instructions=scaled, activation_bytes=sizes)
 
     def _measured_or_derived(self, stage: int, kind: str) -> Points | None:
-        found = self.instructions.get((stage, kind))
-        if found is not None:
-            return found.points
+        profile = self.instructions.get((stage, kind))
+        if profile is not None:
+            return profile.points
         if kind == RECOMPUTE:
             return self._measured_or_derived(stage, FORWARD)
-        whole = self.instructions.get((stage, BACKWARD))
-        if kind in (BACKWARD_INPUT, BACKWARD_WEIGHT) and whole is not None:
-            return tuple(point.scaled(0.5) for point in whole.points)
+        full = self.instructions.get((stage, BACKWARD))
+        if kind in (BACKWARD_INPUT, BACKWARD_WEIGHT) and full is not None:
+            return tuple(point.scaled(0.5) for point in full.points)
         first = self.instructions.get((stage, BACKWARD_INPUT))
         second = self.instructions.get((stage, BACKWARD_WEIGHT))
         if kind == BACKWARD and first is not None and second is not None:
@@ -165,7 +165,7 @@ def profiles_from_rows(
     sizes: dict[int, float] = {}
     waiting: dict[float, list[float]] = {}
     for number, row in enumerate(rows, start=1):
-        key, sample = _parsed(row, number)
+        key, sample = _parse(row, number)
         samples.setdefault(key, []).append(sample)
         if row.get(_BYTES):
             sizes[key[0]] = max(sizes.get(key[0], 0.0), _number(row, _BYTES, number))
@@ -174,13 +174,13 @@ def profiles_from_rows(
     if not samples:
         raise FileError("the profile holds no measurements", remedy=_REMEDY)
     # Equal stages are often copies of one measurement: smooth each distinct one once.
-    done: dict[tuple[ClockSample, ...], InstructionProfile] = {}
-    for found in map(tuple, samples.values()):
-        if found not in done:
-            done[found] = smooth_profile(found, source, enabled=smooth)
+    smoothed: dict[tuple[ClockSample, ...], InstructionProfile] = {}
+    for profile in map(tuple, samples.values()):
+        if profile not in smoothed:
+            smoothed[profile] = smooth_profile(profile, source, enabled=smooth)
     stages = 1 + max(stage for stage, _ in samples)
     return Profiles(
-        {key: done[tuple(found)] for key, found in samples.items()},
+        {key: smoothed[tuple(profile)] for key, profile in samples.items()},
         source,
         activation_bytes=tuple(sizes[stage] for stage in range(stages))
         if len(sizes) == stages
@@ -201,7 +201,7 @@ def _csv_rows(text: str) -> list[dict[str, Any]]:
         raise FileError(f"the profile is not valid CSV: {error}", remedy=_REMEDY) from None
 
 
-def _parsed(row: dict[str, Any], number: int) -> tuple[Work, ClockSample]:
+def _parse(row: dict[str, Any], number: int) -> tuple[Work, ClockSample]:
     stage = _number(row, "stage", number)
     if stage < 0 or stage != int(stage):
         raise FileError(
@@ -228,22 +228,26 @@ def _parsed(row: dict[str, Any], number: int) -> tuple[Work, ClockSample]:
 def _number(row: dict[str, Any], name: str, number: int) -> float:
     value = row.get(name)
     try:
-        found = float(value) if isinstance(value, str | int | float) else math.nan
+        figure = float(value) if isinstance(value, str | int | float) else math.nan
     except (ValueError, OverflowError):
-        found = math.nan
-    if not math.isfinite(found):
+        figure = math.nan
+    if not math.isfinite(figure):
         raise FileError(
             f"row {number} of the profile: {name} {value!r} is no number", remedy=_REMEDY
         )
-    return found
+    return figure
 
 
 def _sum_at_equal_clocks(first: Points, second: Points) -> Points:
     by_clock = {point.setting.clock_hertz: point for point in second}
     return tuple(
-        replace(point, seconds=point.seconds + other.seconds, joules=point.joules + other.joules)
+        replace(
+            point,
+            seconds=point.seconds + point_there.seconds,
+            joules=point.joules + point_there.joules,
+        )
         for point in first
-        if (other := by_clock.get(point.setting.clock_hertz)) is not None
+        if (point_there := by_clock.get(point.setting.clock_hertz)) is not None
     )
 
 
@@ -271,24 +275,26 @@ def balanced_layers(profiles: Profiles, layers: Sequence[int]) -> tuple[int, ...
     return tuple(counts)
 
 
-def repartitioned(profiles: Profiles, layers: Sequence[int], wanted: Sequence[int]) -> Profiles:
+def repartitioned(
+    profiles: Profiles, layers: Sequence[int], layers_after: Sequence[int]
+) -> Profiles:
     """The profiles of stages with ``wanted`` layers (of :func:`balanced_layers`)."""
     reference = _reference(profiles, layers)
-    changed = {}
-    for (stage, kind), found in profiles.instructions.items():
-        one = profiles.instructions.get((reference, kind))
-        more = wanted[stage] - layers[stage]
-        points = found.points
-        if more and one is not None:
-            points = _with_layers(points, one.points, more / layers[reference])
-        changed[stage, kind] = replace(found, points=points)
-    sizes = tuple(new / old for new, old in zip(wanted, layers, strict=True))
-    held = zip(profiles.activation_bytes, sizes, strict=False)
+    instructions = {}
+    for (stage, kind), profile in profiles.instructions.items():
+        reference_profile = profiles.instructions.get((reference, kind))
+        extra = layers_after[stage] - layers[stage]
+        points = profile.points
+        if extra and reference_profile is not None:
+            points = _with_layers(points, reference_profile.points, extra / layers[reference])
+        instructions[stage, kind] = replace(profile, points=points)
+    sizes = tuple(new / old for new, old in zip(layers_after, layers, strict=True))
+    pairs = zip(profiles.activation_bytes, sizes, strict=False)
     return replace(
         profiles,
-        instructions=changed,
+        instructions=instructions,
         sizes=sizes,
-        activation_bytes=tuple(size * share for size, share in held),
+        activation_bytes=tuple(size * share for size, share in pairs),
     )
 
 
@@ -309,7 +315,7 @@ def _with_layers(
     """The points with ``share`` of the reference's work more (or less), clock by clock."""
     rows = [(p.setting.clock_hertz or 0.0, p.seconds, p.joules) for p in reversed(reference)]
     clocks, seconds, joules = zip(*rows, strict=True)
-    found = []
+    shifted = []
     for point in points:
         clock = point.setting.clock_hertz or 0.0
         time = point.seconds + share * float(np.interp(clock, clocks, seconds))
@@ -319,5 +325,5 @@ def _with_layers(
                 "a stage would take no time without its layers",
                 remedy="check the number of layers of each stage",
             )
-        found.append(replace(point, seconds=time, joules=energy))
-    return tuple(found)
+        shifted.append(replace(point, seconds=time, joules=energy))
+    return tuple(shifted)

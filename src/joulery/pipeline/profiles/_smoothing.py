@@ -28,21 +28,24 @@ if TYPE_CHECKING:
 
     Array = NDArray[np.float64]
 
-# With fewer clocks noise and shape cannot be told apart.
+# With fewer clocks noise and shape cannot be told apart; by hand.
 _FEWEST_CLOCKS = 5
-# Beyond this many samples a mean gets no better: what remains is not chance.
+# Beyond this many samples a mean gets no better: what remains is not chance; by hand.
 _ENOUGH_SAMPLES = 30
 # A normal distribution has 1.4826 median absolute deviations per standard deviation.
 _SIGMA_PER_DEVIATION = 1.4826
-# Beyond this many standard deviations a measurement counts less and less (Huber).
+# Beyond this many standard deviations a measurement counts less and less (Huber); by hand.
 _HUBER = 2.0
-# Beyond this many it is an outlier, if its neighbours are not: a bad run explains it.
+# Beyond this many it is an outlier, if its neighbours are not: a bad run explains it; by hand.
 _FAR = 5.0
+# Share of outliers from which on they are no outliers; by hand.
 _MAX_OUTLIERS = 0.1
-# How far the rest may lie off, in standard deviations, before the shape itself is in doubt.
+# How far the rest may lie off, in standard deviations, before the shape itself is in doubt; by
+# hand.
 _MAX_MISFIT = 1.6
-# Less than this is no noise worth a bend, nor a doubt.
+# Less than this is no noise worth a bend, nor a doubt; by hand.
 _NEGLIGIBLE = 5e-4
+# Rounds of reweighting, and the least divisor; by hand.
 _ROUNDS = 4
 _TINY = 1e-12
 
@@ -87,7 +90,7 @@ def smooth_profile(
         source: Name of the measurements, for the points' provenance.
         enabled: False keeps the measurements as they are.
     """
-    merged = _merged(samples)
+    merged = _merge(samples)
     megahertz, seconds, joules, counts = np.array(merged).T
     if not enabled or len(merged) < _FEWEST_CLOCKS:
         points = _points(megahertz, seconds, joules, Provenance(Origin.MEASURED, source))
@@ -104,7 +107,7 @@ def smooth_profile(
             (power, _local_noise(period, power, weights))
             for power in (joules / seconds, joules / clean_seconds)
         ),
-        key=lambda found: found[1],
+        key=lambda pair: pair[1],
     )
     # Power against speed, slowest first. Equal times would be one place with several values.
     order = np.argsort(-clean_seconds, kind="stable")
@@ -131,38 +134,38 @@ def summary(profiles: dict[str, InstructionProfile]) -> list[str]:
     """Changes to the measurements of each named instruction, a line each."""
     lines = []
     for quantity, noise in (("times", "seconds_noise"), ("energies", "joules_noise")):
-        done = [found for found in profiles.values() if quantity in found.smoothed]
-        if done:
-            worst = max(getattr(found, noise) for found in done)
+        smooth = [profile for profile in profiles.values() if quantity in profile.smoothed]
+        if smooth:
+            worst = max(getattr(profile, noise) for profile in smooth)
             lines.append(
-                f"smoothed the {quantity} of {len(done)} of {len(profiles)} instructions "
+                f"smoothed the {quantity} of {len(smooth)} of {len(profiles)} instructions "
                 f"(noise up to {per_cent(worst)})"
             )
-    outliers = sum(len(found.outliers_megahertz) for found in profiles.values())
+    outliers = sum(len(profile.outliers_megahertz) for profile in profiles.values())
     if outliers:
-        where = next(name for name, found in profiles.items() if found.outliers_megahertz)
-        lines.append(f"outliers that weigh little: {outliers}, the first in {where}")
+        first = next(name for name, profile in profiles.items() if profile.outliers_megahertz)
+        lines.append(f"outliers that weigh little: {outliers}, the first in {first}")
     by_reason: dict[str, list[str]] = {}
-    for name, found in profiles.items():
-        if found.kept:
-            by_reason.setdefault(found.kept, []).append(name)
+    for name, profile in profiles.items():
+        if profile.kept:
+            by_reason.setdefault(profile.kept, []).append(name)
     for reason, names in by_reason.items():
-        more = f" and {len(names) - 1} more" if len(names) > 1 else ""
-        lines.append(f"kept as measured, {reason}: {names[0]}{more}")
+        suffix = f" and {len(names) - 1} more" if len(names) > 1 else ""
+        lines.append(f"kept as measured, {reason}: {names[0]}{suffix}")
     return lines
 
 
-def _merged(samples: Iterable[ClockSample]) -> list[ClockSample]:
+def _merge(samples: Iterable[ClockSample]) -> list[ClockSample]:
     """One sample per clock, highest clock first."""
     by_clock: dict[float, list[ClockSample]] = {}
     for sample in samples:
         by_clock.setdefault(sample.megahertz, []).append(sample)
     merged = []
     for megahertz in sorted(by_clock, reverse=True):
-        same = by_clock[megahertz]
-        count = sum(sample.runs for sample in same)
-        seconds = sum(sample.seconds * sample.runs for sample in same) / count
-        joules = sum(sample.joules * sample.runs for sample in same) / count
+        repeats = by_clock[megahertz]
+        count = sum(sample.runs for sample in repeats)
+        seconds = sum(sample.seconds * sample.runs for sample in repeats) / count
+        joules = sum(sample.joules * sample.runs for sample in repeats) / count
         merged.append(ClockSample(megahertz, seconds, joules, count))
     return merged
 
@@ -195,14 +198,14 @@ class _Fit(NamedTuple):
 
 
 def _convex_fit(
-    places: Array, measured: Array, weights: Array, noise: float, *, round_bends: bool = False
+    positions: Array, measured: Array, weights: Array, noise: float, *, round_bends: bool = False
 ) -> _Fit:
     """The convex, non-decreasing curve through positive measurements at increasing places.
 
     ``weights`` are 1 for the best measurements, ``noise`` is the relative standard deviation of
     one of those; ``round_bends`` is for curves that grow like a polynomial.
     """
-    scale = (places - places[0]) / max(float(places[-1] - places[0]), _TINY)
+    scale = (positions - positions[0]) / max(float(positions[-1] - positions[0]), _TINY)
     basis = _basis(scale, round_bends=round_bends)
     noise = max(noise, _NEGLIGIBLE)
     relative = np.sqrt(weights) / measured
@@ -229,29 +232,29 @@ def _looks_like_noise(off: Array, outliers: NDArray[np.bool_]) -> bool:
     together = bool(np.any(outliers[1:] & outliers[:-1]))
     at_end = bool(outliers[0] or outliers[-1])
     few = float(np.mean(outliers)) <= _MAX_OUTLIERS
-    rest = off[~outliers]
-    close = len(rest) > 0 and math.sqrt(float(np.mean(rest**2))) <= _MAX_MISFIT
+    residuals = off[~outliers]
+    close = len(residuals) > 0 and math.sqrt(float(np.mean(residuals**2))) <= _MAX_MISFIT
     return few and close and not together and not at_end
 
 
-def _local_noise(places: Array, measured: Array, weights: Array) -> float:
+def _local_noise(positions: Array, measured: Array, weights: Array) -> float:
     """Relative noise, from how far each measurement lies off the line between its neighbours."""
-    return _SIGMA_PER_DEVIATION * float(np.median(_off_neighbours(places, measured, weights)))
+    return _SIGMA_PER_DEVIATION * float(np.median(_off_neighbours(positions, measured, weights)))
 
 
-def _off_neighbours(places: Array, measured: Array, weights: Array) -> Array:
+def _off_neighbours(positions: Array, measured: Array, weights: Array) -> Array:
     """(n - 2,), in units of what noise of 1 would give."""
-    share = (places[1:-1] - places[:-2]) / (places[2:] - places[:-2])
+    share = (positions[1:-1] - positions[:-2]) / (positions[2:] - positions[:-2])
     expected = (1 - share) * measured[:-2] + share * measured[2:]
     spread = np.sqrt(1 / weights[1:-1] + (1 - share) ** 2 / weights[:-2] + share**2 / weights[2:])
     off: Array = np.abs(measured[1:-1] / expected - 1) / spread
     return off
 
 
-def _first_trust(places: Array, measured: Array, weights: Array, noise: float) -> Array:
+def _first_trust(positions: Array, measured: Array, weights: Array, noise: float) -> Array:
     """Weights of a first fit: 0 at peaks, since an outlier would cast doubt on its neighbours."""
     off = np.zeros(len(measured) + 2)
-    off[2:-2] = _off_neighbours(places, measured, weights)
+    off[2:-2] = _off_neighbours(positions, measured, weights)
     peak = (off[1:-1] > off[:-2]) & (off[1:-1] > off[2:]) & (off[1:-1] > _FAR * noise)
     return np.where(peak, 0.0, 1.0)
 
@@ -265,47 +268,47 @@ def _basis(scale: Array, *, round_bends: bool) -> Array:
     return np.hstack(columns)
 
 
-def _few_bends(basis: Array, wanted: Array, noise: float) -> Array:
+def _few_bends(basis: Array, values: Array, noise: float) -> Array:
     """Least squares with no negative coefficient but the constant's, bends added one at a time."""
-    price = noise**2 * math.log(max(len(wanted), 2))
-    chosen = [0, 1]
-    coefficients = _nonnegative(basis, wanted, chosen)
-    remaining = wanted - basis @ coefficients
+    price = noise**2 * math.log(max(len(values), 2))
+    columns = [0, 1]
+    coefficients = _nonnegative(basis, values, columns)
+    remaining = values - basis @ coefficients
     norms = np.maximum(np.sum(basis**2, axis=0), _TINY)
-    while len(chosen) < basis.shape[1]:
+    while len(columns) < basis.shape[1]:
         gains = basis.T @ remaining
-        gains[chosen] = -1.0
+        gains[columns] = -1.0
         candidates = np.argsort(-(np.maximum(gains, 0.0) ** 2) / norms)[:8]
         trials = [
-            (_left(basis, wanted, [*chosen, int(column)]), int(column))
+            (_residual(basis, values, [*columns, int(column)]), int(column))
             for column in candidates
             if gains[column] > 0
         ]
         if not trials:
             break
-        left, column = min(trials)
-        if float(remaining @ remaining) - left <= price:
+        residual, column = min(trials)
+        if float(remaining @ remaining) - residual <= price:
             break
-        chosen.append(column)
-        coefficients = _nonnegative(basis, wanted, chosen)
-        remaining = wanted - basis @ coefficients
+        columns.append(column)
+        coefficients = _nonnegative(basis, values, columns)
+        remaining = values - basis @ coefficients
     return coefficients
 
 
-def _left(basis: Array, wanted: Array, columns: Sequence[int]) -> float:
-    remaining = wanted - basis @ _nonnegative(basis, wanted, columns)
+def _residual(basis: Array, values: Array, columns: Sequence[int]) -> float:
+    remaining = values - basis @ _nonnegative(basis, values, columns)
     return float(remaining @ remaining)
 
 
-def _nonnegative(basis: Array, wanted: Array, columns: Sequence[int]) -> Array:
+def _nonnegative(basis: Array, values: Array, columns: Sequence[int]) -> Array:
     """Least squares over some columns; those that would turn negative leave, one at a time."""
-    kept = list(columns)
+    active = list(columns)
     while True:
-        solution = np.linalg.lstsq(basis[:, kept], wanted, rcond=None)[0]
-        worst = int(np.argmin(solution[1:])) + 1 if len(kept) > 1 else 0
+        solution = np.linalg.lstsq(basis[:, active], values, rcond=None)[0]
+        worst = int(np.argmin(solution[1:])) + 1 if len(active) > 1 else 0
         if worst == 0 or solution[worst] >= 0:
             break
-        kept.pop(worst)
+        active.pop(worst)
     full = np.zeros(basis.shape[1])
-    full[kept] = solution
+    full[active] = solution
     return full

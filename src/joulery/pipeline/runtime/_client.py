@@ -9,12 +9,12 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from joulery.errors import InvalidValueError, JouleryError
+from joulery.json_lines import encode_line
 from joulery.pipeline.planning._rank_plan import RankPlan
 from joulery.pipeline.runtime._messages import (
     MAX_PLAN_BYTES,
     VERSION,
     Endpoint,
-    encode,
     read_message,
     report_message,
 )
@@ -26,9 +26,10 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("joulery")
 
+# Longest wait for a connection, and pauses between attempts, doubled each time; by hand.
 _CONNECT_SECONDS = 2.0
 _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.5, 30.0
-# Reports that wait while there is no connection.
+# Reports that wait while there is no connection; by hand.
 _MAX_REPORTS = 256
 
 
@@ -108,7 +109,7 @@ class CoordinatorClient(Endpoint):
         """Exchange messages until the connection ends, which raises."""
         async with asyncio.timeout(_CONNECT_SECONDS):
             reader, writer = await asyncio.open_connection(*self._address, limit=MAX_PLAN_BYTES)
-        writer.write(encode(self._hello))
+        writer.write(encode_line(self._hello))
         sending = asyncio.ensure_future(self._send_reports(writer))
         try:
             while True:
@@ -121,7 +122,7 @@ class CoordinatorClient(Endpoint):
         # The reading side notices a broken connection, too.
         with suppress(OSError):
             while True:
-                writer.write(encode(await self._reports.get()))
+                writer.write(encode_line(await self._reports.get()))
                 await writer.drain()
 
     def _take(self, message: dict[str, Any]) -> None:

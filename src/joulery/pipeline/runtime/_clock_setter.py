@@ -23,11 +23,14 @@ if TYPE_CHECKING:
     # What to set for a clock in hertz and the watts drawn there; nothing means full clocks.
     Values = Callable[[float | None, float | None], dict[str, float]]
 
-# A board dithers at its limit; a little more keeps it from falling below the planned clock.
+# A board dithers at its limit; a little more keeps it from falling below the planned clock; by
+# hand.
 _LIMIT_MARGIN = 1.005
+# Changes whose median is believed; by hand.
 _SAMPLES = 9
-# The first few changes are watched until the board shows the new clock, this long at most.
+# The first few changes are watched until the board shows the new clock, this long at most; by hand.
 _WATCHED, _WATCH_SECONDS, _POLL_SECONDS = 5, 0.06, 0.001
+# Boards show clocks rounded to their steps of 7.5 or 15 MHz.
 _SAME_CLOCK = 0.005
 
 
@@ -69,9 +72,9 @@ class ClockSetter:
     @property
     def set_seconds(self) -> float:
         """Time of a change until the clock is in force."""
-        shown = statistics.median(self._measured) if self._measured else self._assumed_seconds
+        seconds = statistics.median(self._measured) if self._measured else self._assumed_seconds
         # A governor that is called too often makes its callers wait.
-        return max(shown, statistics.median(self._calls)) if self._calls else shown
+        return max(seconds, statistics.median(self._calls)) if self._calls else seconds
 
     def set(self, hertz: float | None, watts: float | None = None, *, watch: bool = False) -> None:
         """Set the clock of the devices; on first use they are leased.
@@ -83,12 +86,12 @@ class ClockSetter:
         """
         self._lease()
         began = self._clock.now()
-        for each, values_for in self._knobs:
+        for handle, values_for in self._knobs:
             values = values_for(hertz, watts)
             if values:
-                each.set(**values)
+                handle.set(**values)
             else:
-                each.reset()
+                handle.reset()
         self._calls.append(self._clock.now() - began)
         if watch and self._watched < _WATCHED and hertz is not None:
             self._watched += 1
@@ -96,8 +99,8 @@ class ClockSetter:
 
     def reset(self) -> None:
         """Set full clocks, and keep the leases."""
-        for each, _ in self._knobs:
-            each.reset()
+        for handle, _ in self._knobs:
+            handle.reset()
 
     def release(self) -> None:
         """Set full clocks and end all leases; a governor that is gone restores by itself."""
@@ -113,8 +116,8 @@ class ClockSetter:
         self.uses_limits = any(
             Capability.CLOCK_LOCK not in device.capabilities for device in self._devices
         )
-        taken = self._stack.enter_context(held(self._devices, hold=self._hold))
-        self._knobs = list(zip(taken, values, strict=True))
+        handles = self._stack.enter_context(held(self._devices, hold=self._hold))
+        self._knobs = list(zip(handles, values, strict=True))
 
     def _watch(self, hertz: float, began: float) -> None:
         device = self._devices[0]
@@ -122,8 +125,8 @@ class ClockSetter:
             return
         telemetry = cast("TelemetrySource", device)
         while (now := self._clock.now()) - began < _WATCH_SECONDS:
-            shown = telemetry.telemetry().clock_hertz
-            if shown is not None and abs(shown / hertz - 1) < _SAME_CLOCK:
+            current = telemetry.telemetry().clock_hertz
+            if current is not None and abs(current / hertz - 1) < _SAME_CLOCK:
                 self._measured.append(now - began)
                 return
             self._clock.sleep(_POLL_SECONDS)
@@ -148,19 +151,19 @@ def _clock_values(device: Device) -> Values:
         if hertz is None or not clocks:
             return {}
         # Less a little: clocks that went through files in megahertz are still the same.
-        place = bisect_left(clocks, hertz * (1 - 1e-6))
-        return {"clock_hertz": clocks[min(place, len(clocks) - 1)]}
+        position = bisect_left(clocks, hertz * (1 - 1e-6))
+        return {"clock_hertz": clocks[min(position, len(clocks) - 1)]}
 
     return values
 
 
 def _limit_values(device: Device) -> Values:
     """The power of the planned clock, within what the board allows."""
-    found = cast("PowerLimit", device).power_limits()
+    limits = cast("PowerLimit", device).power_limits()
 
     def values(_: float | None, watts: float | None) -> dict[str, float]:
-        if watts is None or watts * _LIMIT_MARGIN >= found.current_watts:
+        if watts is None or watts * _LIMIT_MARGIN >= limits.current_watts:
             return {}
-        return {"watts": max(found.min_watts, watts * _LIMIT_MARGIN)}
+        return {"watts": max(limits.min_watts, watts * _LIMIT_MARGIN)}
 
     return values

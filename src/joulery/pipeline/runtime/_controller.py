@@ -37,16 +37,17 @@ if TYPE_CHECKING:
 _log = logging.getLogger("joulery")
 
 _STOP = object()
+# Longest wait for the driver at the end; by hand.
 _CLOSE_SECONDS = 2.0
-# Pause after a failure of the driver or governor.
+# Pause after a failure of the driver or governor; by hand.
 _RETRY_SECONDS = 60.0
-# Marks that wait, as while a driver hangs; the oldest are dropped first.
+# Marks that wait, as while a driver hangs; the oldest are dropped first; by hand.
 _MAX_MARKS = 65_536
 # The step of a mark that stands for the start of an iteration.
 _ITERATION = -1
 # What is in force between iterations.
 _FULL_CLOCKS = RankStep(Instruction(-1, -1, "between iterations", -1), None, 0.0)
-# A change this much shorter than a step hardly alters the step's time.
+# A change this much shorter than a step hardly alters the step's time; by hand.
 _SHORT_CHANGE = 0.15
 
 
@@ -145,7 +146,7 @@ class ClockController:
         active = self._active
         index = active.index.get((stage, kind, microbatch))
         if index is None:
-            self._unplanned(stage, kind, microbatch)
+            self._note_unplanned(stage, kind, microbatch)
             return
         self._note(index, reached, began=True, wake=active.acts_at_begin[index])
 
@@ -213,7 +214,7 @@ class ClockController:
         self._off = False
         return True
 
-    def _unplanned(self, stage: int, kind: str, microbatch: int) -> None:
+    def _note_unplanned(self, stage: int, kind: str, microbatch: int) -> None:
         error = InvalidValueError(
             f"the plan has no {Instruction(stage, -1, kind, microbatch)}",
             remedy="plan the schedule that runs; see schedule_of()",
@@ -257,7 +258,7 @@ class ClockController:
             now = self._now()
         active, index = mark.active, mark.step
         steps = active.steps
-        done = self._times.add(mark, now, self._setter.set_seconds)
+        times = self._times.add(mark, now, self._setter.set_seconds)
         self._later = None
         if mark.began and index != _ITERATION:
             self._target = steps[index]
@@ -271,8 +272,8 @@ class ClockController:
         # A device that is there by now must not wait for what it only reaches later.
         if mark.reached is not None:
             self._act()
-        if done is not None and self.on_iteration is not None:
-            self.on_iteration(done)
+        if times is not None and self.on_iteration is not None:
+            self.on_iteration(times)
 
     def _set_later(self, when: float, step: RankStep) -> None:
         self._later = (when, step)
@@ -360,17 +361,17 @@ class _TimesCollector:
             return None
         steps = mark.active.steps
         step = steps[mark.step]
-        begun, self._step = self._step, None
-        if begun is not None and begun[0] == mark.step and _ran_as_planned(mark, set_seconds):
+        begin, self._step = self._step, None
+        if begin is not None and begin[0] == mark.step and _ran_as_planned(mark, set_seconds):
             key = (step.instruction.stage, step.instruction.kind)
-            self._ratios.setdefault(key, []).append((now - begun[1]) / step.seconds)
+            self._ratios.setdefault(key, []).append((now - begin[1]) / step.seconds)
         if mark.step + 1 < len(steps) or math.isnan(self._began):
             return None
         return IterationTimes(
             mark.iteration,
             now - self._began,
             mark.active.plan.seconds,
-            {key: tuple(found) for key, found in self._ratios.items()},
+            {key: tuple(ratios) for key, ratios in self._ratios.items()},
         )
 
 

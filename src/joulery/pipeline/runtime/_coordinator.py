@@ -14,13 +14,13 @@ import socket
 from typing import TYPE_CHECKING, Any
 
 from joulery.errors import InvalidValueError, JouleryError
+from joulery.json_lines import encode_line
 from joulery.pipeline.runtime._messages import (
     MAX_PLAN_BYTES,
     MAX_REPORT_BYTES,
     REMEDY,
     VERSION,
     Endpoint,
-    encode,
     parse_report,
     read_message,
     whole_number,
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("joulery")
 
+# Longest wait for a greeting, and connections beyond one per rank; by hand.
 _GREETING_SECONDS = 5.0
 _SPARE_CONNECTIONS = 64
 
@@ -99,13 +100,13 @@ class Coordinator(Endpoint):
             writer.close()
 
     async def _handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        most = self._policy.pipelines * self._policy.ranks + _SPARE_CONNECTIONS
+        limit = self._policy.pipelines * self._policy.ranks + _SPARE_CONNECTIONS
         try:
-            if len(self._connections) >= most:
+            if len(self._connections) >= limit:
                 return
             self._connections[writer] = None
             async with asyncio.timeout(_GREETING_SECONDS):
-                pipeline, rank = self._greeted(await read_message(reader))
+                pipeline, rank = self._greet(await read_message(reader))
             self._welcome(writer, pipeline, rank)
             while True:
                 self._take(pipeline, rank, await read_message(reader))
@@ -116,12 +117,12 @@ class Coordinator(Endpoint):
             self._connections.pop(writer, None)
             writer.close()
 
-    def _greeted(self, message: dict[str, Any]) -> tuple[int, int]:
+    def _greet(self, message: dict[str, Any]) -> tuple[int, int]:
         """The pipeline and rank of a greeting."""
         if message.get("op") != "hello" or message.get("version") != VERSION:
             raise InvalidValueError("no greeting", remedy=REMEDY)
-        given = str(message.get("token")).encode()
-        if not hmac.compare_digest(given, self._token.encode()):
+        token = str(message.get("token")).encode()
+        if not hmac.compare_digest(token, self._token.encode()):
             raise InvalidValueError("a wrong token", remedy="share the coordinator's token")
         pipeline = whole_number(message.get("pipeline"), "pipeline")
         rank = whole_number(message.get("rank"), "rank")
@@ -156,9 +157,9 @@ class Coordinator(Endpoint):
             self._send_all(assignment)
 
     def _send_all(self, assignment: PlanAssignment) -> None:
-        for writer, place in self._connections.items():
-            if place is not None and place[0] == assignment.pipeline:
-                self._send_plan(writer, place[1], assignment)
+        for writer, member in self._connections.items():
+            if member is not None and member[0] == assignment.pipeline:
+                self._send_plan(writer, member[1], assignment)
 
     def _send_plan(
         self, writer: asyncio.StreamWriter, rank: int, assignment: PlanAssignment
@@ -170,7 +171,7 @@ class Coordinator(Endpoint):
         if writer.transport.get_write_buffer_size() > 2 * MAX_PLAN_BYTES:
             writer.transport.abort()  # it does not read
         elif not writer.is_closing():
-            writer.write(encode(message))
+            writer.write(encode_line(message))
 
     def _replan_drifted(self, pipeline: int) -> None:
         factors = self._policy.drifted(pipeline)
@@ -183,9 +184,9 @@ class Coordinator(Endpoint):
         """Plan a pipeline anew, in a thread of its own, with its measured times."""
         plans = self._policy.plans_of(pipeline)
         try:
-            made = await asyncio.to_thread(plans.rescaled, factors)
-            await asyncio.to_thread(made.ranks)
+            plans_after = await asyncio.to_thread(plans.rescaled, factors)
+            await asyncio.to_thread(plans_after.ranks)
         except JouleryError as error:
             _log.warning("pipeline coordinator: cannot plan anew: %s", error)
             return
-        self._apply(lambda: self._send_all(self._policy.replace_plans(pipeline, made)))
+        self._apply(lambda: self._send_all(self._policy.replace_plans(pipeline, plans_after)))

@@ -6,7 +6,6 @@ Messages are JSON objects, one per line.
 from __future__ import annotations
 
 import asyncio
-import json
 import math
 import threading
 from abc import ABC, abstractmethod
@@ -14,6 +13,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from joulery.errors import InvalidValueError
+from joulery.json_lines import decode_line
 from joulery.pipeline.runtime._controller import IterationTimes
 from joulery.units import finite
 
@@ -22,12 +22,13 @@ if TYPE_CHECKING:
     from typing import Self
 
 VERSION = 1
-# A rank reports figures; a plan of 10,000 instructions fits the other way.
+# A rank reports figures; a plan of 10,000 instructions fits the other way; by hand.
 MAX_REPORT_BYTES = 64 * 1024
 MAX_PLAN_BYTES = 1024 * 1024
 REMEDY = "speak version 1 of the coordinator's protocol"
-# Ratios per kind of work in a report.
+# Ratios per kind of work in a report; by hand.
 _MAX_RATIOS = 8
+# Longest wait for a peer to close; by hand.
 _CLOSE_SECONDS = 2.0
 
 
@@ -72,11 +73,6 @@ class Endpoint(ABC):
                 self._loop.call_soon_threadsafe(function, *arguments)
 
 
-def encode(message: dict[str, Any]) -> bytes:
-    """A message as one line."""
-    return json.dumps(message, allow_nan=False, separators=(",", ":")).encode() + b"\n"
-
-
 async def read_message(reader: asyncio.StreamReader) -> dict[str, Any]:
     """The next message.
 
@@ -88,13 +84,11 @@ async def read_message(reader: asyncio.StreamReader) -> dict[str, Any]:
         line = await reader.readline()
         if not line.endswith(b"\n"):
             raise ConnectionResetError("the connection was closed")
-        message = json.loads(line)
-    # Nesting beyond the interpreter's depth is as malformed as a missing brace.
-    except (ValueError, RecursionError):
-        message = None
-    if not isinstance(message, dict):
-        raise InvalidValueError("a line does not hold a JSON object", remedy="send one per line")
-    return message
+        return decode_line(line)
+    except ValueError:
+        raise InvalidValueError(
+            "a line does not hold a JSON object", remedy="send one per line"
+        ) from None
 
 
 def report_message(times: IterationTimes) -> dict[str, Any]:
@@ -114,8 +108,8 @@ def report_message(times: IterationTimes) -> dict[str, Any]:
 def parse_report(message: dict[str, Any]) -> IterationTimes:
     """The inverse of :func:`report_message`; an InvalidValueError for anything else."""
     ratios: dict[tuple[int, str], tuple[float, ...]] = {}
-    found = message.get("ratios")
-    for entry in found if isinstance(found, list) else []:
+    entries = message.get("ratios")
+    for entry in entries if isinstance(entries, list) else []:
         if not (isinstance(entry, list) and len(entry) == 3 and isinstance(entry[2], list)):
             raise InvalidValueError("malformed ratios", remedy=REMEDY)
         key = whole_number(entry[0], "stage"), str(entry[1])

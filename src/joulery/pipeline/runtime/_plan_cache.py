@@ -17,8 +17,9 @@ if TYPE_CHECKING:
     from joulery.pipeline.planning._holding import HeldPlan
     from joulery.pipeline.planning._rank_plan import RankPlan
 
-# Slowdowns that differ by less share a plan, the faster one.
+# Slowdowns that differ by less share a plan, the faster one; by hand.
 _GRID = 0.005
+# Rounding of quotients of times.
 _LAST_DIGITS = 1e-9
 
 
@@ -65,8 +66,8 @@ class PlanCache:
         number = self._number(factor)
         if number not in self._made:
             plan = self._plan.at(self.fastest_seconds * (1 + _GRID) ** number)
-            held = hold_clocks(self._plan, plan, self._hold_seconds)
-            self._made[number] = held, rank_plans(self.problem, held.plan)
+            holding = hold_clocks(self._plan, plan, self._hold_seconds)
+            self._made[number] = holding, rank_plans(self.problem, holding.plan)
         return self._made[number]
 
     def _number(self, factor: float) -> int:

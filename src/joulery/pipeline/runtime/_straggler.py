@@ -31,19 +31,23 @@ if TYPE_CHECKING:
 
     Work = tuple[int, str]
 
-# Iterations whose median decides whether a pipeline is late, and how many of them are needed.
+# Iterations whose median decides whether a pipeline is late, and how many of them are needed; by
+# hand.
 _WINDOW, _LEAST = 5, 3
-# Share behind the others from which on a pipeline is late, and below which it no longer is.
+# Share behind the others from which on a pipeline is late, and below which it no longer is; by
+# hand.
 _LATE, _PUNCTUAL = 0.03, 0.015
-# Share by which the slowdown must change before new plans are given out.
+# Share by which the slowdown must change before new plans are given out; by hand.
 _STEP = 0.01
-# Iterations between a report and the first one of a new plan, so that every rank has it in time.
+# Iterations between a report and the first one of a new plan, so that every rank has it in time; by
+# hand.
 _LEAD_ITERATIONS = 2
-# Iterations whose reports may be incomplete at a time; older ones are given up.
+# Iterations whose reports may be incomplete at a time; older ones are given up; by hand.
 _MAX_OPEN = 64
-# Ratios of measured to planned time that are kept, and needed, before drift is looked for.
+# Ratios of measured to planned time that are kept, and needed, before drift is looked for; by hand.
 _DRIFT_WINDOW, _DRIFT_LEAST = 64, 12
-# Beyond this share, and beyond chance by so many standard errors, a profile is out of date.
+# Beyond this share, and beyond chance by so many standard errors, a profile is out of date; by
+# hand.
 _DRIFT_SHARE, _DRIFT_SIGMAS = 0.03, 4.0
 # From the median absolute deviation to a standard error of the median, for normal noise.
 _SIGMA_OF_MAD, _MEDIAN_PENALTY = 1.4826, 1.2533
@@ -67,13 +71,13 @@ class LatenessTracker:
 
     def observe(self, pipeline: int, ratio: float) -> None:
         """Add how many times as long as planned a pipeline's instructions took."""
-        known = self._ratios[pipeline]
+        ratios = self._ratios[pipeline]
         if self._noticed[pipeline]:
             self._noticed[pipeline] -= 1
-        elif self._late[pipeline] and ratio < (1 - _PUNCTUAL) * statistics.median(known):
-            known.clear()
-            known.extend([ratio] * (_LEAST - 1))
-        known.append(ratio)
+        elif self._late[pipeline] and ratio < (1 - _PUNCTUAL) * statistics.median(ratios):
+            ratios.clear()
+            ratios.extend([ratio] * (_LEAST - 1))
+        ratios.append(ratio)
         self._update()
 
     def notice(self, pipeline: int, factor: float) -> None:
@@ -116,12 +120,12 @@ class LatenessTracker:
 
     def _usual(self, pipeline: int) -> float | None:
         """Ratio of actual to planned time of the most punctual of the others."""
-        others = (
+        rivals = (
             statistics.median(ratios)
-            for other, ratios in enumerate(self._ratios)
-            if other != pipeline and len(ratios) >= _LEAST
+            for rival, ratios in enumerate(self._ratios)
+            if rival != pipeline and len(ratios) >= _LEAST
         )
-        return min(others, default=None)
+        return min(rivals, default=None)
 
 
 def _drift(ratios: Collection[float]) -> float:
@@ -145,9 +149,9 @@ def _factors(before: PipelineProblem, after: PipelineProblem) -> dict[Work, floa
 def _recovered(times: IterationTimes, factors: Mapping[Work, float]) -> bool:
     """Whether some work took less time than planned, were it planned ``factors`` times as long."""
     return any(
-        _drift([ratio / factors.get(work, 1.0) for ratio in found]) < 1
-        for work, found in times.ratios.items()
-        if found
+        _drift([ratio / factors.get(work, 1.0) for ratio in ratios]) < 1
+        for work, ratios in times.ratios.items()
+        if ratios
     )
 
 
@@ -204,36 +208,36 @@ class StragglerPolicy:
     @property
     def factors(self) -> tuple[float, ...]:
         """Slowdown of each pipeline against its fastest plan, to avoid waiting."""
-        return tuple(one.factor for one in self._all)
+        return tuple(state.factor for state in self._all)
 
     def current(self, pipeline: int) -> PlanAssignment | None:
         """The plan for a rank that joins late; None if that still is the first plan."""
-        one = self._all[pipeline]
-        if one.factor == 1.0 and one.plans is one.first:
+        state = self._all[pipeline]
+        if state.factor == 1.0 and state.plans is state.first:
             return None
-        return PlanAssignment(pipeline, one.plans, one.factor, 0)
+        return PlanAssignment(pipeline, state.plans, state.factor, 0)
 
     def report(self, pipeline: int, rank: int, times: IterationTimes) -> None:
         """Add how an iteration went on one rank."""
-        one = self._all[pipeline]
+        state = self._all[pipeline]
         self.newest_iteration = max(self.newest_iteration, times.iteration)
-        early = times.iteration < one.since
-        if one.plans is not one.first and _recovered(times, one.factors if early else {}):
+        early = times.iteration < state.since
+        if state.plans is not state.first and _recovered(times, state.factors if early else {}):
             # What made it slow is over. Should some of it remain, it is found again.
-            self._returned.append(self.replace_plans(pipeline, one.first))
+            self._returned.append(self.replace_plans(pipeline, state.first))
             return
         if early:
             return
-        for work, found in times.ratios.items():
-            one.ratios[work].extend(r for r in found if math.isfinite(r) and r > 0)
-        by_rank = one.open.setdefault(times.iteration, {})
+        for work, ratios in times.ratios.items():
+            state.ratios[work].extend(r for r in ratios if math.isfinite(r) and r > 0)
+        by_rank = state.open.setdefault(times.iteration, {})
         by_rank[rank] = times.seconds
         if len(by_rank) == self.ranks:
-            one.open.pop(times.iteration)
+            state.open.pop(times.iteration)
             # The rank that ends last determines how long the pipeline took.
             self._lateness.observe(pipeline, max(by_rank.values()) / times.planned_seconds)
-        while len(one.open) > _MAX_OPEN:
-            one.open.pop(min(one.open))
+        while len(state.open) > _MAX_OPEN:
+            state.open.pop(min(state.open))
 
     def notice(self, pipeline: int, factor: float) -> None:
         """Set that a pipeline is ``factor`` times as slow as planned; 1 if it recovered."""
@@ -242,18 +246,22 @@ class StragglerPolicy:
     def decide(self) -> list[PlanAssignment]:
         """The plans that change."""
         natural = [
-            one.plans.fastest_seconds * factor
-            for one, factor in zip(self._all, self._lateness.factors, strict=True)
+            state.plans.fastest_seconds * factor
+            for state, factor in zip(self._all, self._lateness.factors, strict=True)
         ]
         pace = max(natural)
-        changed = (self._assigned(pipeline, pace / own) for pipeline, own in enumerate(natural))
+        updates = (
+            self._assign(pipeline, pace / seconds) for pipeline, seconds in enumerate(natural)
+        )
         returned, self._returned = self._returned, []
-        return [*returned, *(assignment for assignment in changed if assignment is not None)]
+        return [*returned, *(assignment for assignment in updates if assignment is not None)]
 
     def drifted(self, pipeline: int) -> dict[Work, float]:
         """Instructions of a pipeline that take other times than planned, with their factors."""
-        known = self._all[pipeline].ratios.items()
-        factors = {work: _drift(found) for work, found in known if len(found) >= _DRIFT_LEAST}
+        ratios_by_work = self._all[pipeline].ratios.items()
+        factors = {
+            work: _drift(ratios) for work, ratios in ratios_by_work if len(ratios) >= _DRIFT_LEAST
+        }
         return {work: factor for work, factor in factors.items() if factor != 1.0}
 
     def plans_of(self, pipeline: int) -> PlanCache:
@@ -268,13 +276,15 @@ class StragglerPolicy:
         self._lateness.notice(pipeline, 1.0)
         return PlanAssignment(pipeline, plans, 1.0, since)
 
-    def _assigned(self, pipeline: int, factor: float) -> PlanAssignment | None:
-        one = self._all[pipeline]
+    def _assign(self, pipeline: int, factor: float) -> PlanAssignment | None:
+        state = self._all[pipeline]
         # What differs by less than the noise of profiles is the same pace.
-        wanted = factor if factor > 1 + _PUNCTUAL else 1.0
-        if wanted == one.factor or (
-            wanted != 1.0 and math.isclose(wanted, one.factor, rel_tol=_STEP)
+        target = factor if factor > 1 + _PUNCTUAL else 1.0
+        if target == state.factor or (
+            target != 1.0 and math.isclose(target, state.factor, rel_tol=_STEP)
         ):
             return None
-        one.factor = wanted
-        return PlanAssignment(pipeline, one.plans, wanted, self.newest_iteration + _LEAD_ITERATIONS)
+        state.factor = target
+        return PlanAssignment(
+            pipeline, state.plans, target, self.newest_iteration + _LEAD_ITERATIONS
+        )

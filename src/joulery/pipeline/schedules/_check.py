@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     Positions = dict[tuple[int, str, int], int]
 
 _REMEDY = "each microbatch needs one forward and one backward (whole, or both halves) per stage"
+# Ranks to name in an error; by hand.
 _MAX_NAMED = 4
 
 
@@ -68,9 +69,9 @@ def dependencies(schedule: Schedule) -> Dependencies:
             )
     edges = np.array(inside + across, dtype=np.int64).reshape(-1, 2)
     crosses = np.arange(len(edges)) >= len(inside)
-    found = Dependencies(edges[:, 0].copy(), edges[:, 1].copy(), crosses)
-    topological_order(instructions, found.edge_from, found.edge_to)
-    return found
+    edges_between = Dependencies(edges[:, 0].copy(), edges[:, 1].copy(), crosses)
+    topological_order(instructions, edges_between.edge_from, edges_between.edge_to)
+    return edges_between
 
 
 def topological_order(
@@ -96,9 +97,9 @@ def topological_order(
         stuck: dict[int, Instruction] = {}
         for position in sorted(set(range(count)) - set(order)):
             stuck.setdefault(instructions[position].rank, instructions[position])
-        named = [f"rank {rank} at {item}" for rank, item in stuck.items()][:_MAX_NAMED]
+        names = [f"rank {rank} at {item}" for rank, item in stuck.items()][:_MAX_NAMED]
         raise InvalidValueError(
-            "the ranks wait for each other forever: " + ", ".join(named),
+            "the ranks wait for each other forever: " + ", ".join(names),
             remedy="change the order of the instructions of one rank",
         )
     return order
@@ -138,19 +139,19 @@ def _check_complete(schedule: Schedule, positions: Positions) -> None:
 
 
 def _missing_kind(positions: Positions, stage: int, microbatch: int) -> str:
-    whole, half, other_half = (
+    complete, half, other_half = (
         (stage, kind, microbatch) in positions
         for kind in (BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT)
     )
     if (stage, FORWARD, microbatch) not in positions:
         return FORWARD
-    if whole and (half or other_half):
+    if complete and (half or other_half):
         raise InvalidValueError(
             f"the order holds backward of microbatch {microbatch} on stage {stage} both whole "
             "and in halves",
             remedy=_REMEDY,
         )
-    if whole or (half and other_half):
+    if complete or (half and other_half):
         return ""
     if half or other_half:
         return BACKWARD_WEIGHT if half else BACKWARD_INPUT
@@ -161,15 +162,15 @@ def _data_edges(stages: int, positions: Positions) -> Iterator[tuple[int, int]]:
     """Pairs of positions: the instruction that computes, the one that needs the result."""
     for (stage, kind, microbatch), position in positions.items():
         for other_kind, other_stage in _needs(kind, stage, stages):
-            found = positions.get((other_stage, other_kind, microbatch))
-            if found is not None:
-                yield found, position
+            source = positions.get((other_stage, other_kind, microbatch))
+            if source is not None:
+                yield source, position
     # The optimizer of a stage needs every gradient of it; the last one on its rank suffices.
     for (stage, kind, _), position in positions.items():
         if kind in (BACKWARD, BACKWARD_WEIGHT):
-            found = positions.get((stage, OPTIMIZER, -1))
-            if found is not None:
-                yield position, found
+            source = positions.get((stage, OPTIMIZER, -1))
+            if source is not None:
+                yield position, source
 
 
 def _needs(kind: str, stage: int, stages: int) -> list[tuple[str, int]]:

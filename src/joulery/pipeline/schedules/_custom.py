@@ -38,7 +38,7 @@ def custom_schedule(name: str, ranks: Sequence[Sequence[str]]) -> Schedule:
         1
     """
     order = tuple(
-        tuple(item for word in words for item in _parsed(word, rank))
+        tuple(item for word in words for item in _parse(word, rank))
         for rank, words in enumerate(ranks)
     )
     schedule = Schedule(name, order)
@@ -59,13 +59,13 @@ def read_schedule(path: Path) -> Schedule:
     return custom_schedule(path.stem, rows)
 
 
-def _parsed(word: Any, rank: int) -> list[Instruction]:
+def _parse(word: Any, rank: int) -> list[Instruction]:
     text = word.strip() if isinstance(word, str) else word
     if text is None or text == "" or (isinstance(text, str) and _NO_COMPUTATION.fullmatch(text)):
         return []
     overlapped = _OVERLAPPED.fullmatch(text) if isinstance(text, str) else None
     if overlapped:
-        return [item for part in overlapped[1].split(";") for item in _parsed(part, rank)]
+        return [item for part in overlapped[1].split(";") for item in _parse(part, rank)]
     match = _WORD.fullmatch(text) if isinstance(text, str) else None
     if match is None:
         raise FileError(

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from joulery.pipeline._instructions import Order
 
-# More instructions than this would fill the memory before a result is shown.
+# More instructions than this would fill the memory before a result is shown; by hand.
 _MAX_INSTRUCTIONS = 4_000_000
 
 
@@ -166,11 +166,11 @@ def make_schedule(name: str, ranks: int, microbatches: int, *, chunks: int = 2) 
         >>> [str(item) for item in make_schedule("1f1b", 2, 2).ranks[1]][:2]
         ['forward of microbatch 0 on stage 1', 'backward of microbatch 0 on stage 1']
     """
-    for number, what in ((ranks, "stages"), (microbatches, "microbatches"), (chunks, "chunks")):
+    for number, noun in ((ranks, "stages"), (microbatches, "microbatches"), (chunks, "chunks")):
         if number < 1:
             raise InvalidValueError(
-                f"a pipeline with {number} {what} has nothing to do",
-                remedy=f"give at least 1 of {what}",
+                f"a pipeline with {number} {noun} has nothing to do",
+                remedy=f"give at least 1 of {noun}",
             )
     if 4 * ranks * microbatches * chunks > _MAX_INSTRUCTIONS:
         raise InvalidValueError(
@@ -182,5 +182,5 @@ def make_schedule(name: str, ranks: int, microbatches: int, *, chunks: int = 2) 
             f"unknown schedule {name!r}",
             remedy=f"known are {', '.join(SCHEDULES)}, or give a file with an order of your own",
         )
-    more = (chunks,) if name == "interleaved" else ()
-    return Schedule(name, SCHEDULES[name](ranks, microbatches, *more))
+    options = (chunks,) if name == "interleaved" else ()
+    return Schedule(name, SCHEDULES[name](ranks, microbatches, *options))

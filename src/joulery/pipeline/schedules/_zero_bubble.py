@@ -33,14 +33,14 @@ def zb_h1(ranks: int, microbatches: int) -> Order:
         warmup = min(ranks - 1 - rank, microbatches)
         steps = [(FORWARD, microbatch) for microbatch in range(warmup)]
         weights = 0
-        for done in range(microbatches):
-            if done + warmup < microbatches:
-                steps.append((FORWARD, done + warmup))
-            steps.append((BACKWARD_INPUT, done))
-            if done >= rank:
+        for microbatch in range(microbatches):
+            if microbatch + warmup < microbatches:
+                steps.append((FORWARD, microbatch + warmup))
+            steps.append((BACKWARD_INPUT, microbatch))
+            if microbatch >= rank:
                 steps.append((BACKWARD_WEIGHT, weights))
                 weights += 1
-        steps += [(BACKWARD_WEIGHT, left) for left in range(weights, microbatches)]
+        steps += [(BACKWARD_WEIGHT, microbatch) for microbatch in range(weights, microbatches)]
         order.append(tuple(Instruction(rank, rank, kind, batch) for kind, batch in steps))
     return tuple(order)
 
@@ -80,11 +80,11 @@ class _RankOfV:
     def forward(self, way: int) -> None:
         self._append(FORWARD, way, self._take(FORWARD, way))
 
-    def backward(self, way: int, *, whole: bool = True) -> None:
+    def backward(self, way: int, *, full: bool = True) -> None:
         """Add a backward pass; unless it is whole, its weight gradient is pending."""
         microbatch = self._take(BACKWARD_INPUT, way)
-        self._append(BACKWARD if whole else BACKWARD_INPUT, way, microbatch)
-        if not whole:
+        self._append(BACKWARD if full else BACKWARD_INPUT, way, microbatch)
+        if not full:
             self._pending.append((way, microbatch))
 
     def weight(self, way: int | None = None) -> None:
@@ -97,7 +97,7 @@ class _RankOfV:
 
     def split_backward(self, way: int) -> None:
         """Add the input gradient of one way and the oldest pending weight gradient."""
-        self.backward(way, whole=False)
+        self.backward(way, full=False)
         self.weight()
 
     def _take(self, kind: str, way: int) -> int:
@@ -110,60 +110,60 @@ class _RankOfV:
 
 def _zbv_rank(rank: int, ranks: int, microbatches: int) -> tuple[Instruction, ...]:
     # Short iterations are long ones without the microbatches that are not there.
-    planned = max(2 * ranks - 1, microbatches)
-    own = _RankOfV(rank, ranks)
+    total = max(2 * ranks - 1, microbatches)
+    rank_steps = _RankOfV(rank, ranks)
     for _ in range(2 * (ranks - rank) - 1):
-        own.forward(_DOWN)
+        rank_steps.forward(_DOWN)
     for _ in range(rank):
-        own.forward(_UP)
-        own.forward(_DOWN)
+        rank_steps.forward(_UP)
+        rank_steps.forward(_DOWN)
     for _ in range(ranks - rank):
-        own.forward(_UP)
-        own.split_backward(_UP)
-    while own.count(FORWARD, _UP) < planned:
-        if own.count(FORWARD, _DOWN) < planned:
-            own.forward(_DOWN)
-        own.split_backward(_DOWN)
-        own.forward(_UP)
-        own.split_backward(_UP)
+        rank_steps.forward(_UP)
+        rank_steps.split_backward(_UP)
+    while rank_steps.count(FORWARD, _UP) < total:
+        if rank_steps.count(FORWARD, _DOWN) < total:
+            rank_steps.forward(_DOWN)
+        rank_steps.split_backward(_DOWN)
+        rank_steps.forward(_UP)
+        rank_steps.split_backward(_UP)
     for _ in range(rank):
-        own.backward(_DOWN, whole=False)
-        own.backward(_UP, whole=False)
+        rank_steps.backward(_DOWN, full=False)
+        rank_steps.backward(_UP, full=False)
     for _ in range(ranks - rank):
-        own.backward(_DOWN, whole=False)
-        own.weight(_DOWN)
+        rank_steps.backward(_DOWN, full=False)
+        rank_steps.weight(_DOWN)
     for way in (_UP, _DOWN):
-        for _ in range(planned):
-            own.weight(way)
-    return tuple(item for item in own.steps if item.microbatch < microbatches)
+        for _ in range(total):
+            rank_steps.weight(way)
+    return tuple(item for item in rank_steps.steps if item.microbatch < microbatches)
 
 
 def _dualpipe_rank(rank: int, ranks: int, microbatches: int) -> tuple[Instruction, ...]:
-    own = _RankOfV(rank, ranks)
+    rank_steps = _RankOfV(rank, ranks)
     above, below = rank + 1, ranks - rank - 1
     for _ in range(2 * below):
-        own.forward(_DOWN)
+        rank_steps.forward(_DOWN)
     for _ in range(above):
-        own.forward(_DOWN)
-        own.forward(_UP)
+        rank_steps.forward(_DOWN)
+        rank_steps.forward(_UP)
     for _ in range(below):
-        own.split_backward(_UP)
-        own.forward(_UP)
+        rank_steps.split_backward(_UP)
+        rank_steps.forward(_UP)
     for _ in range(microbatches - 2 * ranks + above):
-        own.forward(_DOWN)
-        own.backward(_UP)
-        own.forward(_UP)
-        own.backward(_DOWN)
+        rank_steps.forward(_DOWN)
+        rank_steps.backward(_UP)
+        rank_steps.forward(_UP)
+        rank_steps.backward(_DOWN)
     for _ in range(below):
-        own.backward(_UP)
-        own.forward(_UP)
-        own.backward(_DOWN)
+        rank_steps.backward(_UP)
+        rank_steps.forward(_UP)
+        rank_steps.backward(_DOWN)
     # No forwards are left: from half way on, backwards leave their weight gradient for the end.
     for position in range(2 * above):
-        own.backward(_DOWN if position % 2 else _UP, whole=position < above)
+        rank_steps.backward(_DOWN if position % 2 else _UP, full=position < above)
     for _ in range(below):
-        own.weight()
-        own.backward(_DOWN, whole=False)
+        rank_steps.weight()
+        rank_steps.backward(_DOWN, full=False)
     for _ in range(above):
-        own.weight()
-    return tuple(own.steps)
+        rank_steps.weight()
+    return tuple(rank_steps.steps)

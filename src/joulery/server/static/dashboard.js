@@ -20,10 +20,18 @@ async function refresh(address) {
     const place = reachable(old).indexOf(focused);
     const across = [...old.querySelectorAll(".wide")].map((one) => one.scrollLeft);
     old.innerHTML = next.innerHTML;
+    document.dispatchEvent(new Event("refreshed"));
     old.querySelectorAll(".wide").forEach((one, at) => { one.scrollLeft = across[at] ?? 0; });
     const again = focused?.id ? document.getElementById(focused.id) : reachable(old)[place];
     again?.focus({ preventScroll: true });
   }
+}
+
+// Dates are shown in the browser's time zone, which the server learns from a cookie.
+const zone = Intl.DateTimeFormat().resolvedOptions().timeZone;
+if (zone && zone !== document.body.dataset.zone) {
+  document.cookie = `joulery_zone=${zone}; path=/; max-age=31536000; samesite=strict`;
+  if (document.querySelector("[data-live]")) refresh(location.href);
 }
 
 // The server says when something has changed.
@@ -47,7 +55,9 @@ for (const form of document.querySelectorAll("form[data-instant]")) {
   form.addEventListener("input", (event) => {
     const shown = form.querySelector(`output[for="${event.target.id}"]`);
     if (shown) shown.textContent = event.target.value;
-    if (event.target.type === "range") form.querySelectorAll("input[type=number]").forEach((one) => { one.value = ""; });
+    const cleared = { range: "input[type=number]", "select-one": event.target.name === "range" && "input[type=date]" };
+    const others = cleared[event.target.type];
+    if (others) form.querySelectorAll(others).forEach((field) => { field.value = ""; });
     clearTimeout(timer);
     timer = setTimeout(() => {
       const query = new URLSearchParams([...new FormData(form)].filter(([, value]) => value !== ""));

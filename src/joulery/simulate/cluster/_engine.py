@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from joulery.cluster import FAIR_SHARE, POLICIES, DeficitLedger, Fleet, filling_path
+from joulery.cluster import POLICIES, DeficitLedger, FlatAllocator, Fleet
 from joulery.errors import InfeasibleError, InvalidValueError
 from joulery.units import finite
 
@@ -31,8 +31,6 @@ _QUEUES = ("fifo", "backfill", "sjf")
 _BACKFILL_DEPTH = 64
 # Performance that a job may be owed, or owe, in steps that keep the number of classes small.
 _CREDITS = np.array([0.0, -0.25, -0.1875, -0.125, -0.0625, 0.0625, 0.125, 0.1875, 0.25])
-# Sums of watts are added up anew after this many changes.
-_REFRESH = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,102 +132,6 @@ class ClusterReplay:
     trace: Trace = field(repr=False)
 
 
-class _Path:
-    """Totals along a policy's path of levels, kept up to date as jobs come and go."""
-
-    def __init__(self, fleet: Fleet, policy: str, base: float, idle: float, alpha: float) -> None:
-        self.levels, self.watts, self.performance = filling_path(fleet, policy, alpha)
-        # A GPU that runs a job no longer idles.
-        self._columns = np.ascontiguousarray((self.watts - idle).T)
-        self.steps = np.diff(self.performance, axis=0)
-        self._base = base
-        self.totals = np.full(len(self.levels), base)
-        self.running = np.zeros(len(fleet.count))
-        self._changes = 0
-
-    def change(self, row: int, gpus: float) -> None:
-        """Let more (or fewer) GPUs run a class."""
-        self.running[row] += gpus
-        self.totals += gpus * self._columns[row]
-        self._changes += 1
-        if self._changes >= _REFRESH:
-            self._changes = 0
-            self.totals = self._base + self.running @ self._columns
-
-    def least(self) -> float:
-        """Power at the lowest level."""
-        return float(self.totals[0])
-
-    def need(self, row: int) -> float:
-        """Further power of one GPU that runs a class at the lowest level."""
-        return float(self._columns[row, 0])
-
-    def solve(self, budget: float) -> tuple[np.ndarray, float]:
-        """Performance of each class, and the power."""
-        totals = self.totals
-        full = totals[-1]
-        if full <= budget:
-            return self.performance[-1], float(full)
-        place = int(totals.searchsorted(budget))
-        if place == 0:
-            return self.performance[0], float(totals[0])
-        below = totals[place - 1]
-        share = (budget - below) / (totals[place] - below)
-        return self.performance[place - 1] + share * self.steps[place - 1], budget
-
-    def level(self, budget: float) -> float:
-        """The level that a budget between the least and the most reaches."""
-        place = int(self.totals.searchsorted(budget))
-        below = self.totals[place - 1]
-        share = (budget - below) / (self.totals[place] - below)
-        low = self.levels[place - 1]
-        return float(low + share * (self.levels[place] - low))
-
-
-class _FairPath(_Path):
-    """The default policy: throughput above a share of the max-min level."""
-
-    def __init__(self, fleet: Fleet, base: float, idle: float) -> None:
-        super().__init__(fleet, "max-min", base, idle, 1.0)
-        _, watts, self._steep = filling_path(fleet, "throughput")
-        # Each step along the path fills one segment of one class.
-        self._moving = np.diff(watts, axis=0).argmax(axis=1)
-        steps = np.arange(len(self._moving))
-        self._low, self._high = watts[steps, self._moving], watts[steps + 1, self._moving]
-        gains = self._steep[steps + 1, self._moving] - self._steep[steps, self._moving]
-        self._slope = gains / (self._high - self._low)
-        self._idle = idle
-
-    def solve(self, budget: float) -> tuple[np.ndarray, float]:
-        """Performance of each class, and the power."""
-        if self.totals[-1] <= budget:
-            return self.performance[-1], float(self.totals[-1])
-        if budget <= self.totals[0]:
-            return self.performance[0], float(self.totals[0])
-        watts, floors = self._at(FAIR_SHARE * self.level(budget))
-        left = budget - self._base - float((watts - self._idle) @ self.running)
-        moving = self._moving
-        above = np.maximum(self._high - np.maximum(self._low, watts[moving]), 0.0)
-        spent = np.cumsum(above * self.running[moving])
-        place = int(spent.searchsorted(left))
-        if place == len(spent):
-            return self.performance[-1], budget
-        found = np.maximum(self._steep[place], floors)
-        row = moving[place]
-        before = float(spent[place - 1]) if place else 0.0
-        if left > before:
-            found[row] += (left - before) / self.running[row] * self._slope[place]
-        return found, budget
-
-    def _at(self, level: float) -> tuple[np.ndarray, np.ndarray]:
-        """Watts and performance of every class at a max-min level."""
-        place = max(1, int(self.levels.searchsorted(level)))
-        low, high = self.levels[place - 1], self.levels[place]
-        share = max(0.0, (level - low) / (high - low))
-        watts = self.watts[place - 1] + share * (self.watts[place] - self.watts[place - 1])
-        return watts, self.performance[place - 1] + share * self.steps[place - 1]
-
-
 def simulate(trace: Trace, site: Site) -> ClusterReplay:
     """Replay a trace on a cluster under a power budget."""
     return _Simulation(trace, site).run()
@@ -252,11 +154,7 @@ class _Simulation:
         self._row = self._rows[0].tolist()
         rows = len(fleet.count)
         base = site.overhead_watts + site.idle_watts * sum(site.pools.values())
-        self._path: _Path = (
-            _FairPath(fleet, base, site.idle_watts)
-            if site.policy == "fair"
-            else _Path(fleet, site.policy, base, site.idle_watts, site.alpha)
-        )
+        self._allocator = FlatAllocator(fleet, site.policy, base, site.idle_watts, site.alpha)
         self._work = trace.work_seconds.tolist()
         self._gpus = trace.gpus.tolist()
         self._pool_of = [self._pool(name) for name in trace.pool]
@@ -298,9 +196,9 @@ class _Simulation:
         changes = [*self._site.budget, (math.inf, 0.0)]
         arrived = changed = 0
         while True:
-            left = (self._next_end - self._done) / self._speed
-            row = int(left.argmin())
-            end = self._now + float(left[row])
+            seconds_left = (self._next_end - self._done) / self._speed
+            row = int(seconds_left.argmin())
+            end = self._now + float(seconds_left[row])
             time = min(end, submit[arrived], changes[changed][0], self._rotate_at)
             if time == math.inf:
                 break
@@ -323,7 +221,7 @@ class _Simulation:
             if self._recover_at <= time:
                 self._recover()
             self._schedule()
-            self._speed, watts = self._path.solve(self._budget)
+            self._speed, watts = self._allocator.solve(self._budget)
             self._record.append((self._now, watts, self._budget))
         times, drawn, budgets = (np.array(column) for column in zip(*self._record, strict=True))
         return ClusterReplay(
@@ -355,15 +253,15 @@ class _Simulation:
             self._end[job] = self._now
             self._events += 1
             self._free[self._pool_of[job]] += self._gpus[job]
-            self._path.change(row, -self._gpus[job])
+            self._allocator.change(row, -self._gpus[job])
         self._next_end[row] = heap[0][0] if heap else math.inf
 
     def _fits(self, job: int) -> bool:
         gpus = self._gpus[job]
         if gpus > self._free[self._pool_of[job]]:
             return False
-        need: float = gpus * self._path.need(self._row[job])
-        return self._path.least() + need <= self._budget
+        need: float = gpus * self._allocator.need_watts(self._row[job])
+        return self._allocator.least_watts() + need <= self._budget
 
     def _begin(self, job: int) -> None:
         self._events += 1
@@ -417,11 +315,11 @@ class _Simulation:
 
     def _pause_until_it_fits(self) -> None:
         """Stop the jobs that started last; they wait at the head of the queue."""
-        while self._path.least() > self._budget:
+        while self._allocator.least_watts() > self._budget:
             running = self._running()
             if not running:
                 raise InfeasibleError(
-                    f"the idle cluster uses {self._path.least():.6g} W, "
+                    f"the idle cluster uses {self._allocator.least_watts():.6g} W, "
                     f"more than the budget of {self._budget:.6g} W",
                     remedy="raise the budget, or lower the overhead",
                 )
@@ -434,8 +332,8 @@ class _Simulation:
             if not waiting or waiting[0] not in self._paused:
                 continue
             job = waiting.popleft()
-            others = [o for o in self._running() if self._pool_of[o] == pool]
-            for other in sorted(others, key=lambda o: (self._since[o], o)):
+            rivals = [o for o in self._running() if self._pool_of[o] == pool]
+            for other in sorted(rivals, key=lambda o: (self._since[o], o)):
                 if self._fits(job):
                     break
                 self._stop(other)
@@ -454,8 +352,8 @@ class _Simulation:
         if jobs:
             self._ledger.add([str(job) for job in jobs], gained, seconds)
         for job in jobs:
-            place = int(np.abs(self._credits - self._ledger.credit(str(job))).argmin())
-            if (row := int(self._rows[place, job])) != self._row[job]:
+            index = int(np.abs(self._credits - self._ledger.credit(str(job))).argmin())
+            if (row := int(self._rows[index, job])) != self._row[job]:
                 is_running = job not in self._paused
                 if is_running:
                     self._take_out(job)
@@ -488,15 +386,15 @@ class _Simulation:
         """Take a running job out of its class, with the work that is left."""
         row = self._row[job]
         heap = self._heaps[row]
-        place = next(n for n, entry in enumerate(heap) if entry[1] == job)
-        self._work[job] = heap.pop(place)[0] - float(self._done[row])
+        index = next(n for n, entry in enumerate(heap) if entry[1] == job)
+        self._work[job] = heap.pop(index)[0] - float(self._done[row])
         heapq.heapify(heap)
         self._next_end[row] = heap[0][0] if heap else math.inf
-        self._path.change(row, -self._gpus[job])
+        self._allocator.change(row, -self._gpus[job])
 
     def _put_in(self, job: int) -> None:
         """Let a job run in its class."""
         row = self._row[job]
-        self._path.change(row, self._gpus[job])
+        self._allocator.change(row, self._gpus[job])
         heapq.heappush(self._heaps[row], (float(self._done[row]) + self._work[job], job))
         self._next_end[row] = self._heaps[row][0][0]

@@ -42,7 +42,7 @@ def summarize(
     lengths = np.diff(replay.times, append=replay.times[-1])
     over = replay.watts > replay.budget_watts * (1 + 1e-9)
     joules = float(replay.watts @ lengths)
-    found: dict[str, Any] = {
+    summary: dict[str, Any] = {
         "jobs": len(trace),
         "ended": int(ended.sum()),
         "refused": replay.refused,
@@ -62,10 +62,10 @@ def summarize(
         "power": _power(replay),
     }
     if carbon is not None:
-        found["carbon_kilograms"] = _charged(replay, carbon) / 1000
+        summary["carbon_kilograms"] = _charged(replay, carbon) / 1000
     if price is not None:
-        found["cost"] = _charged(replay, price)
-    return found
+        summary["cost"] = _charged(replay, price)
+    return summary
 
 
 def _distribution(values: np.ndarray) -> dict[str, float]:
@@ -77,8 +77,8 @@ def _distribution(values: np.ndarray) -> dict[str, float]:
 def energy_until(replay: ClusterReplay, times: np.ndarray) -> np.ndarray:
     """Joules used from the start until each of some times."""
     spent = np.concatenate([[0.0], np.cumsum(replay.watts[:-1] * np.diff(replay.times))])
-    found: np.ndarray = np.interp(times, replay.times, spent)
-    return found
+    joules: np.ndarray = np.interp(times, replay.times, spent)
+    return joules
 
 
 def _power(replay: ClusterReplay) -> dict[str, list[float]]:

@@ -206,9 +206,9 @@ def _trace(
 
     def curve_of(number: int, row: TracedJob) -> int:
         named = (f"{row.workload}@{row.pool}", row.workload)
-        found = next((places[name] for name in named if name in places), None)
+        column = next((places[name] for name in named if name in places), None)
         # A job's number mixed well, so that neighbours do not take curves in turn.
-        return crc32(str(number).encode()) % len(places) if found is None else found
+        return crc32(str(number).encode()) % len(places) if column is None else column
 
     chosen = [curve_of(number, row) for number, row in enumerate(rows)]
     first = rows[0].submit

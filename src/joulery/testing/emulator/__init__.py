@@ -12,5 +12,6 @@ Programs in other processes see the same boards when started with ``node.env``.
 
 from joulery.testing.emulator.board import BoardSpec, Phase
 from joulery.testing.emulator.node import EmulatedNode, Shown, Truth
+from joulery.testing.emulator.program import ProgramLoad
 
-__all__ = ["BoardSpec", "EmulatedNode", "Phase", "Shown", "Truth"]
+__all__ = ["BoardSpec", "EmulatedNode", "Phase", "ProgramLoad", "Shown", "Truth"]

@@ -14,12 +14,14 @@ if TYPE_CHECKING:
 
     from joulery.hardware import Board, Steady
 
+# Sizes of the tables in emulator.h.
 MAX_BOARDS = 16
 MAX_PHASES = 8
 _MAX_CLOCKS = 512
 _MAX_ROWS = 1024
 _MAX_SLICES = 8
-_TOTAL_SLICES = 7
+_TOTAL_SLICES = 7  # of a board that is cut into MIG instances
+# NVML_DEVICE_ARCH_… and NVML_BRAND_TESLA.
 _PASCAL, _AMPERE = 4, 7
 _TESLA = 2
 

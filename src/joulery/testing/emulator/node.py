@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 STATE_VARIABLE = "JOULERY_EMULATOR_STATE"
 FOLDER_VARIABLE = "JOULERY_EMULATOR_FOLDER"
+# Status codes of nvml.h, and the emulator's own marks.
 NO_PERMISSION = 4
 GPU_IS_LOST = 15
 _EVERY_BOARD = -1
@@ -156,15 +157,15 @@ class EmulatedNode:
     @property
     def env(self) -> dict[str, str]:
         """The environment for a process that shall see these boards."""
-        found = os.environ
+        environment = os.environ
         # A file of its own, as every machine has: governors lock the driver's library.
         folder = self._state.parent / "driver"
         if not folder.exists():
             shutil.copytree(self._folder, folder)
-        paths = [str(folder), *filter(None, [found.get("LD_LIBRARY_PATH")])]
-        programs = [str(folder / "bin"), *filter(None, [found.get("PATH")])]
+        paths = [str(folder), *filter(None, [environment.get("LD_LIBRARY_PATH")])]
+        programs = [str(folder / "bin"), *filter(None, [environment.get("PATH")])]
         return {
-            **found,
+            **environment,
             "LD_LIBRARY_PATH": os.pathsep.join(paths),
             "PATH": os.pathsep.join(programs),
             STATE_VARIABLE: str(self._state),
@@ -275,8 +276,10 @@ class EmulatedNode:
             calls: Number of calls that fail; None for all.
             after_seconds: Time from now until it starts.
         """
-        left = _UNLIMITED if calls is None else calls
-        self._add_fault(FaultRecord(code=code, calls_left=left), index, function, after_seconds)
+        remaining = _UNLIMITED if calls is None else calls
+        self._add_fault(
+            FaultRecord(code=code, calls_left=remaining), index, function, after_seconds
+        )
 
     def slow(
         self, index: int | None, seconds: float, function: str = "*", *, busy: bool = False

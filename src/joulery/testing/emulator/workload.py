@@ -16,7 +16,7 @@ import sys
 from joulery.hardware import Workload
 from joulery.testing.emulator.node import EmulatedNode
 
-_MEMORY_BYTES = 4 << 30
+_MEMORY_BYTES = 4 << 30  # by hand: visible, and within every board
 _WORKLOAD = Workload("emulated", 0.08, 0.04, 0.01, 0.9)
 
 

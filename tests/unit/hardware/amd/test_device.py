@@ -219,7 +219,7 @@ def test_a_failing_library_is_an_obstacle_only_where_there_is_a_gpu(function, tm
     assert amd.survey(VirtualClock(), binding, kfd) == Survey()
     kfd.touch()
     (obstacle,) = amd.survey(VirtualClock(), binding, kfd).obstacles
-    assert "34" in obstacle.why
+    assert "34" in obstacle.reason
 
 
 def test_a_noisy_import_is_silent(tmp_path, monkeypatch, capsys):

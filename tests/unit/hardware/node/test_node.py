@@ -103,12 +103,12 @@ def test_one_broken_meter_does_not_hide_another(clock, monkeypatch):
     found = node.survey({"JOULERY_NODE_METER": "ipmi:bmc1 nonsense ipmi:"}, clock)
     assert [device.info.id for device in found.devices] == ["ipmi:local"]
     first, second = found.obstacles
-    assert (first.what, first.why, first.remedy) == (
+    assert (first.subject, first.reason, first.remedy) == (
         "node meter ipmi:bmc1",
         "no route",
         "plug it in",
     )
-    assert "nonsense" in second.why
+    assert "nonsense" in second.reason
 
 
 def test_a_missing_tool_is_an_obstacle(clock, monkeypatch):

@@ -22,7 +22,7 @@ def explore(outcomes, *, arms=5, default=3):
         cost = outcomes.get((number, arm))
         state.advance(ONE, np.array([arm]), np.array([cost or 9e9]), np.array([cost is not None]))
         assert len(order) < 50
-    return order, np.flatnonzero(state.kept[0]).tolist()
+    return order, np.flatnonzero(state.candidates[0]).tolist()
 
 
 def test_down_then_up():
@@ -101,4 +101,4 @@ def test_padding_is_never_tried(default):
         assert valid[0, state.arm[0]]
         state.pending[0] = True
         state.advance(ONE, state.arm.copy(), np.array([1.0]), np.array([True]))
-    assert state.kept.tolist() == valid.tolist()
+    assert state.candidates.tolist() == valid.tolist()

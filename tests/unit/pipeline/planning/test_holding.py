@@ -68,17 +68,17 @@ def test_held_plans_are_never_late_and_hold_their_clocks(problem, share, minimum
     frontier = PipelinePlan(problem)
     span = frontier.slowest_seconds - frontier.fastest_seconds
     ideal = frontier.at(frontier.fastest_seconds + share * span)
-    found = hold_clocks(frontier, ideal, minimum)
-    made = found.plan
-    run = replay(problem, made.durations, made.joules_each)
+    holding = hold_clocks(frontier, ideal, minimum)
+    plan = holding.plan
+    run = replay(problem, plan.durations, plan.joules_each)
     assert run.seconds <= ideal.deadline_seconds * (1 + 1e-12)
-    assert run.seconds == pytest.approx(made.seconds, rel=1e-12)
-    assert run.joules == pytest.approx(made.joules, rel=1e-9)
-    for rank, runs in enumerate(held_for(problem, made)):
-        if rank not in found.unheld_ranks and len(runs) > 1:
+    assert run.seconds == pytest.approx(plan.seconds, rel=1e-12)
+    assert run.joules == pytest.approx(plan.joules, rel=1e-9)
+    for rank, runs in enumerate(held_for(problem, plan)):
+        if rank not in holding.unheld_ranks and len(runs) > 1:
             assert min(runs) >= minimum * (1 - 1e-9)
-    assert made.joules_until(ideal.deadline_seconds) == pytest.approx(
-        ideal.joules_until(ideal.deadline_seconds) + found.extra_joules, abs=1e-6
+    assert plan.joules_until(ideal.deadline_seconds) == pytest.approx(
+        ideal.joules_until(ideal.deadline_seconds) + holding.extra_joules, abs=1e-6
     )
 
 
@@ -92,10 +92,10 @@ def test_every_rank_is_held_where_stages_share_clocks(seed, factor):
     )
     frontier = PipelinePlan(problem)
     ideal = frontier.for_straggler(factor)
-    found = hold_clocks(frontier, ideal, 0.09)
-    assert not found.unheld_ranks
-    assert found.plan.seconds <= ideal.deadline_seconds
-    for runs in held_for(problem, found.plan):
+    holding = hold_clocks(frontier, ideal, 0.09)
+    assert not holding.unheld_ranks
+    assert holding.plan.seconds <= ideal.deadline_seconds
+    for runs in held_for(problem, holding.plan):
         assert len(runs) == 1 or min(runs) >= 0.09 * (1 - 1e-9)
 
 
@@ -104,10 +104,10 @@ def test_enough_time_changes_nothing():
     problem = chain([work((1, 10, 1400), (2, 6, 700)), work((1, 10, 1400))])
     frontier = PipelinePlan(problem)
     ideal = frontier.at(3.0)
-    found = hold_clocks(frontier, ideal, 0.03)
-    assert found.plan.clocks_hertz.tolist() == ideal.clocks_hertz.tolist()
-    assert found.extra_joules == pytest.approx(0.0)
-    assert [len(runs) for runs in held_for(problem, found.plan)] == [2]
+    holding = hold_clocks(frontier, ideal, 0.03)
+    assert holding.plan.clocks_hertz.tolist() == ideal.clocks_hertz.tolist()
+    assert holding.extra_joules == pytest.approx(0.0)
+    assert [len(runs) for runs in held_for(problem, holding.plan)] == [2]
 
 
 def test_a_short_instruction_takes_the_clock_of_its_neighbours():
@@ -118,10 +118,10 @@ def test_a_short_instruction_takes_the_clock_of_its_neighbours():
     frontier = PipelinePlan(problem)
     ideal = frontier.at(4.015)  # both long ones at 700 MHz, the short one must be fast
     assert ideal.clocks_hertz.tolist() == [7e8, 1.4e9, 7e8]
-    found = hold_clocks(frontier, ideal, 0.5)
-    assert found.plan.seconds <= 4.015
-    assert found.plan.clocks_hertz.tolist() in ([7e8, 1.4e9, 1.4e9], [1.4e9, 1.4e9, 7e8])
-    assert found.extra_joules == pytest.approx(8.0)
+    holding = hold_clocks(frontier, ideal, 0.5)
+    assert holding.plan.seconds <= 4.015
+    assert holding.plan.clocks_hertz.tolist() in ([7e8, 1.4e9, 1.4e9], [1.4e9, 1.4e9, 7e8])
+    assert holding.extra_joules == pytest.approx(8.0)
 
 
 def test_time_freed_by_faster_clocks_is_given_back():
@@ -135,19 +135,19 @@ def test_time_freed_by_faster_clocks_is_given_back():
     frontier = PipelinePlan(problem)
     ideal = frontier.at(1.6)
     assert ideal.clocks_hertz.tolist() == [1.4e9, 0.7e9, 1.4e9]
-    found = hold_clocks(frontier, ideal, 0.35)
-    assert found.plan.clocks_hertz.tolist() == [1.4e9, 1.4e9, 1.2e9]
-    assert found.extra_joules == pytest.approx(1.0)
+    holding = hold_clocks(frontier, ideal, 0.35)
+    assert holding.plan.clocks_hertz.tolist() == [1.4e9, 1.4e9, 1.2e9]
+    assert holding.extra_joules == pytest.approx(1.0)
 
 
 def test_a_single_clock_may_be_held_for_ever():
     """If it fails an iteration shorter than the minimum hold time cannot be planned."""
     problem = chain([work((0.01, 2, 1400), (0.02, 1, 700))] * 3)
     frontier = PipelinePlan(problem)
-    found = hold_clocks(frontier, frontier.at(0.05), 3.0)
-    assert [len(runs) for runs in held_for(problem, found.plan)] == [1]
-    assert found.plan.seconds <= 0.05
-    assert not found.unheld_ranks
+    holding = hold_clocks(frontier, frontier.at(0.05), 3.0)
+    assert [len(runs) for runs in held_for(problem, holding.plan)] == [1]
+    assert holding.plan.seconds <= 0.05
+    assert not holding.unheld_ranks
 
 
 def test_work_without_clocks_joins_any_run():
@@ -155,9 +155,9 @@ def test_work_without_clocks_joins_any_run():
     fixed = ClockChoices((OperatingPoint(0.001, 0.1, Setting()),))
     problem = chain([work((1, 10, 1400), (2, 6, 700)), fixed, work((1, 10, 1400), (2, 6, 700))])
     frontier = PipelinePlan(problem)
-    found = hold_clocks(frontier, frontier.at(4.001), 0.3)
-    assert [len(runs) for runs in held_for(problem, found.plan)] == [1]
-    assert math.isnan(found.plan.clocks_hertz[1])
+    holding = hold_clocks(frontier, frontier.at(4.001), 0.3)
+    assert [len(runs) for runs in held_for(problem, holding.plan)] == [1]
+    assert math.isnan(holding.plan.clocks_hertz[1])
 
 
 def test_clocks_between_measured_ones_promise_no_more_than_they_hold():
@@ -166,10 +166,10 @@ def test_clocks_between_measured_ones_promise_no_more_than_they_hold():
     b = work((0.01, 1.0, 1000), (0.02, 0.5, 500))
     problem = chain([a, b])
     frontier = PipelinePlan(problem)
-    found = hold_clocks(frontier, frontier.at(1.01), 0.5)
-    assert found.plan.clocks_hertz.tolist() == [1.4e9, 1.4e9]
-    assert found.plan.durations[1] == 0.01
-    assert found.plan.joules_each[1] > 1.0
+    holding = hold_clocks(frontier, frontier.at(1.01), 0.5)
+    assert holding.plan.clocks_hertz.tolist() == [1.4e9, 1.4e9]
+    assert holding.plan.durations[1] == 0.01
+    assert holding.plan.joules_each[1] > 1.0
 
 
 @pytest.mark.parametrize("wrong", [-1.0, math.inf])
@@ -198,12 +198,12 @@ def test_runs_take_the_time_that_was_measured_at_their_clock(seed):
     for factor in (1.0, 1.03, 1.1):
         plan = frontier.for_straggler(factor)
         for minimum in (0.03, 0.1, 0.3):
-            held = hold_clocks(frontier, plan, minimum).plan
+            holding = hold_clocks(frontier, plan, minimum).plan
             lasts = [
                 measured[item.stage, item.kind, round(clock)]
                 for item, clock in zip(
-                    frontier.problem.instructions, held.clocks_hertz.tolist(), strict=True
+                    frontier.problem.instructions, holding.clocks_hertz.tolist(), strict=True
                 )
             ]
-            ran = replay(frontier.problem, lasts, held.joules_each)
+            ran = replay(frontier.problem, lasts, holding.joules_each)
             assert ran.seconds <= plan.deadline_seconds * (1 + 1e-9)

@@ -54,21 +54,21 @@ def test_a_plan_keeps_what_it_promises(pipeline, frontier):
     """If it fails the simulator disagrees with the plan's time or energy."""
     for share in (0.0, 0.1, 0.5, 1.0):
         span = frontier.slowest_seconds - frontier.fastest_seconds
-        found = frontier.at(frontier.fastest_seconds + share * span)
-        run = replay(pipeline, found.durations, found.joules_each)
-        assert run.seconds == pytest.approx(found.seconds, rel=1e-12)
-        assert run.joules == pytest.approx(found.joules, rel=1e-9)
-        assert run.starts == pytest.approx(found.starts, rel=1e-12)
+        plan = frontier.at(frontier.fastest_seconds + share * span)
+        run = replay(pipeline, plan.durations, plan.joules_each)
+        assert run.seconds == pytest.approx(plan.seconds, rel=1e-12)
+        assert run.joules == pytest.approx(plan.joules, rel=1e-9)
+        assert run.starts == pytest.approx(plan.starts, rel=1e-12)
 
 
 def test_points_and_clocks_are_those_of_the_profile(pipeline, frontier):
     """If it fails a rank gets another clock than the one that was planned with."""
-    found = frontier.at(frontier.least_energy_seconds)
+    plan = frontier.at(frontier.least_energy_seconds)
     for i in range(len(pipeline)):
         points = pipeline.profiles[pipeline.profile_of[i]].points
-        (point,) = (p for p in points if p.setting.clock_hertz == found.clocks_hertz[i])
-        assert point.seconds == found.durations[i]
-        assert point.joules == found.joules_each[i]
+        (point,) = (p for p in points if p.setting.clock_hertz == plan.clocks_hertz[i])
+        assert point.seconds == plan.durations[i]
+        assert point.joules == plan.joules_each[i]
 
 
 def test_fastest_deadline_is_met_to_the_last_digit(frontier):
@@ -116,9 +116,9 @@ def test_a_straggler_is_slower(frontier, factor):
 def test_a_free_pipeline_does_not_wait():
     """If it fails a free pipeline is slowed beyond its least energy."""
     points = [OperatingPoint(1.0, 100.0), OperatingPoint(2.0, 90.0), OperatingPoint(3.0, 85.0)]
-    planned = PipelinePlan(one_instruction(points))
-    assert planned.best_by(10.0).joules == 85.0
-    assert planned.best_by(2.5).joules == 90.0
+    pipeline_plan = PipelinePlan(one_instruction(points))
+    assert pipeline_plan.best_by(10.0).joules == 85.0
+    assert pipeline_plan.best_by(2.5).joules == 90.0
 
 
 def test_slowing_down_pays_only_while_others_wait_anyway():
@@ -135,11 +135,11 @@ def test_slowing_down_pays_only_while_others_wait_anyway():
         np.array([]),
         np.array([0.0, 50.0]),
     )
-    planned = PipelinePlan(problem)
-    assert planned.least_energy_seconds == pytest.approx(1.0)
-    assert planned.best_by(2.0).joules == pytest.approx(185.0)
-    assert planned.at(2.0).joules == pytest.approx(230.0)
-    assert planned.best_by(2.0).joules_until(2.0) == pytest.approx(235.0)
+    pipeline_plan = PipelinePlan(problem)
+    assert pipeline_plan.least_energy_seconds == pytest.approx(1.0)
+    assert pipeline_plan.best_by(2.0).joules == pytest.approx(185.0)
+    assert pipeline_plan.at(2.0).joules == pytest.approx(230.0)
+    assert pipeline_plan.best_by(2.0).joules_until(2.0) == pytest.approx(235.0)
 
 
 def test_an_objective_chooses_a_plan(frontier):
@@ -157,11 +157,11 @@ def test_an_objective_chooses_a_plan(frontier):
 
 def test_lower_bound_and_gap(frontier):
     """If it fails the reported gap is not the distance to the bound."""
-    for found in frontier.frontier_plans:
-        assert found.lower_bound_joules <= found.joules * (1 + 1e-12)
-        assert found.gap == pytest.approx(found.joules / found.lower_bound_joules - 1)
-        bound = frontier.bound_joules(found.deadline_seconds)
-        assert found.joules_until(found.deadline_seconds) >= bound * (1 - 1e-12)
+    for plan in frontier.frontier_plans:
+        assert plan.lower_bound_joules <= plan.joules * (1 + 1e-12)
+        assert plan.gap == pytest.approx(plan.joules / plan.lower_bound_joules - 1)
+        bound = frontier.bound_joules(plan.deadline_seconds)
+        assert plan.joules_until(plan.deadline_seconds) >= bound * (1 - 1e-12)
 
 
 def test_exported_frontier(frontier):
@@ -169,7 +169,7 @@ def test_exported_frontier(frontier):
     exported = frontier.frontier
     assert exported.fastest.seconds <= frontier.fastest_seconds
     assert len(exported) > 8
-    assert exported.fastest.setting == Setting(parallel="pp4")
+    assert exported.fastest.setting == Setting(devices=4, parallel="pp4")
     assert exported.least_energy.seconds <= frontier.least_energy_seconds
 
 
@@ -222,10 +222,12 @@ def test_files_that_hold_no_plan_are_refused(tmp_path, text, words):
 
 def test_a_frontier_outlives_its_problem():
     """If it fails the core reads arrays that Python has given back."""
-    planned = PipelinePlan(one_instruction([OperatingPoint(1.0, 5.0), OperatingPoint(2.0, 3.0)]))
+    pipeline_plan = PipelinePlan(
+        one_instruction([OperatingPoint(1.0, 5.0), OperatingPoint(2.0, 3.0)])
+    )
     junk = [np.random.default_rng(0).random(1000) for _ in range(200)]
-    assert planned.at(1.5).joules == 5.0
-    assert planned.at(2.0).joules == 3.0
+    assert pipeline_plan.at(1.5).joules == 5.0
+    assert pipeline_plan.at(2.0).joules == 3.0
     assert len(junk) == 200
 
 
@@ -236,11 +238,11 @@ def test_ranks_load_their_share_without_planning(tmp_path):
     path = tmp_path / "plan.json"
     plan.save(path, 1.1 * plan.fastest_seconds)
     for rank in range(2):
-        found = load_rank_plan(path, rank)
-        assert found.seconds <= 1.1 * plan.fastest_seconds
+        share_plan = load_rank_plan(path, rank)
+        assert share_plan.seconds <= 1.1 * plan.fastest_seconds
         # Frameworks reduce gradients on their own: ranks are not asked to mark it.
-        assert found.order == make_schedule("1f1b", 2, 3).ranks[rank]
-        assert all(step.hertz for step in found.steps)
+        assert share_plan.order == make_schedule("1f1b", 2, 3).ranks[rank]
+        assert all(step.hertz for step in share_plan.steps)
     for rank in (-1, 2):
         with pytest.raises(FileError, match="no plan for rank"):
             load_rank_plan(path, rank)

@@ -47,36 +47,40 @@ def cost_of(arrays, lasts):
     )
 
 
-def mixed(found, seconds):
+def mixed(relaxation, seconds):
     """The durations of an iteration, between those of the samples around it."""
-    return np.array([np.interp(seconds, found.seconds, column) for column in found.durations.T])
+    return np.array(
+        [np.interp(seconds, relaxation.seconds, column) for column in relaxation.durations.T]
+    )
 
 
-@pytest.mark.parametrize("whole", [False, True])
+@pytest.mark.parametrize("integers", [False, True])
 @pytest.mark.parametrize("seed", range(25))
-def test_matches_the_linear_program(seed, whole):
+def test_matches_the_linear_program(seed, integers):
     """If it fails the walk misses a vertex or a slope of the frontier."""
-    arrays = network(random_problem(seed, 3 + seed % 12, 1 + seed % 4, whole=whole))
-    found = relax(arrays)
+    arrays = network(random_problem(seed, 3 + seed % 12, 1 + seed % 4, whole=integers))
+    relaxation = relax(arrays)
     program = LinearProgram(arrays)
     for share in (0.0, 0.01, 0.2, 0.5, 0.77, 1.0, 1.3):
-        span = found.seconds[-1] - found.seconds[0]
-        seconds = found.seconds[0] + share * span + 1e-9
+        span = relaxation.seconds[-1] - relaxation.seconds[0]
+        seconds = relaxation.seconds[0] + share * span + 1e-9
         cost, _, _ = program.solve(seconds)
-        assert found.bound(seconds) == pytest.approx(cost, rel=1e-9, abs=1e-7)
+        assert relaxation.bound(seconds) == pytest.approx(cost, rel=1e-9, abs=1e-7)
 
 
-@pytest.mark.parametrize("whole", [False, True])
+@pytest.mark.parametrize("integers", [False, True])
 @pytest.mark.parametrize("seed", range(25))
-def test_recalled_durations_cost_what_the_frontier_says(seed, whole):
+def test_recalled_durations_cost_what_the_frontier_says(seed, integers):
     """If it fails the durations do not belong to the frontier."""
-    arrays = network(random_problem(100 + seed, 3 + seed, 1 + seed % 5, points=6, whole=whole))
-    found = relax(arrays)
-    fastest, slowest = found.seconds[0], found.seconds[-1]
-    for seconds in np.concatenate([np.linspace(fastest, slowest, 17), found.seconds]).tolist():
-        lasts = mixed(found, seconds)
+    arrays = network(random_problem(100 + seed, 3 + seed, 1 + seed % 5, points=6, whole=integers))
+    relaxation = relax(arrays)
+    fastest, slowest = relaxation.seconds[0], relaxation.seconds[-1]
+    for seconds in np.concatenate([np.linspace(fastest, slowest, 17), relaxation.seconds]).tolist():
+        lasts = mixed(relaxation, seconds)
         assert arrays.end_seconds(lasts) <= seconds * (1 + 1e-9)
-        assert cost_of(arrays, lasts) == pytest.approx(found.bound(seconds), rel=1e-9, abs=1e-7)
+        assert cost_of(arrays, lasts) == pytest.approx(
+            relaxation.bound(seconds), rel=1e-9, abs=1e-7
+        )
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -88,15 +92,17 @@ def test_coarse_slopes_lie_between_what_they_prove_and_what_they_cost(seed, monk
     )
     exact = relax(arrays)
     monkeypatch.setattr(relaxation_module, "_LARGE", 10.0)
-    found = relax(arrays)
-    assert len(found.seconds) < 0.7 * len(exact.seconds)
+    relaxation = relax(arrays)
+    assert len(relaxation.seconds) < 0.7 * len(exact.seconds)
     for seconds in np.linspace(exact.seconds[0], exact.seconds[-1], 41).tolist():
         waiting = arrays.blocking_watts * seconds
         least = exact.bound(seconds) + waiting
-        assert found.bound(seconds) + waiting <= least * (1 + 1e-12)
-        assert found.bound(seconds) + waiting >= least * (1 - 2e-4)
-        assert np.interp(seconds, found.seconds, found.cost) + waiting <= least * (1 + 1e-5)
-        lasts = mixed(found, seconds)
+        assert relaxation.bound(seconds) + waiting <= least * (1 + 1e-12)
+        assert relaxation.bound(seconds) + waiting >= least * (1 - 2e-4)
+        assert np.interp(seconds, relaxation.seconds, relaxation.cost) + waiting <= least * (
+            1 + 1e-5
+        )
+        lasts = mixed(relaxation, seconds)
         assert arrays.end_seconds(lasts) <= seconds * (1 + 1e-9)
         assert cost_of(arrays, lasts) + waiting <= least * (1 + 1e-5)
 
@@ -114,9 +120,9 @@ def test_neither_size_nor_precision_makes_equal_time_plans_waste(stages, microba
     profiles = profiles_from_rows(rows, smooth=False)
     order = make_schedule("1f1b", stages, microbatches)
     plan = PipelinePlan(build_problem(order, profiles, PipelineConfig(blocking_watts=75.0)))
-    found = plan.at(plan.fastest_seconds)
-    assert found.seconds <= plan.fastest_seconds
-    assert found.gap < 0.006
+    fastest = plan.at(plan.fastest_seconds)
+    assert fastest.seconds <= plan.fastest_seconds
+    assert fastest.gap < 0.006
 
 
 def test_time_to_plan_has_no_steps():
@@ -133,16 +139,16 @@ def test_chain_of_two_by_hand():
     """If it fails the cheaper second is not given first."""
     steep = [(1.0, 50.0), (2.0, 10.0)]
     flat = [(1.0, 20.0), (3.0, 10.0)]
-    found = relax(network(problem_of([steep, flat], [0, 1], [(0, 1, 0.5)])))
-    assert found.seconds.tolist() == pytest.approx([2.5, 3.5, 5.5])
-    assert found.cost.tolist() == pytest.approx([70.0, 30.0, 20.0])
-    assert mixed(found, 3.0) == pytest.approx([1.5, 1.0])
+    relaxation = relax(network(problem_of([steep, flat], [0, 1], [(0, 1, 0.5)])))
+    assert relaxation.seconds.tolist() == pytest.approx([2.5, 3.5, 5.5])
+    assert relaxation.cost.tolist() == pytest.approx([70.0, 30.0, 20.0])
+    assert mixed(relaxation, 3.0) == pytest.approx([1.5, 1.0])
 
 
 def test_blocking_power_is_part_of_the_cost():
     """If it fails plans for straggler's pace count the energy of waiting twice or never."""
-    found = relax(network(problem_of([[(1.0, 50.0), (2.0, 40.0)]], [0], blocking=(5.0,))))
-    assert found.cost.tolist() == pytest.approx([45.0, 30.0])
+    relaxation = relax(network(problem_of([[(1.0, 50.0), (2.0, 40.0)]], [0], blocking=(5.0,))))
+    assert relaxation.cost.tolist() == pytest.approx([45.0, 30.0])
 
 
 def test_an_instruction_may_slow_down_when_the_iteration_speeds_up():
@@ -154,25 +160,25 @@ def test_an_instruction_may_slow_down_when_the_iteration_speeds_up():
     ]
     edges = [(0, 2, 0.0), (0, 4, 0.0), (1, 4, 0.0), (2, 3, 0.0), (4, 3, 0.0), (1, 3, 1.0)]
     arrays = network(problem_of(profiles, [0, 1, 2, 0, 1], edges))
-    found, program = relax(arrays), LinearProgram(arrays)
-    for seconds in np.linspace(found.seconds[0], found.seconds[-1], 23)[1:].tolist():
-        assert found.bound(seconds) == pytest.approx(program.solve(seconds)[0], rel=1e-9)
+    relaxation, program = relax(arrays), LinearProgram(arrays)
+    for seconds in np.linspace(relaxation.seconds[0], relaxation.seconds[-1], 23)[1:].tolist():
+        assert relaxation.bound(seconds) == pytest.approx(program.solve(seconds)[0], rel=1e-9)
 
 
 def test_work_without_choice_is_one_point():
     """If it fails a pipeline with one clock cannot be planned."""
-    found = relax(network(problem_of([[(1.5, 10.0)]], [0, 0], [(0, 1, 0.25)])))
-    assert found.seconds.tolist() == pytest.approx([3.25])
-    assert found.cost.tolist() == pytest.approx([20.0])
-    assert mixed(found, 99.0) == pytest.approx([1.5, 1.5])
+    relaxation = relax(network(problem_of([[(1.5, 10.0)]], [0, 0], [(0, 1, 0.25)])))
+    assert relaxation.seconds.tolist() == pytest.approx([3.25])
+    assert relaxation.cost.tolist() == pytest.approx([20.0])
+    assert mixed(relaxation, 99.0) == pytest.approx([1.5, 1.5])
 
 
 def test_points_above_the_hull_do_not_matter_to_the_frontier():
     """If it fails non-convex measurements break the relaxation."""
     bent = [(1.0, 50.0), (1.5, 45.0), (2.0, 10.0)]
     straight = [(1.0, 50.0), (2.0, 10.0)]
-    one, two = (relax(network(problem_of([points], [0]))) for points in (bent, straight))
-    assert one.cost.tolist() == two.cost.tolist()
+    first, two = (relax(network(problem_of([points], [0]))) for points in (bent, straight))
+    assert first.cost.tolist() == two.cost.tolist()
 
 
 def test_slower_points_that_save_less_than_waiting_costs_are_left_out():
@@ -220,10 +226,10 @@ def test_compiled_once_per_version_of_the_sources(tmp_path, monkeypatch):
     first = native_build.library_path(tmp_path)
     stamp = first.stat().st_mtime_ns
     assert native_build.library_path(tmp_path).stat().st_mtime_ns == stamp
-    other = native_build.Sources(
+    variant = native_build.Sources(
         "a test", native_build.SOURCES.folder, native_build.SOURCES.files, ("-O0",)
     )
-    monkeypatch.setattr(native_build, "SOURCES", other)
+    monkeypatch.setattr(native_build, "SOURCES", variant)
     assert native_build.file_name() != first.name
 
 

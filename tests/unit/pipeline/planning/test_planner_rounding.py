@@ -52,12 +52,12 @@ def test_close_to_the_best_of_all_combinations(seed):
     frontier = PipelinePlan(problem)
     watts = float(problem.blocking_watts.sum())
     for deadline in deadlines(frontier, 5):
-        found = frontier.at(deadline)
-        best = least_by_trying_all(problem, deadline) + watts * found.seconds
-        assert found.lower_bound_joules <= best * (1 + 1e-9)
-        assert best <= found.joules * (1 + 1e-9)
+        plan = frontier.at(deadline)
+        best = least_by_trying_all(problem, deadline) + watts * plan.seconds
+        assert plan.lower_bound_joules <= best * (1 + 1e-9)
+        assert best <= plan.joules * (1 + 1e-9)
         # Six instructions of four coarse clocks leave little room to even out.
-        assert found.joules <= best * 1.08
+        assert plan.joules <= best * 1.08
 
 
 def test_a_short_instruction_makes_way_for_a_long_one():
@@ -74,9 +74,9 @@ def test_a_short_instruction_makes_way_for_a_long_one():
         edge_seconds=np.zeros(2),
         blocking_watts=np.zeros(1),
     )
-    found = PipelinePlan(problem).at(4.015)
-    assert found.durations.tolist() == [2.0, 0.01, 2.0]
-    assert found.joules == pytest.approx(24.3)
+    plan = PipelinePlan(problem).at(4.015)
+    assert plan.durations.tolist() == [2.0, 0.01, 2.0]
+    assert plan.joules == pytest.approx(24.3)
 
 
 def test_small_graphs_lie_close_to_the_best_on_average():
@@ -87,10 +87,10 @@ def test_small_graphs_lie_close_to_the_best_on_average():
         frontier = PipelinePlan(problem)
         watts = float(problem.blocking_watts.sum())
         for deadline in deadlines(frontier, 6):
-            found = frontier.at(deadline)
-            best = least_by_trying_all(problem, deadline) + watts * found.seconds
-            assert found.seconds <= deadline
-            excess.append(found.joules / best - 1.0)
+            plan = frontier.at(deadline)
+            best = least_by_trying_all(problem, deadline) + watts * plan.seconds
+            assert plan.seconds <= deadline
+            excess.append(plan.joules / best - 1.0)
     assert np.mean(np.array(excess) < 1e-9) > 0.95
     assert np.mean(excess) < 0.001
     assert max(excess) < 0.07
@@ -119,10 +119,10 @@ def test_swept_plans_are_in_time_and_close_to_the_bound():
     profiles = profiles_from_rows(random_rows(4, 3), smooth=False)
     config = PipelineConfig(blocking_watts=80.0)
     frontier = PipelinePlan(build_problem(make_schedule("1f1b", 4, 8), profiles, config))
-    found = frontier.sweep(deadlines(frontier, 101))
-    assert np.all(found.seconds <= found.deadlines)
-    assert [plan.joules for plan in found] == found.joules.tolist()
-    assert np.mean([plan.gap for plan in found]) < 0.005
+    plans = frontier.sweep(deadlines(frontier, 101))
+    assert np.all(plans.seconds <= plans.deadlines)
+    assert [plan.joules for plan in plans] == plans.joules.tolist()
+    assert np.mean([plan.gap for plan in plans]) < 0.005
 
 
 @pytest.mark.parametrize("seed", [1, 2])
@@ -142,11 +142,11 @@ def test_nothing_is_faster_than_it_needs_to_be():
     problem = random_problem(4, 20, 3, points=5)
     frontier, arrays = PipelinePlan(problem), network(problem)
     for deadline in deadlines(frontier, 5):
-        found = frontier.at(deadline)
+        plan = frontier.at(deadline)
         for i in range(len(problem)):
             curve = arrays.curves[arrays.curve_of[i]]
-            slower = curve.seconds[curve.seconds > found.durations[i]]
+            slower = curve.seconds[curve.seconds > plan.durations[i]]
             if len(slower):
-                lasts = found.durations.copy()
+                lasts = plan.durations.copy()
                 lasts[i] = slower[0]
                 assert arrays.end_seconds(lasts) > deadline * (1 - 1e-12)

@@ -95,10 +95,10 @@ def test_waiting_for_a_straggler_costs_blocking_power():
 def test_devices_and_replicas_scale_energy_but_not_time():
     """Tensor-parallel groups and replicas would count as one device."""
     profiles = _profiles()
-    one = PipelineConfig(blocking_watts=10.0)
+    single = PipelineConfig(blocking_watts=10.0)
     many = PipelineConfig(blocking_watts=10.0, devices_per_rank=4, replicas=3)
     runs = []
-    for config in (one, many):
+    for config in (single, many):
         problem = build_problem(make_schedule("1f1b", 2, 3), profiles, config)
         runs.append(replay(problem, *_full(problem)))
     assert runs[1].seconds == runs[0].seconds
@@ -226,12 +226,12 @@ def test_plans_keep_their_promises(name):
     problem = build_problem(make_schedule(name, 3, 6), profiles_from_rows(rows), config)
     frontier = PipelinePlan(problem)
     for deadline in np.linspace(frontier.fastest_seconds, frontier.slowest_seconds, 7):
-        found = frontier.at(float(deadline))
-        run = replay(problem, found.durations, found.joules_each)
+        plan = frontier.at(float(deadline))
+        run = replay(problem, plan.durations, plan.joules_each)
         assert run.seconds <= deadline * (1 + 1e-12)
-        assert run.seconds == pytest.approx(found.seconds, rel=1e-9)
-        assert run.joules == pytest.approx(found.joules, rel=1e-9)
-        assert np.allclose(run.starts, found.starts, rtol=1e-9, atol=1e-9)
+        assert run.seconds == pytest.approx(plan.seconds, rel=1e-9)
+        assert run.joules == pytest.approx(plan.joules, rel=1e-9)
+        assert np.allclose(run.starts, plan.starts, rtol=1e-9, atol=1e-9)
 
 
 def steady_profiles(stages=3, **columns):
@@ -277,8 +277,8 @@ def test_waiting_costs_what_the_profile_says_unless_given():
     profiles = steady_profiles(1, waiting_watts=60.0)
     order = make_schedule("gpipe", 1, 1)
     assert build_problem(order, profiles).blocking_watts.tolist() == [60.0]
-    given = PipelineConfig(blocking_watts=20.0, devices_per_rank=2)
-    assert build_problem(order, profiles, given).blocking_watts.tolist() == [40.0]
+    config = PipelineConfig(blocking_watts=20.0, devices_per_rank=2)
+    assert build_problem(order, profiles, config).blocking_watts.tolist() == [40.0]
     with pytest.raises(InvalidValueError, match="1000 W while it waits"):
         build_problem(order, profiles, PipelineConfig(blocking_watts=1000.0))
 
@@ -318,7 +318,7 @@ def test_no_energy_is_spent_on_a_difference_in_the_last_digits():
     ]
     profiles = profiles_from_rows(rows, smooth=False)
     plan = PipelinePlan(build_problem(make_schedule("1f1b", 3, 4), profiles))
-    found = plan.at(plan.full_clocks.seconds)
-    assert set(found.clocks_hertz.tolist()) == {1.2e9}
-    assert found.seconds <= plan.full_clocks.seconds
-    assert found.gap == pytest.approx(0.0, abs=1e-9)
+    plan_point = plan.at(plan.full_clocks.seconds)
+    assert set(plan_point.clocks_hertz.tolist()) == {1.2e9}
+    assert plan_point.seconds <= plan.full_clocks.seconds
+    assert plan_point.gap == pytest.approx(0.0, abs=1e-9)

@@ -159,11 +159,11 @@ def test_powers_within_one_refresh_are_separated():
             watts[(grid >= begin) & (grid < end)] = kind_watts
     total = np.concatenate([[0.0], np.cumsum(watts) * 1e-3])
     knots = [(float(grid[i]), float(total[i])) for i in range(0, len(grid), 100)]
-    found = attribute_power(knots, spans)
-    assert found.watts == pytest.approx([200.0, 300.0], rel=0.03)
-    assert found.waiting_watts == pytest.approx(50.0, abs=10.0)
-    assert (found.relative_errors < 0.03).all()
-    assert found.spans == len(knots) - 1
+    power = attribute_power(knots, spans)
+    assert power.watts == pytest.approx([200.0, 300.0], rel=0.03)
+    assert power.waiting_watts == pytest.approx(50.0, abs=10.0)
+    assert (power.relative_errors < 0.03).all()
+    assert power.spans == len(knots) - 1
 
 
 def test_too_few_refreshes_give_no_power():

@@ -111,9 +111,9 @@ def test_wrong_number_of_stages(tmp_path):
 def test_stages_are_split_among_chunks(tmp_path):
     """Interleaving would do the work of each stage several times."""
     profiles = _read(tmp_path, _CSV)
-    whole = profiles.points(1, "forward", 2)[0]
+    full = profiles.points(1, "forward", 2)[0]
     piece = profiles.points(3, "forward", 4)[0]
-    assert (piece.seconds, piece.joules) == (whole.seconds / 2, whole.joules / 2)
+    assert (piece.seconds, piece.joules) == (full.seconds / 2, full.joules / 2)
     problem = build_problem(
         make_schedule("interleaved", 2, 2), profiles, PipelineConfig(devices_per_rank=2)
     )
@@ -127,8 +127,8 @@ def test_halves_are_made_of_wholes_and_wholes_of_halves():
         for kind, t in (("F", 1.0), ("I", 1.2), ("W", 0.8))
         for f in (1400, 700)
     ]
-    whole = profiles_from_rows(rows).points(0, "backward", 1)
-    assert [(p.seconds, p.joules) for p in whole] == [(2.0, 100.0), (4.0, 100.0)]
+    full = profiles_from_rows(rows).points(0, "backward", 1)
+    assert [(p.seconds, p.joules) for p in full] == [(2.0, 100.0), (4.0, 100.0)]
     rows = [dict(row, instruction="B") for row in rows if row["instruction"] == "I"]
     half = profiles_from_rows(rows).points(0, "backward_weight", 1)
     assert half[0].seconds == 0.6
@@ -157,9 +157,9 @@ def test_scaled_work(tmp_path):
 @pytest.mark.skipif(not _DATA.is_dir(), reason="no measurements by others here")
 def test_measured_profiles_are_read_and_hardly_changed():
     """Profiles measured by others would not be read, or be smoothed out of recognition."""
-    found = sorted((_DATA / "pipeline/profiles").glob("*.csv"))
-    assert found
-    for path in found:
+    files = sorted((_DATA / "pipeline/profiles").glob("*.csv"))
+    assert files
+    for path in files:
         cleaned = read_profiles(path)
         with path.open(encoding="utf-8") as file:
             raw = profiles_from_rows(csv.DictReader(file), smooth=False)

@@ -46,9 +46,9 @@ def test_equal_stages_stay():
 def test_moved_layers_take_their_time_and_energy_along():
     """Another partition would not cost what its layers cost; the head stays where it is."""
     profiles = _profiles((6, 6, 6, 6), head=2.5)
-    moved = repartitioned(profiles, (6, 6, 6, 6), (6, 7, 7, 4))
-    assert _seconds(moved) == pytest.approx([0.06, 0.07, 0.07, 0.065])
-    slow = moved.points(3, "backward", 4)[1]
+    shifted = repartitioned(profiles, (6, 6, 6, 6), (6, 7, 7, 4))
+    assert _seconds(shifted) == pytest.approx([0.06, 0.07, 0.07, 0.065])
+    slow = shifted.points(3, "backward", 4)[1]
     assert slow.seconds == pytest.approx(0.02 * 6.5 * 1.4)
     assert slow.joules == pytest.approx(100 * 0.02 * 6.5)
     assert slow.setting.clock_hertz == 1e9
@@ -56,13 +56,13 @@ def test_moved_layers_take_their_time_and_energy_along():
 
 def test_moved_layers_take_their_activations_along():
     """A rank with more layers would hold no more."""
-    moved = repartitioned(_profiles((6, 6, 6, 6)), (6, 6, 6, 6), (9, 6, 6, 3))
-    assert moved.sizes == (1.5, 1.0, 1.0, 0.5)
-    assert activations_in_flight(make_schedule("1f1b", 4, 8), moved.sizes) == (6, 3, 2, 0.5)
+    shifted = repartitioned(_profiles((6, 6, 6, 6)), (6, 6, 6, 6), (9, 6, 6, 3))
+    assert shifted.sizes == (1.5, 1.0, 1.0, 0.5)
+    assert activations_in_flight(make_schedule("1f1b", 4, 8), shifted.sizes) == (6, 3, 2, 0.5)
     # Stages 0 and 7 of a V come from the first and the last profiled stage.
-    held = activations_in_flight(make_schedule("zbv", 4, 8), moved.sizes)
-    assert max(held) > max(activations_in_flight(make_schedule("zbv", 4, 8)))
-    assert moved.scaled(2.0).sizes == moved.sizes
+    activations = activations_in_flight(make_schedule("zbv", 4, 8), shifted.sizes)
+    assert max(activations) > max(activations_in_flight(make_schedule("zbv", 4, 8)))
+    assert shifted.scaled(2.0).sizes == shifted.sizes
 
 
 @pytest.mark.parametrize(

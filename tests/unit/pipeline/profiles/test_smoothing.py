@@ -53,9 +53,9 @@ def test_smoothed_is_closer_to_the_truth(noise, throttled):
     raw, smooth = [], []
     for seed in range(10):
         measured = _noisy(seed, noise, truth)
-        found = _columns(_cleaned(*measured))
+        columns = _columns(_cleaned(*measured))
         raw.append([_error(a, b) for a, b in zip(measured, truth, strict=True)])
-        smooth.append([_error(a, b) for a, b in zip(found, truth, strict=True)])
+        smooth.append([_error(a, b) for a, b in zip(columns, truth, strict=True)])
     time, energy = np.mean(smooth, axis=0) / np.mean(raw, axis=0)
     assert time < 0.6
     assert energy < 0.85
@@ -63,9 +63,9 @@ def test_smoothed_is_closer_to_the_truth(noise, throttled):
 
 def test_energy_is_convex_in_time_afterwards():
     """A planner would still meet clocks that only look better than their neighbours."""
-    found = _cleaned(*_noisy(3, 0.02, _truth()))
-    assert found.smoothed == ("times", "energies")
-    seconds, joules = _columns(found)
+    profile = _cleaned(*_noisy(3, 0.02, _truth()))
+    assert profile.smoothed == ("times", "energies")
+    seconds, joules = _columns(profile)
     assert np.all(np.diff(seconds) > 0)
     slopes = np.diff(joules) / np.diff(seconds)
     assert np.all(np.diff(slopes) >= -1e-6 * np.abs(slopes[:-1]))
@@ -75,19 +75,19 @@ def test_clean_measurements_stay():
     """Measurements without noise would be bent into a shape."""
     for throttled in (False, True):
         truth = _truth(throttled=throttled)
-        found = _columns(_cleaned(*truth))
-        assert _error(found[0], truth[0]) < 1e-3
-        assert _error(found[1], truth[1]) < 2e-3
+        columns = _columns(_cleaned(*truth))
+        assert _error(columns[0], truth[0]) < 1e-3
+        assert _error(columns[1], truth[1]) < 2e-3
 
 
 def test_a_single_outlier_is_named_and_weighs_little():
     """One bad run would bend the whole curve."""
     seconds, joules = _noisy(1, 0.003, _truth())
     joules[10] *= 1.2
-    found = _cleaned(seconds, joules)
-    assert found.outliers_megahertz == (_CLOCKS[10],)
-    assert _error(_columns(found)[1], _truth()[1]) < 0.003
-    assert "outliers that weigh little: 1, the first in here" in summary({"here": found})
+    profile = _cleaned(seconds, joules)
+    assert profile.outliers_megahertz == (_CLOCKS[10],)
+    assert _error(_columns(profile)[1], _truth()[1]) < 0.003
+    assert "outliers that weigh little: 1, the first in here" in summary({"here": profile})
 
 
 def test_a_jump_in_the_middle_is_no_noise():
@@ -96,11 +96,11 @@ def test_a_jump_in_the_middle_is_no_noise():
     seconds, joules = seconds.copy(), joules.copy()
     seconds[:20] *= 1.12
     joules[:20] *= 1.15
-    found = _cleaned(seconds, joules)
-    assert found.smoothed == ()
-    assert found.kept == "times and energies follow no convex curve"
-    assert np.allclose(_columns(found)[0], seconds, rtol=1e-12)
-    assert np.allclose(_columns(found)[1], joules, rtol=1e-12)
+    profile = _cleaned(seconds, joules)
+    assert profile.smoothed == ()
+    assert profile.kept == "times and energies follow no convex curve"
+    assert np.allclose(_columns(profile)[0], seconds, rtol=1e-12)
+    assert np.allclose(_columns(profile)[1], joules, rtol=1e-12)
 
 
 def test_as_asked_and_too_few():
@@ -116,10 +116,10 @@ def test_as_asked_and_too_few():
 
 def test_repeats_of_a_clock_are_averaged_by_their_samples():
     """Several rows of one clock would become several choices."""
-    found = smooth_profile([ClockSample(1000, 1.0, 100.0, 3), ClockSample(1000, 2.0, 200.0, 1)])
-    assert len(found.points) == 1
-    assert (found.points[0].seconds, found.points[0].joules) == (1.25, 125.0)
-    assert found.points[0].setting.clock_hertz == 1e9
+    profile = smooth_profile([ClockSample(1000, 1.0, 100.0, 3), ClockSample(1000, 2.0, 200.0, 1)])
+    assert len(profile.points) == 1
+    assert (profile.points[0].seconds, profile.points[0].joules) == (1.25, 125.0)
+    assert profile.points[0].setting.clock_hertz == 1e9
 
 
 def test_poorly_sampled_clocks_count_less():
@@ -127,7 +127,7 @@ def test_poorly_sampled_clocks_count_less():
     truth = _truth()
     errors = {}
     for counted in (True, False):
-        found = []
+        slopes = []
         for seed in range(8):
             draw = np.random.default_rng(seed)
             rare = draw.random(len(_CLOCKS)) < 0.4
@@ -136,8 +136,8 @@ def test_poorly_sampled_clocks_count_less():
             counts = np.where(rare, 1.0, 100.0) if counted else np.full(len(rare), 30.0)
             rows = zip(_CLOCKS, seconds, truth[1], counts, strict=True)
             cleaned = smooth_profile([ClockSample(*row) for row in rows])
-            found.append(_error(_columns(cleaned)[0], truth[0]))
-        errors[counted] = np.mean(found)
+            slopes.append(_error(_columns(cleaned)[0], truth[0]))
+        errors[counted] = np.mean(slopes)
     assert errors[True] < 0.8 * errors[False]
 
 

@@ -60,13 +60,13 @@ def test_a_power_limit_leads_to_the_clock_where_none_can_be_locked(clock):
     plain = simulated_node("A100", 1, clock)[0]
     board = OnlyLimits(plain.board, clock)
     load = Workload("work", 0.1, 0.03, 0.0, 0.9)
-    wanted = settle(plain.board, load, 400.0, 1.2e9)
+    limit_watts = settle(plain.board, load, 400.0, 1.2e9)
     setter = ClockSetter([board], clock=clock)
     board.set_load(load)
-    setter.set(1.2e9, wanted.busy_watts)
+    setter.set(1.2e9, limit_watts.busy_watts)
     assert setter.uses_limits
     assert board.steady().clock_hertz == pytest.approx(1.2e9, rel=0.01)
-    assert board.steady().seconds <= wanted.seconds
+    assert board.steady().seconds <= limit_watts.seconds
     setter.set(1.41e9, 1000.0)
     assert board.power_limits().current_watts == plain.board.default_limit_watts
     setter.set(0.3e9, 1.0)

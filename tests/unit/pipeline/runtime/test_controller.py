@@ -131,13 +131,13 @@ def work_seconds(gpu, amount):
     """Run on the board until so much work is done, whatever its clock does meanwhile."""
     load = Workload("work", amount, 0.0, 0.0, 0.5)
     gpu.set_load(load)
-    begun, left = gpu.clock.now(), 1.0
-    while left > 0:
-        moment = min(0.0005, left * gpu.steady().seconds)
-        left -= moment / gpu.steady().seconds
+    begin, remaining = gpu.clock.now(), 1.0
+    while remaining > 0:
+        moment = min(0.0005, remaining * gpu.steady().seconds)
+        remaining -= moment / gpu.steady().seconds
         gpu.clock.sleep(moment)
     gpu.set_load(None)
-    return gpu.clock.now() - begun
+    return gpu.clock.now() - begin
 
 
 def test_an_iteration_on_slow_hardware_takes_no_longer_than_planned(clock):
@@ -151,15 +151,15 @@ def test_an_iteration_on_slow_hardware_takes_no_longer_than_planned(clock):
     plan = rank_plan(*zip(clocks, times, strict=True))
     controller = ClockController(plan, ClockSetter([gpu], hold=held, clock=clock), clock=clock)
     for _ in range(3):
-        begun = clock.now()
+        begin = clock.now()
         controller.begin_iteration()
         for number in range(len(clocks)):
             controller.before(0, "forward", number)
             work_seconds(gpu, 0.05)
             controller.after(0, "forward", number)
         # The first clock of an iteration is high from before, which costs energy but no time.
-        assert clock.now() - begun <= plan.seconds * (1 + 1e-6)
-        assert clock.now() - begun >= plan.seconds * 0.9
+        assert clock.now() - begin <= plan.seconds * (1 + 1e-6)
+        assert clock.now() - begin >= plan.seconds * 0.9
         clock.sleep(0.05)
     controller.close()
     assert controller.failure is None
@@ -228,30 +228,30 @@ def test_plans_change_at_the_iteration_agreed_upon(clock):
 
 def test_times_of_an_iteration_are_reported(clock):
     """If it fails stragglers and drift go unnoticed."""
-    found = []
+    reports = []
     plan = rank_plan((LOW, 0.2), (LOW, 0.2), (LOW, 0.2))
     controller = ClockController(plan, Setter(clock), clock=clock)
-    controller.on_iteration = found.append
+    controller.on_iteration = reports.append
     for _ in range(2):
         controller.begin_iteration()
         for number in range(3):
             controller.before(0, "forward", number)
             clock.sleep(0.22)
             controller.after(0, "forward", number)
-    assert [times.iteration for times in found] == [0, 1]
-    assert found[1].seconds == pytest.approx(0.66)
-    assert found[1].planned_seconds == pytest.approx(0.6)
-    assert found[1].ratios[0, "forward"] == pytest.approx((1.1, 1.1, 1.1))
+    assert [times.iteration for times in reports] == [0, 1]
+    assert reports[1].seconds == pytest.approx(0.66)
+    assert reports[1].planned_seconds == pytest.approx(0.6)
+    assert reports[1].ratios[0, "forward"] == pytest.approx((1.1, 1.1, 1.1))
 
 
 def test_times_of_short_work_under_a_changing_clock_are_left_out(clock):
     """If it fails changes of clock pass for drift."""
-    found = []
+    reports = []
     plan = rank_plan((LOW, 0.02), (HIGH, 0.02), (HIGH, 0.02))
     controller = ClockController(plan, Setter(clock), clock=clock)
-    controller.on_iteration = found.append
+    controller.on_iteration = reports.append
     run(controller, clock, plan)
-    assert len(found[0].ratios[0, "forward"]) == 1
+    assert len(reports[0].ratios[0, "forward"]) == 1
 
 
 def test_queued_work_counts_from_when_the_device_gets_there(clock):
@@ -293,12 +293,12 @@ def test_a_hanging_governor_does_not_hang_training():
     setter = Stuck(REAL_CLOCK)
     plan = rank_plan(*[(LOW, 0.1), (HIGH, 0.1)] * 100)
     controller = ClockController(plan, setter)
-    begun = time.monotonic()
+    begin = time.monotonic()
     controller.begin_iteration()
     for number in range(200):
         controller.before(0, "forward", number)
         controller.after(0, "forward", number)
-    assert time.monotonic() - begun < 1.0
+    assert time.monotonic() - begin < 1.0
     setter.go.set()
     controller.close()
     controller.close()
@@ -314,11 +314,11 @@ def test_the_background_thread_sets_clocks_in_time():
     setter = Setter(REAL_CLOCK, set_seconds=0.03)
     plan = rank_plan((LOW, 0.1), (HIGH, 0.02))
     controller = ClockController(plan, setter)
-    begun = time.monotonic()
+    begin = time.monotonic()
     controller.begin_iteration()
     controller.before(0, "forward", 0)
-    while len(setter.log) < 2 and time.monotonic() < begun + 5:
+    while len(setter.log) < 2 and time.monotonic() < begin + 5:
         time.sleep(0.005)
     controller.close()
     assert [hertz for _, hertz in setter.log[:2]] == [LOW, HIGH]
-    assert setter.log[1][0] - begun >= 0.065
+    assert setter.log[1][0] - begin >= 0.065

@@ -89,7 +89,7 @@ class Pipeline:
 
     def iteration(self):
         """Seconds and joules of one, from its start to its end."""
-        begun, joules = self.clock.now(), self.joules()
+        begin, joules = self.clock.now(), self.joules()
         self.missing = dict.fromkeys(range(len(self.problem)), 0)
         for followers in self.after.values():
             for then in followers:
@@ -102,7 +102,7 @@ class Pipeline:
                 self.start(i)
         while self.left:
             self.clock.sleep(MOMENT)
-        return self.ended - begun, self.joules_at_end - joules
+        return self.ended - begin, self.joules_at_end - joules
 
     def joules(self):
         """Of all boards so far."""
@@ -115,16 +115,16 @@ class Pipeline:
         self.boards[item.rank].set_load(work(item.stage, item.kind))
         self.advance(i, 1.0)
 
-    def advance(self, i, left):
+    def advance(self, i, remaining):
         """A moment of work."""
         item = self.problem.instructions[i]
-        if left <= 1e-12:
+        if remaining <= 1e-12:
             self.end(i, item)
             return
         seconds = self.boards[item.rank].steady().seconds
-        moment = min(MOMENT, left * seconds)
-        rest = left - moment / seconds
-        self.clock.call_at(self.clock.now() + moment, lambda: self.advance(i, rest))
+        moment = min(MOMENT, remaining * seconds)
+        remainder = remaining - moment / seconds
+        self.clock.call_at(self.clock.now() + moment, lambda: self.advance(i, remainder))
 
     def end(self, i, item):
         """Free the board, and start what waited for this."""

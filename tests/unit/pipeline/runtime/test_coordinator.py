@@ -8,6 +8,7 @@ import time
 import pytest
 
 from joulery.errors import InvalidValueError
+from joulery.json_lines import encode_line
 from joulery.pipeline import (
     ClockController,
     ClockSetter,
@@ -22,7 +23,7 @@ from joulery.pipeline import (
     make_schedule,
     profiles_from_rows,
 )
-from joulery.pipeline.runtime._messages import encode, parse_report, report_message
+from joulery.pipeline.runtime._messages import parse_report, report_message
 from support.pipelines import random_rows
 
 TOKEN = "a-token-for-tests"  # noqa: S105 - not a secret
@@ -35,9 +36,9 @@ def plans():
     problem = build_problem(
         make_schedule("1f1b", 2, 3), profiles, PipelineConfig(blocking_watts=60.0)
     )
-    made = PlanCache(PipelinePlan(problem))
-    made.prepare(1.3)
-    return made
+    cache = PlanCache(PipelinePlan(problem))
+    cache.prepare(1.3)
+    return cache
 
 
 class Controller:
@@ -74,14 +75,14 @@ def settled(coordinator, count):
 @pytest.fixture
 def coordinator(plans):
     """Two pipelines of two ranks."""
-    with Coordinator(StragglerPolicy(plans, 2), TOKEN) as made:
-        yield made
+    with Coordinator(StragglerPolicy(plans, 2), TOKEN) as service:
+        yield service
 
 
 @pytest.fixture
 def clients(coordinator):
     """All four ranks."""
-    made = [
+    members = [
         CoordinatorClient(
             Controller(), coordinator.address, TOKEN, pipeline=pipeline, rank=rank
         ).start()
@@ -89,8 +90,8 @@ def clients(coordinator):
         for rank in (0, 1)
     ]
     settled(coordinator, 4)
-    yield made
-    for client in made:
+    yield members
+    for client in members:
         client.close()
 
 
@@ -105,7 +106,7 @@ def test_all_ranks_switch_at_the_same_iteration_within_milliseconds(coordinator,
         for client in clients:
             client.report(times(number, 1.0))
     assert until(lambda: coordinator._policy.newest_iteration == 2)
-    begun = time.monotonic()
+    begin = time.monotonic()
     coordinator.notice(1, 1.2)
     assert until(lambda: all(client.controller.plans for client in clients[:2]))
     for rank, client in enumerate(clients[:2]):
@@ -113,7 +114,7 @@ def test_all_ranks_switch_at_the_same_iteration_within_milliseconds(coordinator,
         assert plan == plans.ranks(1.2)[rank]
         assert first == 4
         # Generous, since the machine that tests may be busy; it takes a millisecond or two.
-        assert arrived - begun < 1.0
+        assert arrived - begin < 1.0
     assert not clients[2].controller.plans
     coordinator.notice(1, 1.0)
     assert until(lambda: all(len(client.controller.plans) == 2 for client in clients[:2]))
@@ -177,11 +178,11 @@ def test_a_missing_coordinator_costs_nothing(plans, caplog):
     with socket.create_server(("127.0.0.1", 0)) as unused:
         address = unused.getsockname()
     controller = Controller()
-    begun = time.monotonic()
+    begin = time.monotonic()
     with CoordinatorClient(controller, address, TOKEN) as client:
         for number in range(1000):
             client.report(times(number, 1.0))
-        assert time.monotonic() - begun < 1.0
+        assert time.monotonic() - begin < 1.0
         assert until(lambda: controller.returned > 0)
 
 
@@ -215,8 +216,8 @@ def _refused(coordinator, *messages):
 
 
 def _hello(**changes):
-    known = {"op": "hello", "version": 1, "token": TOKEN, "pipeline": 0, "rank": 0}
-    return encode({**known, **changes})
+    message = {"op": "hello", "version": 1, "token": TOKEN, "pipeline": 0, "rank": 0}
+    return encode_line({**message, **changes})
 
 
 @pytest.mark.parametrize(
@@ -227,23 +228,25 @@ def _hello(**changes):
         [b'{"op": NaN}\n'],
         [b"[" * 5000 + b"\n"],
         [b"x" * 70_000],
-        [encode({"op": "done"})],
+        [encode_line({"op": "done"})],
         [_hello(token="wro" + "ng")],
         [_hello(token=None)],
         [_hello(version=2)],
         [_hello(rank=2)],
         [_hello(pipeline=-1)],
         [_hello(rank=True)],
-        [_hello(), encode({"op": "sing"})],
-        [_hello(), encode({"op": "done", "iteration": 1, "seconds": -1.0, "planned": 1.0})],
-        [_hello(), encode({"op": "done", "iteration": 1, "seconds": 1.0, "planned": 0.0})],
-        [_hello(), encode({"op": "done", "iteration": "x", "seconds": 1.0, "planned": 1.0})],
-        [_hello(), encode({"op": "done", "iteration": 1, "seconds": "1", "planned": 1.0})],
+        [_hello(), encode_line({"op": "sing"})],
+        [_hello(), encode_line({"op": "done", "iteration": 1, "seconds": -1.0, "planned": 1.0})],
+        [_hello(), encode_line({"op": "done", "iteration": 1, "seconds": 1.0, "planned": 0.0})],
+        [_hello(), encode_line({"op": "done", "iteration": "x", "seconds": 1.0, "planned": 1.0})],
+        [_hello(), encode_line({"op": "done", "iteration": 1, "seconds": "1", "planned": 1.0})],
         [
             _hello(),
-            encode({"op": "done", "iteration": 1, "seconds": 1, "planned": 1, "ratios": [[1]]}),
+            encode_line(
+                {"op": "done", "iteration": 1, "seconds": 1, "planned": 1, "ratios": [[1]]}
+            ),
         ],
-        [_hello(), encode({"op": "notice", "factor": 0.5})],
+        [_hello(), encode_line({"op": "notice", "factor": 0.5})],
     ],
 )
 def test_malformed_messages_are_cut_off_and_others_are_served(plans, messages):
@@ -266,10 +269,10 @@ def test_connections_are_bounded(plans, monkeypatch):
     """If it fails a port scan takes all file descriptors."""
     monkeypatch.setattr("joulery.pipeline.runtime._coordinator._SPARE_CONNECTIONS", 0)
     with Coordinator(StragglerPolicy(plans), TOKEN) as coordinator:
-        kept = [_connected(coordinator) for _ in range(2)]
+        connections = [_connected(coordinator) for _ in range(2)]
         assert until(lambda: len(coordinator._connections) == 2)
         assert _refused(coordinator)
-        for channel in kept:
+        for channel in connections:
             channel.close()
 
 
@@ -291,7 +294,7 @@ def test_messages_come_in_any_pieces(plans):
         _connected(coordinator) as channel,
     ):
         report = {"op": "done", "iteration": 7, "seconds": 1.0, "planned": 1.0, "ratios": []}
-        for byte in _hello() + encode(report):
+        for byte in _hello() + encode_line(report):
             channel.sendall(bytes([byte]))
         assert until(lambda: coordinator._policy.newest_iteration == 7)
 
@@ -299,4 +302,4 @@ def test_messages_come_in_any_pieces(plans):
 def test_reports_arrive_as_they_were_sent():
     """If it fails stragglers and drift are judged by other figures than the measured ones."""
     sent = times(3, 1.25, {(1, "forward"): (1.0, 1.5), (0, "backward"): (0.5,)})
-    assert parse_report(json.loads(encode(report_message(sent)))) == sent
+    assert parse_report(json.loads(encode_line(report_message(sent)))) == sent

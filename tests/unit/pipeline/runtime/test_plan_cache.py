@@ -46,9 +46,9 @@ def test_close_paces_share_a_plan(plans):
 def test_preparing_makes_look_ups(plans):
     """If it fails the first straggler waits for planning."""
     plans.prepare(1.03)
-    known = set(plans._made)
+    numbers = set(plans._made)
     plans.ranks(1.02)
-    assert set(plans._made) == known
+    assert set(plans._made) == numbers
 
 
 def test_paces_below_one_are_refused(plans):
@@ -67,12 +67,14 @@ def test_each_rank_gets_its_own_steps_in_order(plans):
 
 def test_limits_are_the_power_of_one_device(plans):
     """If it fails boards without clock locks get the limit of a whole group."""
-    made = plans.held(1.1).plan
-    each = made.joules_each / made.durations / 2
-    found = [step.watts for share in plans.ranks(1.1) for step in share.steps]
-    assert max(found) == pytest.approx(each.max())
+    plan = plans.held(1.1).plan
+    watts_each = plan.joules_each / plan.durations / 2
+    limits = [step.watts for share in plans.ranks(1.1) for step in share.steps]
+    assert max(limits) == pytest.approx(watts_each.max())
     # The instruction of most power in a run decides, so that none is slowed down.
-    assert all(watts >= own - 1e-9 for watts, own in zip(found, each.tolist(), strict=True))
+    assert all(
+        watts >= limit - 1e-9 for watts, limit in zip(limits, watts_each.tolist(), strict=True)
+    )
 
 
 def test_plans_travel_as_json(plans):
@@ -92,11 +94,11 @@ def test_what_is_no_plan_is_refused(wrong):
 
 def test_work_without_a_clock_keeps_the_one_before(plans):
     """If it fails clocks jump to full for instructions that do not care."""
-    made = plans.held(1.0).plan
-    clocks = made.clocks_hertz.copy()
-    order = np.argsort(made.starts)
+    plan = plans.held(1.0).plan
+    clocks = plan.clocks_hertz.copy()
+    order = np.argsort(plan.starts)
     first = [i for i in order if plans.problem.instructions[i].rank == 0]
     clocks[first[0]] = clocks[first[2]] = math.nan
-    share = rank_plans(plans.problem, replace(made, clocks_hertz=clocks))[0]
+    share = rank_plans(plans.problem, replace(plan, clocks_hertz=clocks))[0]
     assert share.steps[0].hertz == clocks[first[1]]
     assert share.steps[2].hertz == clocks[first[1]]

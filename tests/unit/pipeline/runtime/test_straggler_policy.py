@@ -38,14 +38,14 @@ def test_all_others_move_to_the_pace_of_a_late_pipeline_and_back(plans):
     decisions = [iteration(policy, number, 1.0, 1.0, 1.0) for number in range(4)]
     assert not any(decisions)
     decisions = [iteration(policy, number, 1.0, 1.2, 1.0) for number in range(4, 9)]
-    (first,) = [found for found in decisions if found]
+    (first,) = [assignments for assignments in decisions if assignments]
     assert [(a.pipeline, pytest.approx(a.factor)) for a in first] == [(0, 1.2), (2, 1.2)]
     # All switch two iterations after the newest report.
     assert {a.from_iteration for a in first} == {4 + decisions.index(first) + 2}
     assert policy.current(0).factor == pytest.approx(1.2)
     assert policy.current(1) is None
     decisions = [iteration(policy, number, 1.0, 1.0, 1.0) for number in range(9, 14)]
-    (last,) = [found for found in decisions if found]
+    (last,) = [assignments for assignments in decisions if assignments]
     assert [(a.pipeline, a.factor) for a in last] == [(0, 1.0), (2, 1.0)]
 
 
@@ -54,8 +54,8 @@ def test_a_notice_decides_at_once(plans):
     policy = StragglerPolicy(plans, 2)
     iteration(policy, 0, 1.0, 1.0)
     policy.notice(1, 1.15)
-    (found,) = policy.decide()
-    assert (found.pipeline, found.factor) == (0, pytest.approx(1.15))
+    (assignment,) = policy.decide()
+    assert (assignment.pipeline, assignment.factor) == (0, pytest.approx(1.15))
     assert policy.decide() == []
     policy.notice(1, 1.0)
     assert [a.factor for a in policy.decide()] == [1.0]
@@ -83,10 +83,10 @@ def test_a_drifted_pipeline_is_planned_anew_and_leads_the_others(plans):
     assert factors == {(1, "forward"): 1.3, (1, "backward"): 1.3}
     assert policy.drifted(1) == {}
     slower = policy.plans_of(0).rescaled(factors)
-    found = policy.replace_plans(0, slower)
-    assert (found.pipeline, found.factor, found.from_iteration) == (0, 1.0, 13)
+    update = policy.replace_plans(0, slower)
+    assert (update.pipeline, update.factor, update.from_iteration) == (0, 1.0, 13)
     assert policy.drifted(0) == {}
-    (other,) = policy.decide()
-    assert other.pipeline == 1
-    assert other.factor == pytest.approx(slower.fastest_seconds / plans.fastest_seconds)
+    (assignment,) = policy.decide()
+    assert assignment.pipeline == 1
+    assert assignment.factor == pytest.approx(slower.fastest_seconds / plans.fastest_seconds)
     assert policy.current(0).plans is slower

@@ -26,8 +26,8 @@ def pipeline():
     plan = plan_pipeline(profiles, microbatches=6, config=config)
     seconds = {
         (*work, point.setting.clock_hertz): point.seconds
-        for work, found in profiles.instructions.items()
-        for point in found.points
+        for work, profile in profiles.instructions.items()
+        for point in profile.points
     }
     return plan, PlanCache(plan, 0.0), seconds
 
@@ -40,8 +40,8 @@ def run(ranks, slowdown):
     for item in plan.problem.instructions:
         step = steps[item.key]
         lasts.append(seconds[item.stage, item.kind, step.hertz] * slowdown(item.stage))
-        found = ratios[item.rank].setdefault((item.stage, item.kind), [])
-        found.append(lasts[-1] / step.seconds)
+        measured = ratios[item.rank].setdefault((item.stage, item.kind), [])
+        measured.append(lasts[-1] / step.seconds)
     ran = replay(plan.problem, lasts, lasts)
     ends = [0.0] * len(ranks)
     for item, start, last in zip(plan.problem.instructions, ran.starts, lasts, strict=True):
@@ -58,8 +58,10 @@ def late_iterations(pipelines, slow, stages, iterations):
     late = 0
     end = BEGIN + iterations
 
-    def assign(found):
-        coming[found.pipeline].append((found.from_iteration, found.plans.ranks(found.factor)))
+    def assign(assignment):
+        coming[assignment.pipeline].append(
+            (assignment.from_iteration, assignment.plans.ranks(assignment.factor))
+        )
 
     for number in range(end + AFTER):
         ran = []
@@ -75,8 +77,8 @@ def late_iterations(pipelines, slow, stages, iterations):
             for rank, seconds in enumerate(ends):
                 planned = running[which][0].seconds
                 policy.report(which, rank, IterationTimes(number, seconds, planned, ratios[rank]))
-                for found in policy.decide():
-                    assign(found)
+                for assignment in policy.decide():
+                    assign(assignment)
             drifted = policy.drifted(which)
             if drifted:
                 old = policy.plans_of(which)

@@ -123,22 +123,22 @@ def test_dualpipe_needs_enough_microbatches():
 
 def test_own_order_equals_the_known_one():
     """Orders from lists would differ from the same order by name."""
-    known = make_schedule("1f1b", 2, 2)
-    own = custom_schedule("1f1b", [words.split() for words in _words(known)])
-    assert own == known
+    usual = make_schedule("1f1b", 2, 2)
+    order = custom_schedule("1f1b", [words.split() for words in _words(usual)])
+    assert order == usual
 
 
 def test_waiting_steps_and_communication_are_passed_over():
     """Orders dumped by torch would not be read."""
-    own = custom_schedule(
+    order = custom_schedule(
         "torch",
         [
             ["0F0", "0SEND_F0", "", "(0F1;0B0)OVERLAP_F_B", "0B1", "0REDUCE_GRAD"],
             [None, "1RECV_F0", "1F0", "1B0", "1F1", "1B1", "1UNSHARD", "1O"],
         ],
     )
-    assert _words(own)[0] == "0F0 0F1 0B0 0B1"
-    assert own.ranks[1][-1] == Instruction(1, 1, "optimizer", -1)
+    assert _words(order)[0] == "0F0 0F1 0B0 0B1"
+    assert order.ranks[1][-1] == Instruction(1, 1, "optimizer", -1)
 
 
 @pytest.mark.parametrize(

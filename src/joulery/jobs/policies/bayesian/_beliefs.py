@@ -32,8 +32,9 @@ if TYPE_CHECKING:
 # As plain numbers, which NumPy compares with ten times faster than with those of an enumeration.
 _TRAIN = int(ActionKind.TRAIN)
 _REACHED, _STOPPED, _ABANDONED = int(RunEnd.REACHED), int(RunEnd.STOPPED), int(RunEnd.ABANDONED)
-# An epoch's cost that is known this well is not updated any more.
-_KNOWN_COST_SD = 0.004
+# An epoch's cost that is known this well is updated only if it changes by more than the second, and
+# of a job whose epochs jumped in cost it is known this well at the other batch sizes; by hand.
+_KNOWN_COST_SD, _COST_NEWS, _JUMP_COST_SD = 0.004, 0.01, 0.1
 # A training that could not afford its first epoch: one costs about twice its ceiling.
 _REFUSED_EXCESS = 0.7
 _REFUSED_SD = 0.3
@@ -59,9 +60,10 @@ EPOCH_COST_PRIOR = CurvePrior(
 NOISE_SD = 0.15  # scatter of log epochs between runs of one batch size: 0.1 is 10 %
 NOISE_RUNS = 4.0  # comparisons that this prior of the scatter weighs as much as
 # Share of the evidence that still counts after a change was noticed, and standard deviation of each
-# batch size's own change of log epochs then.
+# batch size's own change of log epochs then; the latter from 0.4, 0.6 and 1.0 by the regret after
+# all epochs of You et al.'s traces halve or double, and after the optimum moves.
 _KEPT_AFTER_CHANGE = 0.05
-_CHANGE_SD = 1.0
+_CHANGE_SD = 0.6
 _KEPT_PER_RUN = 0.995  # share of the evidence that still counts one run later: jobs drift unnoticed
 # Log epochs at the default from which on the prior of epochs applies in full, and least share of
 # the differences between batch sizes that are expected below: a job of few epochs, such as
@@ -100,9 +102,9 @@ class Evidence:
 
     def observations(self, rows: Indices) -> tuple[Floats, Floats]:
         """(rows, arms): log epochs observed at each batch size, and one over their variance."""
-        each = 1.0 / self.noise_variance(rows)[:, None]
-        precision = self.runs[rows] * each + self.stop_precision[rows]
-        total = self.total[rows] * each + self.stop_total[rows]
+        run_precision = 1.0 / self.noise_variance(rows)[:, None]
+        precision = self.runs[rows] * run_precision + self.stop_precision[rows]
+        total = self.total[rows] * run_precision + self.stop_total[rows]
         return total / np.maximum(precision, 1e-12), precision
 
     def reach(self, rows: Indices, arms: Indices, log_epochs: Floats) -> None:
@@ -138,10 +140,10 @@ class Evidence:
         self.stop_precision[rows, arms] += precision
         self.stop_total[rows, arms] += precision * mean + moved * (1.0 / variance + precision)
 
-    def forget(self, rows: Indices, kept: float) -> None:
+    def forget(self, rows: Indices, share: float) -> None:
         """Weigh runs down to the share ``kept``; how much they scatter stays known."""
         for sums in (self.runs, self.total, self.stop_precision, self.stop_total):
-            sums[rows] *= kept
+            sums[rows] *= share
 
     def shift(self, rows: Indices, by: Floats) -> None:
         """Read all evidence as if every run had taken exp(``by``) (rows,) times the epochs."""
@@ -297,17 +299,29 @@ class BayesianBeliefs:
         return lowest, highest
 
     def _learn_costs(self, outcomes: Outcomes) -> None:
-        self.profiles.learn(outcomes)
+        jumps = self.profiles.learn(outcomes)
         job, arm = outcomes.job, outcomes.arm
         measured = np.asarray(np.isfinite(outcomes.epoch_seconds).any(axis=1))
-        news = measured & (self.cost.variance[job, arm] > _KNOWN_COST_SD**2)
-        if np.count_nonzero(news):
-            at = job[news], arm[news]
-            self._set_cost(*at, *self.profiles.cheapest(*at))
+        if np.count_nonzero(measured):
+            at = job[measured], arm[measured]
+            self._learn_cheapest(*at, jumps[measured])
         refused = (outcomes.kind == _TRAIN) & (outcomes.end == _STOPPED) & (outcomes.epochs == 0)
         unmeasured = refused & ~measured
         if np.count_nonzero(unmeasured):
             self._refuse(job[unmeasured], arm[unmeasured])
+
+    def _learn_cheapest(self, job: Indices, arm: Indices, jumps: NDArray[np.bool_]) -> None:
+        """Update what an epoch costs at its best limit; where a job jumped, at all batch sizes."""
+        value, variance = self.profiles.cheapest(job, arm)
+        rise = value - self.cost_value[job, arm]
+        if np.count_nonzero(jumps):
+            row = job[jumps]
+            self.cost_value[row] += rise[jumps][:, None]
+            self.cost_precision[row] = np.minimum(self.cost_precision[row], 1.0 / _JUMP_COST_SD**2)
+        unsure = self.cost.variance[job, arm] > _KNOWN_COST_SD**2
+        news = jumps | unsure | (np.abs(rise) > _COST_NEWS)
+        if np.count_nonzero(news):
+            self._set_cost(job[news], arm[news], value[news], variance[news])
 
     def _refuse(self, job: Indices, arm: Indices) -> None:
         """Fold in trainings that could not afford their first epoch."""
@@ -341,11 +355,11 @@ class BayesianBeliefs:
         """Compare runs of batch sizes that were run before with what was believed of them."""
         residual = log_epochs - self.epochs.mean[job, arm]
         # A run that fell short deviates only by having gone on for longer than believed.
-        seen = (self.evidence.runs[job, arm] > 0) & (reached | (residual > 0))
-        job, arm = job[seen], arm[seen]
+        comparable = (self.evidence.runs[job, arm] > 0) & (reached | (residual > 0))
+        job, arm = job[comparable], arm[comparable]
         noise = self.evidence.noise_variance(job)
         spread = np.sqrt(self.epochs.covariance[job, arm, arm] + noise)
-        changed, shift = detect_changes(self.deviations, job, residual[seen], spread)
+        changed, shift = detect_changes(self.deviations, job, residual[comparable], spread)
         if len(changed):
             self._change(changed, shift)
 

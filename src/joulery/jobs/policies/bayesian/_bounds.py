@@ -74,9 +74,9 @@ class BoundedRuns:
         """Score all runs; ``epoch`` has log seconds and log watts of epochs, NaN where unknown."""
         log_seconds, log_watts = epoch
         bounds = objective.bounds
-        known = np.isfinite(log_seconds)
-        seconds, watts = np.where(known, log_seconds, 0.0), np.where(known, log_watts, 0.0)
-        fastest = np.where(known, log_seconds, np.inf).min(axis=2)
+        measured = np.isfinite(log_seconds)
+        seconds, watts = np.where(measured, log_seconds, 0.0), np.where(measured, log_watts, 0.0)
+        fastest = np.where(measured, log_seconds, np.inf).min(axis=2)
         slowdown = math.inf if bounds.max_slowdown is None else math.log1p(bounds.max_slowdown)
         shortest = np.where(eligible, size + fastest, np.inf).min(axis=1)
         longest = np.minimum(_log_bound(bounds.deadline_seconds), slowdown + shortest)
@@ -84,7 +84,7 @@ class BoundedRuns:
         if bounds.max_joules is not None:
             excess = np.maximum(excess, seconds + watts - _log_bound(bounds.max_joules))
         excess = size[:, :, None] + excess
-        value = _values(objective, size, (seconds, watts, known), eligible)
+        value = _values(objective, size, (seconds, watts, measured), eligible)
         beyond = np.maximum(0.0, excess)
         plain = size[:, :, None] + value
         scores = plain + STEEPNESS * beyond
@@ -127,10 +127,10 @@ class BoundedRuns:
         at = at_arm(arm)
         fastest = np.where(self.eligible, self.size + self.fastest, np.inf).argmin(axis=1)
         sd = np.sqrt(variance)
-        known = np.isfinite(self.scores[at]) & np.isfinite(sd)
-        least = np.where(known.any(axis=1), self.fastest[at], 0.0)[:, None]
-        gap = np.where(known, self.seconds[at], 0.0) - least
-        near = known & (gap <= _EQUALLY_FAST * np.where(known, sd, 0.0))
+        measured = np.isfinite(self.scores[at]) & np.isfinite(sd)
+        least = np.where(measured.any(axis=1), self.fastest[at], 0.0)[:, None]
+        gap = np.where(measured, self.seconds[at], 0.0) - least
+        near = measured & (gap <= _EQUALLY_FAST * np.where(measured, sd, 0.0))
         total = np.where(near, 1.0 / variance, 0.0).sum(axis=1)
         refers = (arm == fastest) & (total < 1.0 / _KNOWN_REFERENCE_SD**2)
         return np.asarray(near & refers[:, None])
@@ -147,13 +147,13 @@ def _values(
     eligible: NDArray[np.bool_],
 ) -> Floats:
     """(rows, arms, limits), log of the expected run's value per epoch; infinite where unknown."""
-    log_seconds, log_watts, known = epoch
+    log_seconds, log_watts, measured = epoch
     seconds = np.exp(size[:, :, None] + log_seconds)
     joules = seconds * np.exp(log_watts)
-    fastest = fastest_run(seconds, joules, known & eligible[:, :, None])
+    fastest = fastest_run(seconds, joules, measured & eligible[:, :, None])
     value = objective.value(seconds, joules, fastest)
     logs = np.log(np.maximum(value, np.finfo(float).tiny)) - size[:, :, None]
-    return np.where(known, logs, np.inf)
+    return np.where(measured, logs, np.inf)
 
 
 def _best_setting(

@@ -72,20 +72,20 @@ class Forecast:
         mean = self.epochs.mean[at] + self.epoch_cost.mean[at]
         return np.exp(mean + 0.5 * self._spread(arm) ** 2)
 
-    def ceiling(self, arm: NDArray[np.int64], stop: Floats, most: Floats) -> Floats:
+    def ceiling(self, arm: NDArray[np.int64], stop: Floats, largest: Floats) -> Floats:
         """(rows,), cost in joules at which a run is to be stopped: whole epochs and a margin.
 
         Args:
             arm: (rows,), batch size.
             stop: (rows,), standard deviations above the mean; infinite for no stop.
-            most: (rows,), largest cost of the run.
+            largest: (rows,), largest cost of the run.
         """
         at = at_arm(arm)
         epoch = np.exp(self.epoch_cost.mean[at])
         far = stop * self._spread(arm)
-        most = np.minimum(np.exp(self.epochs.mean[at] + far) * epoch, most)
+        largest = np.minimum(np.exp(self.epochs.mean[at] + far) * epoch, largest)
         spare = np.exp(SPARE_ERRORS * np.sqrt(self.epoch_cost.variance[at]))
-        return np.asarray((np.ceil(most / epoch) + SPARE_EPOCH) * epoch * spare)
+        return np.asarray((np.ceil(largest / epoch) + SPARE_EPOCH) * epoch * spare)
 
 
 def forecast(
@@ -96,8 +96,8 @@ def forecast(
     covariance = epochs.covariance + cost.covariance
     noise = beliefs.evidence.noise_variance(rows)[:, None]
     # How often a run is repeated: one over its chance of success.
-    most = np.log(beliefs.jobs.max_epochs[rows] + 0.5)[:, None]
-    repeats = log_repeats((most - epochs.mean) / np.sqrt(epochs.variance + noise))
+    log_limit = np.log(beliefs.jobs.max_epochs[rows] + 0.5)[:, None]
+    repeats = log_repeats((log_limit - epochs.mean) / np.sqrt(epochs.variance + noise))
     valid, proven = beliefs.jobs.valid[rows], beliefs.evidence.runs[rows] > 0
     unproven = np.asarray(~proven.any(axis=1))
     # The proven batch sizes, or all where none is.
@@ -171,8 +171,8 @@ def _scores(
     spread = np.sqrt(epochs.variance + noise)
     log_seconds, log_watts = _believed_epochs(beliefs, rows)
     run_seconds = np.exp(log_seconds + epochs.mean[:, :, None])
-    known = eligible[:, :, None] & np.isfinite(run_seconds)
-    reference = fastest_run(run_seconds, run_seconds * np.exp(log_watts), known)
+    measured = eligible[:, :, None] & np.isfinite(run_seconds)
+    reference = fastest_run(run_seconds, run_seconds * np.exp(log_watts), measured)
 
     def log_score(log_epochs: Floats) -> Floats:
         """(rows, arms, limits), of a run of that many epochs; infinite where unknown."""
@@ -195,7 +195,7 @@ def fastest_run(seconds: Floats, joules: Floats, eligible: NDArray[np.bool_]) ->
     """Totals of each row's fastest eligible run, which ratios refer to; (rows, 1, 1) each."""
     flat = np.where(eligible, seconds, np.inf).reshape(len(seconds), -1)
     at = at_arm(flat.argmin(axis=1))
-    return Totals(*(each.reshape(flat.shape)[at][:, None, None] for each in (seconds, joules)))
+    return Totals(*(totals.reshape(flat.shape)[at][:, None, None] for totals in (seconds, joules)))
 
 
 def _believed_epochs(beliefs: BayesianBeliefs, rows: NDArray[np.int64]) -> tuple[Floats, Floats]:

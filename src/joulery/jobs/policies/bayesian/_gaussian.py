@@ -51,12 +51,12 @@ class CurvePrior:
             octaves: (jobs, arms), log2 of each batch size over the default one.
         """
         mean = self.level + self.slope * octaves + 0.5 * self.bend * octaves**2
-        left, right = octaves[:, :, None], octaves[:, None, :]
-        near = np.minimum(np.abs(left), np.abs(right))
-        far = np.maximum(np.abs(left), np.abs(right))
-        wander = np.where(left * right > 0, near**2 * (3.0 * far - near) / 6.0, 0.0)
+        rows, columns = octaves[:, :, None], octaves[:, None, :]
+        near = np.minimum(np.abs(rows), np.abs(columns))
+        far = np.maximum(np.abs(rows), np.abs(columns))
+        wander = np.where(rows * columns > 0, near**2 * (3.0 * far - near) / 6.0, 0.0)
         own = self.local_sd**2 * np.eye(octaves.shape[1])
-        line = self.level_sd**2 + self.slope_sd**2 * left * right
+        line = self.level_sd**2 + self.slope_sd**2 * rows * columns
         return GaussianCurve(mean, line + self.bend_sd**2 * wander + own)
 
 

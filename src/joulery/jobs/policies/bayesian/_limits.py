@@ -25,6 +25,11 @@ TRANSFER_SHARE = 0.4
 _LEAST_ERROR = 1e-3
 # Limits that are known this well are not measured again.
 _SETTLED_SD = 0.003
+# Epochs whose time or power changes by more than this (a logarithm), and so many standard errors,
+# mean that the job has changed; by hand: between a noisy neighbour's 10 % and the factor of 1.5
+# from which reports are quarantined. All else that was measured is then known this well.
+_JUMP, _JUMP_SPREADS = 0.2, 4.0
+_JUMP_SD = 0.05
 # Changing the limit for a slice disturbs a run by at least this share of the slice.
 _LEAST_DISTURBANCE = 0.005
 
@@ -59,23 +64,46 @@ class EpochProfiles:
     logs: Floats
     precision: Floats
 
-    def learn(self, outcomes: Outcomes) -> None:
-        """Average measured epochs in, each weighed by its precision."""
+    def learn(self, outcomes: Outcomes) -> NDArray[np.bool_]:
+        """Average measured epochs in, each weighed by its precision.
+
+        Returns:
+            (rows,), whether epochs have become so much dearer or cheaper that the job must have
+            changed: all its batch sizes and limits are then taken to have changed alike.
+        """
+        jumps = np.zeros(len(outcomes.job), dtype=bool)
         measured = np.isfinite(outcomes.epoch_seconds) & np.isfinite(outcomes.epoch_joules)
         row, limit = np.nonzero(measured)
         if not len(row):
-            return
+            return jumps
         job, arm = outcomes.job[row], outcomes.arm[row]
         seconds = outcomes.epoch_seconds[row, limit]
         watts = outcomes.epoch_joules[row, limit] / seconds
         error = np.maximum(outcomes.relative_error[row, limit], _LEAST_ERROR)
+        logs = np.log(np.stack([seconds, watts], axis=1))
+        average, precision = self.logs[job, arm, :, limit], self.precision[job, arm, limit]
+        residual = np.where(precision[:, None] > 0, logs - average, 0.0)
+        spread = np.sqrt(error * error + 1.0 / np.maximum(precision, 1e-12))
+        far = np.abs(residual).max(axis=1) > np.maximum(_JUMP, _JUMP_SPREADS * spread)
+        if np.count_nonzero(far):
+            jumps[row[far]] = True
+            self._shift(outcomes.job, row[far], residual[far])
+            average, precision = self.logs[job, arm, :, limit], self.precision[job, arm, limit]
         gained = 1.0 / (error * error)
-        total = self.precision[job, arm, limit] + gained
-        share = gained / total
-        for number, new in enumerate((np.log(seconds), np.log(watts))):
-            known = self.logs[job, arm, number, limit]
-            self.logs[job, arm, number, limit] = known + share * (new - known)
-        self.precision[job, arm, limit] = total
+        share = gained / (precision + gained)
+        self.logs[job, arm, :, limit] = average + share[:, None] * (logs - average)
+        self.precision[job, arm, limit] = np.minimum(precision + gained, 1.0 / _SETTLED_SD**2)
+        return jumps
+
+    def _shift(self, jobs: NDArray[np.int64], row: NDArray[np.int64], residual: Floats) -> None:
+        """Move all that is known of the jobs of some rows by the mean of their residuals."""
+        rows = np.unique(row)
+        job = jobs[rows]
+        total = np.stack([np.bincount(row, part, len(jobs)) for part in residual.T], axis=1)
+        shift = total[rows] / np.bincount(row)[rows, None]
+        measured = (self.precision[job] > 0)[:, :, None, :]
+        self.logs[job] += np.where(measured, shift[:, None, :, None], 0.0)
+        self.precision[job] = np.minimum(self.precision[job], 1.0 / _JUMP_SD**2)
 
     def measured(self, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
         """(rows, arms), whether anything was measured."""
@@ -130,9 +158,9 @@ class EpochProfiles:
         Log seconds and log watts, NaN where neither was measured; the variance of either.
         """
         here, there = own[1] > 0, source[1] > 0
-        known = here | there
+        measured = here | there
         precision = np.where(here, own[1], source[1])
-        variance = np.divide(1.0, precision, out=np.full_like(precision, np.inf), where=known)
+        variance = np.divide(1.0, precision, out=np.full_like(precision, np.inf), where=measured)
         cost = source[0][..., 0, :] + np.log(self.cost_rate(rows, source[0][..., 1, :]))
         least = np.where(there, cost, np.inf).min(axis=-1, keepdims=True)
         # A lighter load is throttled less by a low limit: what costs more there may not here.
@@ -142,7 +170,7 @@ class EpochProfiles:
         count = np.maximum(both.sum(axis=-1, keepdims=True), 1)
         gap = np.where(both, own[0] - source[0], 0.0).sum(axis=-1, keepdims=True) / count
         logs = np.where(here[..., None, :], own[0], source[0] + gap)
-        logs = np.where(known[..., None, :], logs, np.nan)
+        logs = np.where(measured[..., None, :], logs, np.nan)
         return logs[..., 0, :], logs[..., 1, :], variance
 
     def cheapest(self, rows: NDArray[np.int64], arm: NDArray[np.int64]) -> tuple[Floats, Floats]:
@@ -156,10 +184,10 @@ class EpochProfiles:
 
     def cost_rate(self, rows: NDArray[np.int64], log_watts: Floats) -> Floats:
         """Joules of cost per second at a power; the first axis of ``log_watts`` is the row."""
-        each = (-1,) + (1,) * (log_watts.ndim - 1)
+        shape = (-1,) + (1,) * (log_watts.ndim - 1)
         rate = np.exp(log_watts)
-        rate *= self.jobs.joule_weight[rows].reshape(each)
-        rate += self.jobs.second_weight[rows].reshape(each)
+        rate *= self.jobs.joule_weight[rows].reshape(shape)
+        rate += self.jobs.second_weight[rows].reshape(shape)
         return np.asarray(rate)
 
 
@@ -176,27 +204,27 @@ def choose_limit(
         slice_share: (rows,), cost of a slice in units of the cost of a run.
         horizon: Number of recurrences to come that profit.
     """
-    known = np.isfinite(log_cost)
-    hold = np.where(known, log_cost, np.inf).argmin(axis=1)
+    measured = np.isfinite(log_cost)
+    hold = np.where(measured, log_cost, np.inf).argmin(axis=1)
     at = at_arm(hold)
-    some = known[at]
-    excess = np.where(known, log_cost - log_cost[at][:, None], 0.0)
-    unsure = np.where(known, variance, 1.0)
+    some = measured[at]
+    excess = np.where(measured, log_cost - log_cost[at][:, None], 0.0)
+    unsure = np.where(measured, variance, 1.0)
     spread = np.sqrt(unsure + unsure[at][:, None])
     gain = horizon * spread * mean_excess(excess / spread)
     slice_excess = np.maximum(np.expm1(np.minimum(excess, 1.0)), _LEAST_DISTURBANCE)
     measure = (gain > slice_share[:, None] * slice_excess) & (unsure > _SETTLED_SD**2)
     measure[at] = False
-    measure &= known
+    measure &= measured
     extra = np.where(measure, slice_excess, 0.0).sum(axis=1)
     return LimitChoice(np.where(some, hold, -1), measure | ~some[:, None], extra)
 
 
-def also_measure(choice: LimitChoice, wanted: NDArray[np.bool_]) -> LimitChoice:
+def also_measure(choice: LimitChoice, limits: NDArray[np.bool_]) -> LimitChoice:
     """Measure ``wanted`` (rows, limits), too, except the limit held: it is measured anyway."""
-    if not np.count_nonzero(wanted):
+    if not np.count_nonzero(limits):
         return choice
-    held = np.arange(wanted.shape[1])[None, :] == choice.hold[:, None]
-    measure = choice.measure | (wanted & ~held)
+    current = np.arange(limits.shape[1])[None, :] == choice.hold[:, None]
+    measure = choice.measure | (limits & ~current)
     more = (measure & ~choice.measure).sum(axis=1)
     return LimitChoice(choice.hold, measure, choice.extra + more)

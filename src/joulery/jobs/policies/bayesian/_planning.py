@@ -36,7 +36,7 @@ _SHARES = _ABOVE / _ABOVE.sum(axis=1, keepdims=True)
 _TAIL_MEAN = _SHARES @ _NODES
 _TAIL_VARIANCE = _SHARES @ _NODES**2 - _TAIL_MEAN**2
 _AT, _AT_MEAN, _AT_VARIANCE = (
-    each[:, None, None, None] for each in (_NODES, _TAIL_MEAN, _TAIL_VARIANCE)
+    moments[:, None, None, None] for moments in (_NODES, _TAIL_MEAN, _TAIL_VARIANCE)
 )
 
 

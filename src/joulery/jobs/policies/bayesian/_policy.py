@@ -19,6 +19,7 @@ from joulery.jobs.policies.bayesian._beliefs import BayesianBeliefs
 from joulery.jobs.policies.bayesian._forecast import Forecast, forecast
 from joulery.jobs.policies.bayesian._limits import also_measure, choose_limit
 from joulery.jobs.policies.bayesian._planning import DEFAULT_EXPLORATION, plan
+from joulery.jobs.policies.bayesian._warm_start import WarmStart
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from joulery.jobs.policies._counter_rng import CounterRng, Floats
     from joulery.jobs.policies._job_batch import JobBatch
     from joulery.jobs.policies.bayesian._limits import LimitChoice
-    from joulery.jobs.policies.bayesian._warm_start import WarmStart
     from joulery.objectives import Objective
 
 _FIRST, _BEST, _TRY, _PROBE, _UNREACHED, _SCOUT, _WARM = range(7)
@@ -49,7 +49,7 @@ class _Choice:
         arm: (rows,), the batch size.
         probe: (rows,), whether it is only measured for seconds.
         best_cost: (rows,), expected cost of the best proven batch size, in joules.
-        cap: (rows,), cost that the training may not pass in any case.
+        largest: (rows,), cost that the training may not pass in any case.
         ceiling: (rows,), cost at which it should be stopped, measuring aside.
         reason: (rows,), index of the reason.
     """
@@ -57,7 +57,7 @@ class _Choice:
     arm: NDArray[np.int64]
     probe: NDArray[np.bool_]
     best_cost: Floats
-    cap: Floats
+    largest: Floats
     ceiling: Floats
     reason: NDArray[np.int64]
 
@@ -77,6 +77,7 @@ class BayesianPolicy:
     begin = staticmethod(BayesianBeliefs.begin)
     learn = staticmethod(BayesianBeliefs.learn)
     name = "joulery"
+    version = 1
     reasons = (
         "the default: nothing is known yet",
         "the least expected cost",
@@ -96,16 +97,16 @@ class BayesianPolicy:
         view = forecast(beliefs, rows, self.objective)
         choice = self._choose(beliefs, rows, rng, view)
         limits, slice_cost = self._limits(beliefs, rows, view, choice.arm, choice.best_cost)
-        ceiling = np.minimum(choice.ceiling + limits.extra * slice_cost, choice.cap)
+        ceiling = np.minimum(choice.ceiling + limits.extra * slice_cost, choice.largest)
         # A probe measures the limit that a training would hold.
-        probe, held = choice.probe, np.arange(limits.measure.shape[1]) == limits.hold[:, None]
+        probe, current = choice.probe, np.arange(limits.measure.shape[1]) == limits.hold[:, None]
         return Actions(
             kind=np.where(probe, int(ActionKind.PROBE), int(ActionKind.TRAIN)),
             arm=choice.arm,
             limit=np.where(probe, -1, limits.hold),
             ceiling=np.where(probe, np.inf, ceiling),
             reason=np.where(probe, _PROBE, choice.reason),
-            probe_limits=np.where(probe[:, None], held, limits.measure),
+            probe_limits=np.where(probe[:, None], current, limits.measure),
         )
 
     def limit_of(
@@ -117,6 +118,11 @@ class BayesianPolicy:
         """
         view = forecast(beliefs, rows, self.objective)
         return self._limits(beliefs, rows, view, arm, view.expected_cost(view.best))[0]
+
+    def experience(self, beliefs: BayesianBeliefs) -> WarmStart:
+        """The epochs that the first job's trainings have shown, its own warm start included."""
+        start = WarmStart.of(beliefs)
+        return start if self.warm_start is None else start.extended(self.warm_start)
 
     def believed_costs(
         self, beliefs: BayesianBeliefs, rows: NDArray[np.int64]
@@ -166,10 +172,10 @@ class BayesianPolicy:
         barred |= stopped[:, None]
         barred[at_arm(best)] = False
         value = np.where(barred, -np.inf, worth.value)
-        wanted = value.argmax(axis=1)
-        arm = np.clip(wanted, *beliefs.reach(rows, limits.reach))
+        target = value.argmax(axis=1)
+        arm = np.clip(target, *beliefs.reach(rows, limits.reach))
         arm = np.where(barred[at_arm(arm)], best, arm)
-        reason, cap = np.full(len(rows), _BEST), _PATIENCE * best_cost
+        reason, largest = np.full(len(rows), _BEST), _PATIENCE * best_cost
         stop = np.full(len(rows), np.inf)
         unproven = view.unproven
         if np.count_nonzero(unproven):
@@ -177,17 +183,17 @@ class BayesianPolicy:
             arm = np.where(unproven, arm_before, arm)
             reason = np.where(unproven, reason_before, reason)
         # With nothing to fall back on, or after a training that was stopped, nothing is stopped.
-        cap = np.where(unproven | stopped, np.inf, cap)
-        probe = (wanted != best) & ~unproven
+        largest = np.where(unproven | stopped, np.inf, largest)
+        probe = (target != best) & ~unproven
         if np.count_nonzero(probe):
-            probe &= self._pays_to_probe(beliefs, rows, wanted, best_cost)
-            arm = np.where(probe, wanted, arm)
+            probe &= self._pays_to_probe(beliefs, rows, target, best_cost)
+            arm = np.where(probe, target, arm)
         tries = (arm != best) & ~unproven
         if np.count_nonzero(tries):
             reason = np.where(tries, _TRY, reason)
-            cap = np.where(tries, limits.max_cost_ratio * best_cost, cap)
+            largest = np.where(tries, limits.max_cost_ratio * best_cost, largest)
             stop = np.where(tries, worth.stop[at_arm(arm)], stop)
-        return _Choice(arm, probe, best_cost, cap, view.ceiling(arm, stop, cap), reason)
+        return _Choice(arm, probe, best_cost, largest, view.ceiling(arm, stop, largest), reason)
 
     def _before_success(
         self, beliefs: BayesianBeliefs, rows: NDArray[np.int64], rng: CounterRng, expected: Floats

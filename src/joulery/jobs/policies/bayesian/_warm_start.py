@@ -58,11 +58,11 @@ class WarmStart:
     def of(cls, beliefs: BayesianBeliefs) -> WarmStart:
         """The epochs that the trainings of the first job have shown."""
         value, precision = beliefs.evidence.observations(np.zeros(1, dtype=np.int64))
-        seen = np.flatnonzero((precision[0] > 0) & beliefs.jobs.valid[0])
+        trained_arms = np.flatnonzero((precision[0] > 0) & beliefs.jobs.valid[0])
         return cls(
-            batch_sizes=tuple(int(size) for size in beliefs.jobs.batch_sizes[0, seen]),
-            log_epochs=tuple(value[0, seen].tolist()),
-            log_sds=tuple((1.0 / np.sqrt(precision[0, seen])).tolist()),
+            batch_sizes=tuple(int(size) for size in beliefs.jobs.batch_sizes[0, trained_arms]),
+            log_epochs=tuple(value[0, trained_arms].tolist()),
+            log_sds=tuple((1.0 / np.sqrt(precision[0, trained_arms])).tolist()),
         )
 
     def extended(self, other: WarmStart) -> WarmStart:
@@ -103,8 +103,8 @@ def _conditioned(
     covariance[count:, :count] = covariance[:count, count:].T
     sds = np.array(start.log_sds)
     error = np.diag(sds**2 + start.shape_sd**2) + start.shift_sd**2
-    seen = covariance[count:, count:] + error
-    gain = np.linalg.solve(seen, covariance[count:, :count]).T
+    observed = covariance[count:, count:] + error
+    gain = np.linalg.solve(observed, covariance[count:, :count]).T
     residual = np.array(start.log_epochs) - mean[count:]
     return (
         mean[:count] + gain @ residual,

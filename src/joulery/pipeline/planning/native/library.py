@@ -87,8 +87,8 @@ def _address(array: NDArray[Any]) -> int:
     return int(array.ctypes.data)
 
 
-def _check_memory(done: object) -> None:
-    if not done:
+def _check_memory(status: object) -> None:
+    if not status:
         raise JouleryError(
             "not enough memory to plan this pipeline",
             remedy="plan fewer microbatches; the clocks repeat",
@@ -110,16 +110,16 @@ def walk(
         waiting, joules that no durations go below. And (samples, instructions): durations.
     """
     graph = _Graph(len(arrays[0]), len(arrays[4]), *map(_address, arrays), *units)
-    found = _library().joulery_walk(byref(graph))
-    _check_memory(found)
+    status = _library().joulery_walk(byref(graph))
+    _check_memory(status)
     try:
-        frontier = found.contents
+        frontier = status.contents
         count = frontier.samples
         table = np.ctypeslib.as_array(frontier.sample, (count, 4))
         durations = np.ctypeslib.as_array(frontier.durations, (count, len(arrays[0])))
         return table[::-1].copy(), durations[::-1].copy()
     finally:
-        _library().joulery_free(found)
+        _library().joulery_free(status)
 
 
 class Rounder:
@@ -140,7 +140,7 @@ class Rounder:
         shape = len(deadlines), len(self._arrays[0])
         choice, start = np.empty(shape, dtype=np.int32), np.empty(shape)
         out = _address(choice), _address(start)
-        wanted = _address(deadlines)
-        done = _library().joulery_round(byref(self._clocks), wanted, shape[0], effort, *out)
-        _check_memory(done)
+        addresses = _address(deadlines)
+        status = _library().joulery_round(byref(self._clocks), addresses, shape[0], effort, *out)
+        _check_memory(status)
         return choice, start

@@ -1,0 +1,114 @@
+"""``joulery emulate``: emulated NVIDIA boards under any command."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+from joulery import metering
+from joulery.cli.dispatch import Output
+from joulery.cli.options import COMMAND_OPTION, Action, Option, flag, given_command, option
+from joulery.errors import InvalidValueError
+from joulery.hardware import catalog
+from joulery.reports import table_of
+from joulery.units import human, human_duration
+
+if TYPE_CHECKING:
+    import argparse
+    from typing import Any
+
+    from joulery.testing.emulator import EmulatedNode
+
+# By hand: compute, memory traffic and time on the host in about equal parts.
+_WORKLOAD = "resnet50"
+
+
+def _run(arguments: argparse.Namespace) -> Output:
+    from joulery.testing.emulator import EmulatedNode, ProgramLoad
+
+    command = given_command(arguments)
+    metering.check_command(command)
+    with (
+        EmulatedNode([name for name in arguments.boards.split(",") if name]) as node,
+        ProgramLoad(node, arguments.workload, always_busy=arguments.always_busy) as load,
+    ):
+        if not node.specs:
+            raise InvalidValueError("no boards given", remedy="name some, such as a100,a100")
+        originals = [node.power_limit(index) for index in range(len(node.specs))]
+        code = metering.run_command(
+            command,
+            stdout=sys.stderr.fileno() if arguments.json else None,
+            environment=node.env,
+        )
+        boards = [_board(node, index, limit) for index, limit in enumerate(originals)]
+        seconds = node.truth(0).now_seconds
+    document = {
+        "seconds": seconds,
+        "busy_seconds": load.busy_seconds,
+        "paused_seconds": load.paused_seconds,
+        "workload": arguments.workload,
+        "boards": boards,
+        "provenance": {"origin": "simulated", "source": "the emulator's own account"},
+        "command": command,
+        "exit_code": code,
+    }
+    return Output(document, lambda: _text(document), code, aside=True)
+
+
+def _board(node: EmulatedNode, index: int, original_watts: float) -> dict[str, Any]:
+    """What a board really did, which no program on it can see."""
+    truth = node.truth(index)
+    return {
+        "name": node.specs[index].board.name,
+        "joules": truth.joules,
+        "limit_watts": truth.limit_watts,
+        "original_limit_watts": original_watts,
+    }
+
+
+def _text(document: dict[str, Any]) -> str:
+    seconds = document["seconds"]
+    boards = table_of(
+        document["boards"],
+        {
+            "emulated board": lambda board: board["name"],
+            ">true energy": lambda board: human(board["joules"], "J"),
+            ">mean": lambda board: human(board["joules"] / seconds, "W"),
+            ">limit at the end": lambda board: human(board["limit_watts"], "W"),
+        },
+    )
+    lines = [
+        (
+            f"{document['workload']} on every board, busy for "
+            f"{human_duration(document['busy_seconds'])} of {human_duration(seconds)}: simulated"
+        )
+    ]
+    if document["paused_seconds"]:
+        pause = human_duration(document["paused_seconds"])
+        lines.append(f"the command was held back for {pause}, since the boards were slowed down")
+    return "\n".join(["", boards, *lines])
+
+
+COMMAND = Action(
+    _run,
+    (
+        Option(("boards",), {"metavar": "BOARDS", "help": "boards, such as a100,a100 or 8 names"}),
+        COMMAND_OPTION,
+        option(
+            "--workload",
+            f"what a step asks of a board ({_WORKLOAD}): {', '.join(catalog.workload_names())}",
+            "NAME",
+            choices=catalog.workload_names(),
+            default=_WORKLOAD,
+        ),
+        flag("--always-busy", "boards work all the time, also while the command waits"),
+    ),
+    usage="joulery emulate [options] BOARDS -- COMMAND [ARGUMENTS...]",
+    epilog="""\
+The command and all that it starts see the boards through a real libnvidia-ml.so.1. Boards are
+busy while the command uses the processor and idle while it waits; under a lower power limit or
+clock they are slower, and the command is held back for the same share of its time. What the
+boards really used goes to standard error at the end, to compare with what was measured.
+
+example: joulery emulate a100,a100 -- joulery measure -- python train.py""",
+)

@@ -1,0 +1,188 @@
+"""What all pages of the dashboard share: who may see them, their template, and how errors look.
+
+People log in with a team's token, which stays in a cookie that scripts cannot read; the API does
+not take that cookie. Another cookie names the reader's time zone.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qs, quote
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from fastapi.exceptions import RequestValidationError
+from fastapi.routing import APIRoute
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+from starlette.responses import HTMLResponse, RedirectResponse
+
+from joulery import __version__
+from joulery.errors import JouleryError
+from joulery.reports import date_text, energy_text, saved_text
+from joulery.server._auth import authenticate, authorize, may_see_all
+from joulery.server._problems import (
+    ProblemError,
+    body_too_large,
+    no_permission,
+    not_found,
+    problem_of,
+)
+from joulery.storage import Permission
+
+if TYPE_CHECKING:
+    from datetime import tzinfo
+
+    from fastapi import Request, Response
+
+    from joulery.reports import Report
+    from joulery.storage import TokenRecord
+
+COOKIE = "joulery_token"
+ZONE_COOKIE = "joulery_zone"
+_SECURITY = {
+    "Content-Security-Policy": "default-src 'none'; style-src 'self'; script-src 'self'; "
+    "img-src 'self' data:; connect-src 'self'; form-action 'self'; base-uri 'none'; "
+    "frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "same-origin",
+}
+_MOST_FORM_BYTES = 4096  # by hand: every form of the dashboard fits many times over
+_ZONES = 64  # by hand: time zones whose rules stay in memory
+
+
+def _body(report: Report, name: str = "chart") -> Markup:
+    return Markup(report.body(name, with_data=True))  # noqa: S704 - reports escape what they show
+
+
+_TEMPLATES = Environment(
+    loader=FileSystemLoader(Path(__file__).parent / "templates"),
+    autoescape=True,
+    undefined=StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+)
+_TEMPLATES.filters |= {"body": _body, "energy": energy_text, "saved": saved_text}
+
+
+class PageRoute(APIRoute):
+    """A route of the dashboard: logged in by cookie, with security headers and readable errors."""
+
+    def get_route_handler(self) -> Any:
+        handle = super().get_route_handler()
+        public = self.path.startswith(("/login", "/assets"))
+
+        async def page(request: Request) -> Response:
+            try:
+                _same_origin(request)
+                if not public:
+                    await authenticate(request, request.cookies.get(COOKIE, ""))
+                    await authorize(request, Permission.READ)
+                answer: Response = await handle(request)
+            except ProblemError as error:
+                answer = _error_page(request, error)
+            except RequestValidationError:
+                answer = _error_page(request, not_found())
+            except JouleryError as error:
+                answer = _error_page(request, problem_of(error))
+            answer.headers.update(_SECURITY)
+            return answer
+
+        return page
+
+
+def _same_origin(request: Request) -> None:
+    """Refuse a form that another site has sent; the cookie stays at home anyhow."""
+    site = request.headers.get("sec-fetch-site", "same-origin")
+    if request.method == "POST" and site not in ("same-origin", "none"):
+        raise no_permission()
+
+
+def _error_page(request: Request, error: ProblemError) -> Response:
+    if error.status_code == 401 and request.method == "GET":
+        query = f"?{request.url.query}" if request.url.query else ""
+        return RedirectResponse(f"/login?next={quote(request.url.path + query, safe='')}", 303)
+    problem = error.problem
+    answer = render(
+        request,
+        "error.html",
+        problem.title,
+        error.status_code,
+        message=problem.detail,
+        remedy=problem.remedy,
+    )
+    answer.headers.update(error.headers or {})
+    return answer
+
+
+def render(
+    request: Request,
+    template: str,
+    title: str,
+    status: int = 200,
+    *,
+    events: str = "",
+    mark: str = "",
+    **values: Any,
+) -> HTMLResponse:
+    """A whole page with its navigation.
+
+    Args:
+        request: Request that is answered.
+        template: Name of the template.
+        title: Title of the page.
+        status: HTTP status.
+        events: Address of the stream that says when the content changes; empty for none.
+        mark: Present value of that stream.
+        **values: Values of the template.
+    """
+    caller: TokenRecord | None = getattr(request.state, "caller", None)
+    sees_all, state, zone = caller is not None and may_see_all(caller), request.app.state, zone_of
+    links = {"/": "Overview", "/jobs": "Jobs"}
+    if sees_all and state.cluster is not None:
+        links["/cluster"] = "Cluster"
+    if sees_all and state.plans is not None:
+        links["/plans"] = "Plans"
+    content = _TEMPLATES.get_template(template).render(
+        title=title,
+        version=__version__,
+        caller=caller,
+        team="all teams" if sees_all else caller.team if caller else "",
+        links=links,
+        path=request.url.path,
+        zone=str(zone(request)),
+        date=partial(date_text, zone=zone(request)),
+        events=events,
+        mark=mark,
+        **values,
+    )
+    return HTMLResponse(content, status)
+
+
+def zone_of(request: Request) -> tzinfo:
+    """The time zone of the reader, as the browser has named it; UTC where it has not."""
+    return _read_zone(request.cookies.get(ZONE_COOKIE, ""))
+
+
+@lru_cache(_ZONES)
+def _read_zone(name: str) -> tzinfo:
+    try:
+        return ZoneInfo(name) if name else UTC
+    except (ValueError, OSError, ZoneInfoNotFoundError):
+        return UTC
+
+
+async def read_form(request: Request) -> dict[str, str]:
+    """The fields of a form."""
+    content = bytearray()
+    async for chunk in request.stream():
+        content += chunk
+        if len(content) > _MOST_FORM_BYTES:
+            raise body_too_large(_MOST_FORM_BYTES)
+    try:
+        fields = parse_qs(content.decode("utf-8", "replace"), keep_blank_values=True)
+    except ValueError:  # more fields than any form has
+        raise body_too_large(_MOST_FORM_BYTES) from None
+    return {name: values[-1] for name, values in fields.items()}

@@ -1,0 +1,66 @@
+"""Objects that people hold show themselves: a line as text, a table in notebooks, a data frame."""
+
+from __future__ import annotations
+
+import importlib
+from html import escape
+from typing import Any
+
+from joulery.errors import MissingExtraError
+
+
+class Tabular:
+    """An object with rows: it prints as its text, and notebooks show its rows as a table.
+
+    Examples:
+        >>> class Pair(Tabular):
+        ...     def rows(self):
+        ...         return [{"seconds": 1.0, "joules": 300.0}]
+        ...     def __str__(self):
+        ...         return "one point"
+        >>> Pair()
+        <Pair: one point>
+    """
+
+    __slots__ = ()
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Rows of the table, all with the same columns."""
+        raise NotImplementedError
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: {self}>"
+
+    def _repr_html_(self) -> str:
+        """The text and the table, for notebooks."""
+        return html_table(str(self), self.rows())
+
+    def to_pandas(self) -> Any:
+        """The rows as a ``pandas.DataFrame``.
+
+        Raises:
+            MissingExtraError: pandas is not installed.
+        """
+        try:
+            pandas: Any = importlib.import_module("pandas")
+        except ImportError:
+            raise MissingExtraError(
+                "data frames need pandas", remedy="pip install pandas, or use rows()"
+            ) from None
+        return pandas.DataFrame(self.rows())
+
+
+def html_table(title: str, rows: list[dict[str, Any]]) -> str:
+    """A title above a table, as HTML that fits light and dark notebooks."""
+    head = "".join(f"<th>{escape(str(name))}</th>" for name in (rows[0] if rows else ()))
+    body = "".join(
+        "<tr>" + "".join(f"<td>{escape(_text(value))}</td>" for value in row.values()) + "</tr>"
+        for row in rows
+    )
+    return f"<div><b>{escape(title)}</b><table><tr>{head}</tr>{body}</table></div>"
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return ""
+    return f"{value:.6g}" if isinstance(value, float) else str(value)

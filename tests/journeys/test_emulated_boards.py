@@ -1,0 +1,85 @@
+"""Somebody without a GPU tries things on emulated boards."""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+EMULATE = [sys.executable, "-m", "joulery", "emulate"]
+MEASURE = [sys.executable, "-m", "joulery", "measure", "--json", "--device", "gpu", "--"]
+COMPUTE = "import time\nend = time.process_time() + 1.5\nwhile time.process_time() < end: pass"
+
+
+def test_a_measurement_agrees_with_what_the_boards_did():
+    """A newcomer's first measurement shows idle boards, or misses the true energy."""
+    command = [*EMULATE, "--json", "v100,v100", "--", *MEASURE, sys.executable, "-c", COMPUTE]
+    process = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    truth = json.loads(process.stdout)
+    measured = json.loads(process.stderr[process.stderr.index("{") :])
+    joules = sum(board["joules"] for board in truth["boards"])
+    assert truth["busy_seconds"] >= 1.0
+    assert len(measured["devices"]) == 2
+    # The boards idle for a moment before and after what was measured.
+    assert 0.5 * joules < measured["joules"] < 1.02 * joules
+    assert measured["joules"] / measured["seconds"] > 2 * 100
+
+
+@pytest.mark.parametrize(("limit_watts", "least_share"), [(250, 0.0), (100, 0.2)])
+def test_a_lower_limit_slows_the_program_down(limit_watts, least_share):
+    """A limit that costs no time teaches people that the lowest is always the best."""
+    program = (
+        "import pynvml, time\npynvml.nvmlInit()\nhandle = pynvml.nvmlDeviceGetHandleByIndex(0)\n"
+        f"pynvml.nvmlDeviceSetPowerManagementLimit(handle, {limit_watts}000)\n"
+        "end = time.process_time() + 1.0\nwhile time.process_time() < end: pass"
+    )
+    command = [*EMULATE, "--json", "--workload", "bert", "v100"]
+    process = subprocess.run(
+        [*command, "--", sys.executable, "-c", program], capture_output=True, timeout=60, check=True
+    )
+    document = json.loads(process.stdout)
+    share = document["paused_seconds"] / document["busy_seconds"]
+    assert least_share <= share <= least_share + 0.4
+
+
+def test_the_program_continues_when_the_emulator_is_killed():
+    """A program stays stopped for good because its emulator was killed at the wrong moment."""
+    program = (
+        "import os, pynvml, time\npynvml.nvmlInit()\n"
+        "handle = pynvml.nvmlDeviceGetHandleByIndex(0)\n"
+        "pynvml.nvmlDeviceSetPowerManagementLimit(handle, 100000)\nprint(os.getpid(), flush=True)\n"
+        "end = time.process_time() + 60\nwhile time.process_time() < end: pass"
+    )
+    command = [*EMULATE, "--workload", "bert", "v100", "--", sys.executable, "-c", program]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as emulator:
+        pid = int(emulator.stdout.readline())
+        try:
+            time.sleep(1.0)
+            emulator.kill()
+            emulator.wait()
+            deadline = time.monotonic() + 30
+            while _state(pid) == "T" and time.monotonic() < deadline:
+                time.sleep(0.05)
+            time.sleep(0.5)
+            assert _state(pid) in "RS"
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+
+@pytest.mark.parametrize("boards", ["a1000", "", "v100," * 17])
+def test_wrong_boards_are_refused(boards):
+    """A typing error ends in a traceback, or in a node without boards."""
+    command = [*EMULATE, boards, "--", "true"]
+    process = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert process.returncode == 2
+    assert "→" in process.stderr
+
+
+def _state(pid):
+    with open(f"/proc/{pid}/stat", encoding="ascii") as file:  # noqa: PTH123
+        return file.read().rpartition(")")[2].split()[0]

@@ -1,0 +1,126 @@
+"""Train on two nodes of two boards each, and see the energy of the whole job everywhere."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from joulery.testing.emulator import EmulatedNode
+
+pytest.importorskip("torch")
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+
+SCRIPT = Path(__file__).parents[1] / "support" / "ranks.py"
+
+
+def _free_port():
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
+
+
+def _documents(folder, names):
+    return {
+        (name, rank): json.loads((folder / f"{name}-{rank}.json").read_text())
+        for name in names
+        for rank in range(4)
+    }
+
+
+def _fork(folder, names):
+    """Train with each framework on forked ranks; documents by framework and rank."""
+    with ExitStack() as stack:
+        nodes = []
+        for number in range(2):
+            place = folder / f"node{number}"
+            place.mkdir()
+            nodes.append(stack.enter_context(EmulatedNode(["V100", "V100"], directory=place)))
+        environment = {
+            **nodes[0].env,
+            "RANKS_STATES": os.pathsep.join(str(folder / f"node{n}" / "state") for n in range(2)),
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": str(_free_port()),
+            "JOULERY_GRID": "380",
+            "XDG_DATA_HOME": str(folder),
+            "OMP_NUM_THREADS": "1",
+        }
+        finished = subprocess.run(
+            [sys.executable, str(SCRIPT), str(folder), *names],
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=240,
+        )
+    assert finished.returncode == 0, finished.stderr[-5000:]
+    return _documents(folder, names)
+
+
+def _launch(folder, name):
+    """Train with a framework under torchrun, on one node; documents by rank."""
+    with EmulatedNode(["V100", "V100"], directory=folder) as node:
+        finished = subprocess.run(
+            [
+                *(sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"),
+                *("--master-port", str(_free_port()), str(SCRIPT), str(folder), name),
+            ],
+            env={**node.env, "XDG_DATA_HOME": str(folder), "OMP_NUM_THREADS": "1"},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=240,
+        )
+    assert finished.returncode == 0, finished.stderr[-5000:]
+    return [json.loads((folder / f"{name}-{rank}.json").read_text()) for rank in range(2)]
+
+
+def _check(document, nodes=2):
+    """All boards of all nodes are counted once, and the CPU once per node."""
+    boards = [device for device in document["devices"] if device["kind"] == "gpu"]
+    watts = sum(device["joules"] for device in boards) / document["seconds"]
+    assert watts == pytest.approx(sum(document["true_watts"]), rel=0.06)
+    others = [device["id"] for device in document["devices"] if device["kind"] != "gpu"]
+    assert len(others) == nodes * len(set(others)) > 0
+    assert (document["boards"], document["nodes"]) == (2 * nodes, nodes)
+
+
+def test_torchrun_shows_the_energy_of_all_boards(tmp_path):
+    """If this fails, rank 0 of a torchrun job reports its own board as the energy of the job."""
+    for document in _launch(tmp_path, "ddp"):
+        _check(document, nodes=1)
+        assert ", 2 GPUs and CPU; " in document["text"]
+
+
+def test_frameworks_show_the_energy_of_all_boards(tmp_path):
+    """If this fails, the log of a framework shows a quarter of the energy of its job."""
+    pytest.importorskip("transformers")
+    loops, names = ["ddp", "fsdp"], ["accelerate", "transformers", "lightning"]
+    documents = _fork(tmp_path, [*loops, *names])
+    for (name, rank), document in documents.items():
+        if name != "accelerate" or rank == 0:  # which calls trackers on the first rank only
+            _check(document)
+    for name in loops:
+        assert "4 GPUs and CPU on 2 nodes" in documents[name, 0]["text"]
+    for name in names:  # where people look: the last entry of the log
+        document = documents[name, 0]
+        shown = json.loads(document["text"])
+        watts = shown["joulery/joules"] / shown["joulery/seconds"]
+        assert watts == pytest.approx(document["mean_watts"], rel=0.1)
+        assert (shown["joulery/boards"], shown["joulery/nodes"]) == (4, 2)
+        assert shown["joulery/co2_grams"] == pytest.approx(380 * shown["joulery/kwh"])
+        assert "joulery/energy_saving" not in shown
+    assert _scalars(tmp_path / "board") >= {"train/joulery/joules", "train/joulery/kwh"}
+
+
+def _scalars(folder):
+    """Names of the scalars in the event files of TensorBoard."""
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    events = EventAccumulator(str(folder))
+    events.Reload()
+    return set(events.Tags()["scalars"])

@@ -1,0 +1,90 @@
+"""Objects that show themselves, and functions whose calls are added up."""
+
+import math
+import sys
+import types
+
+import pytest
+
+from joulery.clock import VirtualClock
+from joulery.errors import InvalidValueError, MissingExtraError
+from joulery.frontier import Frontier, OperatingPoint, Setting
+from joulery.hardware import SimulatedGpu, catalog
+from joulery.metering import Meter
+from joulery.objectives import LeastEnergy, choose
+
+POINTS = [
+    OperatingPoint(1.0, 300.0, Setting(power_limit_watts=300.0)),
+    OperatingPoint(1.04, 250.0, Setting(power_limit_watts=250.0)),
+    OperatingPoint(1.5, 200.0, Setting(power_limit_watts=150.0)),
+]
+
+
+def test_a_frontier_shows_itself():
+    """If this fails, a notebook shows a frontier as a page of constructor calls."""
+    frontier = Frontier.from_points(POINTS, "an <epoch>")
+    assert repr(frontier).startswith("<Frontier: 3 points of an <epoch>, 1 s")
+    page = frontier._repr_html_()
+    assert "an &lt;epoch&gt;" in page
+    assert page.count("<tr>") == 4
+
+
+def test_rows_become_a_data_frame_where_pandas_is(monkeypatch):
+    """If this fails, results cannot be analysed further, or pandas has to be installed."""
+    frontier = Frontier.from_points(POINTS)
+    fake = types.ModuleType("pandas")
+    fake.DataFrame = list
+    monkeypatch.setitem(sys.modules, "pandas", fake)
+    assert frontier.to_pandas() == frontier.rows()
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(MissingExtraError, match="pip install pandas"):
+        frontier.to_pandas()
+
+
+@pytest.mark.parametrize(
+    ("text", "watts"),
+    [("least-energy:slowdown=5%", 250.0), ("least-energy", 150.0), ("cost:eta=0", 300.0)],
+)
+def test_points_are_chosen_by_the_text_of_an_objective(text, watts):
+    """If this fails, `choose` and `Run` speak different languages."""
+    assert choose(text, POINTS).setting.power_limit_watts == watts
+    assert choose("least-energy:slowdown=5%", POINTS) == choose(LeastEnergy(0.05), POINTS)
+
+
+def test_a_text_that_is_not_an_objective_is_refused():
+    """If this fails, a slip in an objective chooses anything."""
+    with pytest.raises(InvalidValueError):
+        choose("leest-energy", POINTS)
+
+
+def test_calls_of_a_decorated_function_add_up():
+    """If this fails, a decorated function forgets what its calls have used."""
+    clock = VirtualClock()
+    gpu = SimulatedGpu(catalog.board("V100"), clock)
+    work = catalog.workload("resnet50", gpu.board)
+    with Meter([gpu], clock=clock) as meter:
+
+        @meter.window("step")
+        def step(fails):
+            for _ in range(3):
+                gpu.run(work)
+            if fails:
+                raise ValueError
+
+        before = gpu.true_joules()
+        for number in range(40):
+            if number == 7:
+                with pytest.raises(ValueError):  # noqa: PT011 - of the function itself
+                    step(fails=True)
+            else:
+                step(fails=False)
+        totals = step.totals
+        assert totals.calls == 40
+        assert totals.seconds == pytest.approx(clock.now(), rel=1e-6)
+        assert totals.joules == pytest.approx(gpu.true_joules() - before, rel=0.02)
+        assert "40 calls" in str(totals)
+        assert not math.isnan(totals.rows()[0]["joules"])
+        measured = meter.window("empty")
+        with measured:
+            pass
+        assert "GPU" in repr(measured.measurement) or "J" in repr(measured.measurement)
