@@ -1,7 +1,6 @@
 """Policies side by side, capacity, frontier and sleep."""
 
 import pytest
-from support.served import LLAMA_8B, steady_requests
 
 from joulery.cluster import PowerCurve
 from joulery.serving import (
@@ -17,6 +16,7 @@ from joulery.serving import (
     sleep_advice,
     synthetic_trace,
 )
+from support.served import LLAMA_8B, steady_requests
 
 BOARD = serving_board("h100")
 MODEL = served_model(LLAMA_8B, BOARD)
