@@ -123,9 +123,21 @@ Quantity = Annotated[float, Meta(ge=0, le=LARGEST)]
 Count = Annotated[int, Meta(ge=0, le=LARGEST_ID)]
 Text = Annotated[str, Meta(max_length=_LONGEST_NAME, pattern=_PRINTABLE)]
 Name = Annotated[str, Meta(min_length=1, max_length=_LONGEST_NAME, pattern=_PRINTABLE)]
+
+
+def _read_unlimited(value: Any) -> float:
+    try:
+        return math.inf if value is None else msgspec.convert(value, Quantity)
+    except msgspec.ValidationError:
+        raise InvalidValueError(
+            f"must be null or a number from 0 to {LARGEST:g}, not {short_repr(value)}",
+            remedy="give null for no limit",
+        ) from None
+
+
 _UNLIMITED = Codec(
     lambda value: None if math.isinf(value) else float(value),
-    lambda value: math.inf if value is None else msgspec.convert(value, Quantity),
+    _read_unlimited,
     {"anyOf": [{"type": "number", "minimum": 0, "maximum": LARGEST}, {"type": "null"}]},
 )
 Unlimited = Foreign[float, _UNLIMITED]

@@ -191,12 +191,12 @@ class ClientSimulation:
     def _act(self, client: _Client, now: float) -> None:
         state = self._state
         draws = CounterRng.of(state.batch.seeds, np.array([self._events + 1]))
-        chosen = state.policy.decide(state.beliefs, ROW, draws)
+        actions = state.policy.decide(state.beliefs, ROW, draws)
         only = self._scenario.only if client.adversarial else None
         before = client.action if client.actions else None
         doubted = before is not None and client.decision in state.reports.quarantined()
         request = Request("key", probing=self._scenario.probing, only=only)
-        client.action, _ = client_action(state, chosen, request, before, doubted=doubted)
+        client.action, _ = client_action(state, actions, request, before, doubted=doubted)
         body = {"action": client.action, "recurrence": client.recurrence}
         client.decision = self._append(EventKind.ISSUED, 0, body, now)
         arm = client.action["arm"]
@@ -221,14 +221,14 @@ class ClientSimulation:
 
     def _told(self, results: Results) -> Outcome:
         limits = self._job.limits_watts
-        known = np.flatnonzero(np.isfinite(results.epoch_seconds[0]))
-        held = int(results.limit[0])
+        measured_limits = np.flatnonzero(np.isfinite(results.epoch_seconds[0]))
+        limit = int(results.limit[0])
         return Outcome(
             end=RunEnd(int(results.end[0])),
             epochs=float(results.epochs[0]),
             seconds=float(results.seconds[0]),
             joules=float(results.joules[0]),
-            limit_watts=limits[held] if held >= 0 else None,
+            limit_watts=limits[limit] if limit >= 0 else None,
             measured=tuple(
                 Measured(
                     limits[at],
@@ -236,7 +236,7 @@ class ClientSimulation:
                     float(results.epoch_joules[0, at]),
                     float(results.relative_error[0, at]),
                 )
-                for at in known
+                for at in measured_limits
             ),
         )
 
@@ -262,12 +262,12 @@ class ClientSimulation:
 
     def _end(self, client: _Client, now: float) -> None:
         assert client.truth is not None
-        truth = told = client.truth
+        truth = report = client.truth
         if client.adversarial and self._scenario.false_report is not None:
-            told = self._scenario.false_report(truth, self._fancy)
+            report = self._scenario.false_report(truth, self._fancy)
         kind = ActionKind(client.action["kind"])
-        check_outcome(told, self._job, kind, max(truth.seconds, told.seconds))
-        body = outcome_document(told, self._job, client.action, client.recurrence)
+        check_outcome(report, self._job, kind, max(truth.seconds, report.seconds))
+        body = outcome_document(report, self._job, client.action, client.recurrence)
         self._append(EventKind.OUTCOME, client.decision, body, now)
         if not client.adversarial:
             self._log.reports += 1
@@ -276,7 +276,7 @@ class ClientSimulation:
         client.trainings += kind == ActionKind.TRAIN
         client.spent += self._job.cost.of(truth.seconds, truth.joules)
         failed = client.actions >= (_MOST_FALSE_REPORTS if client.adversarial else _MOST_ACTIONS)
-        if told.end != RunEnd.REACHED and not failed:
+        if report.end != RunEnd.REACHED and not failed:
             self._act(client, now)
             return
         if not client.adversarial:
@@ -340,10 +340,10 @@ def reports_nothing(_: Outcome, __: np.random.Generator) -> Outcome:
 
 def claims_anything(truth: Outcome, luck: np.random.Generator) -> Outcome:
     """One of these, or figures that are off by a factor."""
-    others = (claims_wonders, claims_disaster, claims_failure)
-    kind = int(luck.integers(0, len(others) + 1))
-    if kind < len(others):
-        return others[kind](truth, luck)
+    claims = (claims_wonders, claims_disaster, claims_failure)
+    kind = int(luck.integers(0, len(claims) + 1))
+    if kind < len(claims):
+        return claims[kind](truth, luck)
     return _times(truth, float(np.exp(luck.normal(0.0, 1.5))))
 
 
@@ -360,8 +360,8 @@ FALSE_REPORTS: dict[str, FalseReport] = {
 
 
 def _times(truth: Outcome, factor: float) -> Outcome:
-    told = _measured_times(truth, factor)
-    return structs.replace(told, seconds=factor * truth.seconds, joules=factor * truth.joules)
+    report = _measured_times(truth, factor)
+    return structs.replace(report, seconds=factor * truth.seconds, joules=factor * truth.joules)
 
 
 def _in_epochs(truth: Outcome, epochs: float) -> Outcome:
@@ -380,12 +380,12 @@ def _in_epochs(truth: Outcome, epochs: float) -> Outcome:
 def _measured_times(truth: Outcome, factor: float) -> Outcome:
     measured = tuple(
         structs.replace(
-            one,
-            epoch_seconds=factor * one.epoch_seconds,
-            epoch_joules=factor * one.epoch_joules,
-            relative_error=min(one.relative_error, 0.001),
+            measured,
+            epoch_seconds=factor * measured.epoch_seconds,
+            epoch_joules=factor * measured.epoch_joules,
+            relative_error=min(measured.relative_error, 0.001),
         )
-        for one in truth.measured
+        for measured in truth.measured
     )
     return structs.replace(truth, measured=measured)
 
@@ -414,20 +414,20 @@ class Regrets:
         """Standard error of :attr:`mean`."""
         return float(self.regrets.std(ddof=1) / math.sqrt(len(self.regrets)))
 
-    def over(self, other: Regrets) -> tuple[float, float]:
+    def over(self, baseline: Regrets) -> tuple[float, float]:
         """How many times the regret of others with the same seeds; and its standard error."""
-        ratio = self.mean / other.mean
-        apart = self.regrets - ratio * other.regrets
-        return ratio, float(apart.std(ddof=1) / math.sqrt(len(apart)) / abs(other.mean))
+        ratio = self.mean / baseline.mean
+        apart = self.regrets - ratio * baseline.regrets
+        return ratio, float(apart.std(ddof=1) / math.sqrt(len(apart)) / abs(baseline.mean))
 
 
 def simulate(
     load: TracedWorkload, policy: str, seeds: Iterable[int], scenario: Scenario
 ) -> Regrets:
     """Simulate one history for each seed."""
-    each = [ClientSimulation(load, policy, seed, scenario).run() for seed in seeds]
+    logs = [ClientSimulation(load, policy, seed, scenario).run() for seed in seeds]
     return Regrets(
-        np.array([life.regret() for life in each]),
-        sum(life.doubted for life in each) / sum(life.reports for life in each),
-        sum(life.failed for life in each),
+        np.array([life.regret() for life in logs]),
+        sum(life.doubted for life in logs) / sum(life.reports for life in logs),
+        sum(life.failed for life in logs),
     )

@@ -29,8 +29,8 @@ class Caller:
 
     def __init__(self, store: Store, limits: Limits) -> None:
         self.clock = VirtualClock()
-        wanted = TokenRecord("*", Permission.MANAGE)
-        self.token, _ = store.write(lambda transaction: add_token(transaction, wanted, 0.0))
+        record = TokenRecord("*", Permission.MANAGE)
+        self.token, _ = store.write(lambda transaction: add_token(transaction, record, 0.0))
         self.context = ServerContext(store, b"secret", limits, self.clock)
         self.application = create_app(self.context)
 
@@ -60,7 +60,7 @@ class Caller:
             ],
             "client": ("10.0.0.1", 1),
         }
-        sent: list[Any] = []
+        messages: list[Any] = []
 
         async def receive() -> Any:
             if not waiting:
@@ -71,17 +71,17 @@ class Caller:
             return {"type": "http.request", "body": part, "more_body": bool(waiting)}
 
         async def send(message: Any) -> None:
-            sent.append(message)
+            messages.append(message)
 
         await self.application(scope, receive, send)
-        start, end = sent
-        told = dict(start["headers"])
-        is_json = end["body"] and b"json" in told.get(b"content-type", b"")
-        return start["status"], told, json.loads(end["body"]) if is_json else end["body"]
+        start, end = messages
+        answer_headers = dict(start["headers"])
+        is_json = end["body"] and b"json" in answer_headers.get(b"content-type", b"")
+        return start["status"], answer_headers, json.loads(end["body"]) if is_json else end["body"]
 
     async def job(self) -> int:
         """A job that was defined."""
         document = {"job": JOB, "policy": "zeus"}
-        status, _, found = await self.ask("POST", "/v1/teams/vision/jobs", document)
+        status, _, answer = await self.ask("POST", "/v1/teams/vision/jobs", document)
         assert status == 200
-        return int(found["id"])
+        return int(answer["id"])

@@ -1,4 +1,4 @@
-"""A store as a small team has it after some days: jobs that save, and some that need attention."""
+"""A store as a small team has it after a month: jobs that save, and some that need attention."""
 
 from __future__ import annotations
 
@@ -64,10 +64,14 @@ class TeamHistory:
 
     def __init__(self, store: Store, now_wall_seconds: float) -> None:
         self._store = store
-        self._clock = VirtualClock(wall_seconds=now_wall_seconds - 5 * _DAY)
         self._end = now_wall_seconds
-        self.service = JobService(store, self._clock)
+        self.go_back(5 * _DAY)
         self._luck = np.random.default_rng(7)
+
+    def go_back(self, seconds: float) -> None:
+        """Continue so long before the end."""
+        self._clock = VirtualClock(wall_seconds=self._end - seconds)
+        self.service = JobService(self._store, self._clock)
 
     def define(
         self, team: str, name: str, device: str, workload: TracedWorkload, policy: str = "joulery"
@@ -82,18 +86,21 @@ class TeamHistory:
         self, job: int, workload: TracedWorkload, times: int, *, origin: str = "measured"
     ) -> None:
         """Recurrences of a job until it reaches its target, each with its energy by device."""
+        self.go_back(times * _DAY / 2)
         for number in range(times):
             key, after = f"night {number}", None
+            start = self._end - (times - number) * _DAY / 2
+            self._clock.sleep(max(0.0, start - self._clock.wall()))
             for attempt in range(8):
                 request = Request(f"{key}.{attempt}", after, probing=True)
                 decision = self.service.decide(job, request)
                 outcome = self.outcome(workload, decision)
                 self._clock.sleep(outcome.seconds + 1.0)
                 self.service.report(decision, outcome, f"{key}.{attempt}")
-                used = EnergyEntry(
+                energy = EnergyEntry(
                     decision.id, "GPU-0", outcome.seconds, outcome.joules, origin, _SOURCE, 0.05
                 )
-                self.service.add_energy(job, used)
+                self.service.add_energy(job, energy)
                 after = decision.id
                 if outcome.end == RunEnd.REACHED:
                     break
@@ -103,7 +110,7 @@ class TeamHistory:
         """How a run of the workload ends, with some scatter; it obeys its cost ceiling."""
         arm = workload.batch_sizes.index(decision.batch_size)
         limits = list(workload.limits_watts)
-        held = decision.power_limit_watts or limits[-1]
+        limit = decision.power_limit_watts or limits[-1]
         measured = tuple(
             Measured(
                 watts,
@@ -111,11 +118,11 @@ class TeamHistory:
                 float(workload.epoch_joules[arm, limits.index(watts)]),
                 0.01,
             )
-            for watts in {*decision.probe_limits_watts, held}
+            for watts in {*decision.probe_limits_watts, limit}
         )
         if decision.kind == ActionKind.PROBE:
             return Outcome(RunEnd.PROBED, 0.0, 10.0, 1500.0, None, measured)
-        at = limits.index(held)
+        at = limits.index(limit)
         scatter = float(np.exp(0.05 * self._luck.standard_normal()))
         epochs = round(float(self._luck.choice(workload.epochs[arm])) * scatter)
         seconds, joules = workload.epoch_seconds[arm, at], workload.epoch_joules[arm, at]
@@ -124,7 +131,9 @@ class TeamHistory:
         end = RunEnd.REACHED
         if affordable < epochs:
             epochs, end = int(affordable), RunEnd.STOPPED
-        return Outcome(end, epochs, float(epochs * seconds), float(epochs * joules), held, measured)
+        return Outcome(
+            end, epochs, float(epochs * seconds), float(epochs * joules), limit, measured
+        )
 
     def _put_profiles(self, job: int, workload: TracedWorkload) -> None:
         measured = Provenance(Origin.MEASURED, _SOURCE, 0.01)
@@ -161,6 +170,7 @@ def fill_for_dashboard(store: Store, now_wall_seconds: float) -> dict[str, int]:
     ):
         numbers[name] = history.define(team, name, device, workload, policy)
         history.run(numbers[name], workload, times)
+    history.go_back(3 * _DAY)
     service = history.service
     service.pause(numbers["segmentation"])
     odd = service.decide(numbers["wav2vec-weekly"], Request("odd"))
@@ -193,9 +203,9 @@ def copy_job(job: int, count: int) -> Callable[[Transaction], None]:
         new = {"id": numbers.c.n + first, "name": func.printf("copy %05d", numbers.c.n)}
         for table in (jobs, events, decisions, outcomes):
             key = "id" if table is jobs else "job"
-            changed = {key: new["id"]} | ({"name": new["name"]} if table is jobs else {})
-            columns = [changed.get(one.name, one) for one in table.columns]
-            names = [one.name for one in table.columns]
+            changes = {key: new["id"]} | ({"name": new["name"]} if table is jobs else {})
+            columns = [changes.get(column.name, column) for column in table.columns]
+            names = [column.name for column in table.columns]
             beside = table.join(numbers, true())
             copied = select(*columns).select_from(beside).where(table.c[key] == job)
             transaction.change(table.insert().from_select(names, copied))

@@ -36,9 +36,9 @@ def plain_outcome(decision: Decision) -> Outcome:
         return Outcome(RunEnd.PROBED, 0.0, 5.0, 500.0, None, measured)
     watts = decision.power_limit_watts or 200.0
     epochs = 20.0 + decision.batch_size % 7
-    one = Measured(watts, 3.0 - decision.batch_size / 1000, 300.0, 0.005)
+    epoch = Measured(watts, 3.0 - decision.batch_size / 1000, 300.0, 0.005)
     return Outcome(
-        RunEnd.REACHED, epochs, epochs * one.epoch_seconds, epochs * 300.0, watts, (one,)
+        RunEnd.REACHED, epochs, epochs * epoch.epoch_seconds, epochs * 300.0, watts, (epoch,)
     )
 
 
@@ -46,16 +46,16 @@ def run(service: JobService, clock: VirtualClock, job: int, times: int, key: str
     """Decide and report so many times, in groups."""
     for first in range(0, times, _GROUP):
         names = [f"{key}.{number}" for number in range(first, min(first + _GROUP, times))]
-        made = [
+        decisions_made = [
             future.result()
             for future in [service.decide_soon(job, Request(name, probing=True)) for name in names]
         ]
         clock.sleep(100.0)
-        told = [
-            service.report_soon(one.id, plain_outcome(one), name)
-            for one, name in zip(made, names, strict=True)
+        reports = [
+            service.report_soon(decision.id, plain_outcome(decision), name)
+            for decision, name in zip(decisions_made, names, strict=True)
         ]
-        for future in told:
+        for future in reports:
             future.result()
 
 
@@ -81,9 +81,9 @@ def fill(store: Store, policy: str, count: int, recurrences: int) -> list[int]:
 def _copier(first: int, name: str) -> Callable[..., int]:
     def copy(transaction: object) -> int:
         connection: Connection = transaction._connection  # type: ignore[attr-defined]
-        own = [column for column in jobs.columns if column.name not in ("id", "name")]
-        copied = select(literal(name), *own).where(jobs.c.id == first)
-        insert = jobs.insert().from_select(["name", *(column.name for column in own)], copied)
+        columns = [column for column in jobs.columns if column.name not in ("id", "name")]
+        copied = select(literal(name), *columns).where(jobs.c.id == first)
+        insert = jobs.insert().from_select(["name", *(column.name for column in columns)], copied)
         number: int = connection.execute(insert.returning(jobs.c.id)).scalar_one()
         for table in (decisions, events, outcomes, snapshots):
             _copy_rows(connection, table, first, number)
@@ -93,9 +93,9 @@ def _copier(first: int, name: str) -> Callable[..., int]:
 
 
 def _copy_rows(connection: Connection, table: Table, first: int, number: int) -> None:
-    own = [column for column in table.columns if column.name != "job"]
-    copied = select(literal(number), *own).where(table.c.job == first)
-    names = ["job", *(column.name for column in own)]
+    columns = [column for column in table.columns if column.name != "job"]
+    copied = select(literal(number), *columns).where(table.c.job == first)
+    names = ["job", *(column.name for column in columns)]
     connection.execute(table.insert().from_select(names, copied))
 
 
@@ -125,12 +125,12 @@ def measure(store: Store, numbers: list[int], policy: str, tries: int = 20) -> C
     clock = VirtualClock()
     service = JobService(store, clock, LONG_LEASE_SECONDS)
     step = max(1, len(numbers) // tries)
-    some = numbers[::step][:tries]
+    sample = numbers[::step][:tries]
     middle = numbers[len(numbers) // 2]
     with store.reading() as transaction:
-        names = [transaction.job(number).name for number in some]
+        names = [transaction.job(number).name for number in sample]
     job = made_up_workload().job()
-    changed = [structs.replace(job, name=name, max_epochs=77) for name in names]
+    changed_jobs = [structs.replace(job, name=name, max_epochs=77) for name in names]
 
     def list_jobs() -> int:
         with store.reading() as transaction:
@@ -144,17 +144,18 @@ def measure(store: Store, numbers: list[int], policy: str, tries: int = 20) -> C
     mark = f"{time.time_ns()}"
     return Costs(
         cold=_mean(
-            lambda: [service.decide(number, Request(mark, probing=True)) for number in some],
-            len(some),
+            lambda: [service.decide(number, Request(mark, probing=True)) for number in sample],
+            len(sample),
         ),
-        warm=_mean(lambda: run(service, clock, some[0], 5 * _GROUP, f"{mark}w"), 5 * _GROUP),
+        warm=_mean(lambda: run(service, clock, sample[0], 5 * _GROUP, f"{mark}w"), 5 * _GROUP),
         listing=_mean(lambda: [list_jobs() for _ in range(tries)], tries),
         showing=_mean(lambda: [show() for _ in range(tries)], tries),
         changing=_mean(
             lambda: [
-                service.for_team(_TEAM).define(Definition(one, policy=policy)) for one in changed
+                service.for_team(_TEAM).define(Definition(changed_job, policy=policy))
+                for changed_job in changed_jobs
             ],
-            len(changed),
+            len(changed_jobs),
         ),
         silence=_mean(lambda: [service.expire(0.0) for _ in range(tries)], tries),
     )

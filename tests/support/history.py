@@ -128,7 +128,7 @@ class Findings:
 
     def faults(self) -> set[Fault]:
         """Kinds of broken promises."""
-        return {one.fault for one in self.violations}
+        return {violation.fault for violation in self.violations}
 
 
 def check_store(store: Store, calls: Sequence[Call], jobs: Iterable[int]) -> Findings:
@@ -139,151 +139,159 @@ def check_store(store: Store, calls: Sequence[Call], jobs: Iterable[int]) -> Fin
         of_job[call.job].append(call)
     for job in jobs:
         with store.reading() as transaction:
-            stored = Stored.of(transaction, job)
-        check_job(stored, of_job.pop(job, []), findings)
+            records_of_job = Stored.of(transaction, job)
+        check_job(records_of_job, of_job.pop(job, []), findings)
         check_beliefs(store, job, findings)
     for job, strangers in of_job.items():
-        answered = sum(call.answer is not None for call in strangers)
-        findings.expect(Fault.LOST, f"job {job}", holds=not answered)
+        answers = sum(call.answer is not None for call in strangers)
+        findings.expect(Fault.LOST, f"job {job}", holds=not answers)
     return findings
 
 
-def check_job(stored: Stored, calls: Iterable[Call], findings: Findings) -> None:
+def check_job(history: Stored, calls: Iterable[Call], findings: Findings) -> None:
     """What a store has of a job, by itself and against what its clients say."""
     by_kind: defaultdict[str, list[Call]] = defaultdict(list)
     for call in calls:
         by_kind[call.operation].append(call)
         findings.counts["calls"] += 1
         findings.counts["calls without an answer"] += call.open
-        told = f"{call.operation} of job {call.job}, key {call.key}: {call.refused}"
-        findings.expect(Fault.REFUSED, told, holds=call.refused is None)
-    _check_numbers(stored, findings)
-    _check_decisions(stored, by_kind["decide"], findings)
-    _check_reports(stored, by_kind["report"], findings)
-    _check_events(stored, findings)
+        text = f"{call.operation} of job {call.job}, key {call.key}: {call.refused}"
+        findings.expect(Fault.REFUSED, text, holds=call.refused is None)
+    _check_numbers(history, findings)
+    _check_decisions(history, by_kind["decide"], findings)
+    _check_reports(history, by_kind["report"], findings)
+    _check_events(history, findings)
 
 
-def _check_numbers(stored: Stored, findings: Findings) -> None:
+def _check_numbers(history: Stored, findings: Findings) -> None:
     """Events, decisions and recurrences count without gaps."""
-    name = f"job {stored.record.id}"
-    numbers = [event.sequence for event in stored.events]
+    name = f"job {history.record.id}"
+    numbers = [event.sequence for event in history.events]
     findings.counts["events"] += len(numbers)
-    in_order = numbers == list(range(1, stored.record.events + 1))
+    in_order = numbers == list(range(1, history.record.events + 1))
     findings.expect(Fault.GAP, f"events of {name}", holds=in_order)
-    issued = [event.sequence for event in stored.events if event.kind == EventKind.ISSUED]
-    decided = [one.sequence for one in stored.decisions]
+    issued = [event.sequence for event in history.events if event.kind == EventKind.ISSUED]
+    decided = [decision.sequence for decision in history.decisions]
     findings.expect(Fault.GAP, f"decisions of {name}", holds=issued == decided)
-    begun = sorted(one.recurrence for one in stored.decisions if one.request["after"] is None)
-    counted = begun == list(range(stored.record.recurrences))
-    findings.expect(Fault.GAP, f"recurrences of {name}", holds=counted)
-    of_decision = {decision_id(one.job, one.sequence): one.recurrence for one in stored.decisions}
-    for one in stored.decisions:
-        after = one.request["after"]
+    recurrences = sorted(
+        decision.recurrence for decision in history.decisions if decision.request["after"] is None
+    )
+    complete = recurrences == list(range(history.record.recurrences))
+    findings.expect(Fault.GAP, f"recurrences of {name}", holds=complete)
+    of_decision = {
+        decision_id(decision.job, decision.sequence): decision.recurrence
+        for decision in history.decisions
+    }
+    for decision in history.decisions:
+        after = decision.request["after"]
         if after is not None:
-            same = of_decision.get(after) == one.recurrence
-            findings.expect(Fault.GAP, f"{name}, decision {one.sequence}", holds=same)
+            matches = of_decision.get(after) == decision.recurrence
+            findings.expect(Fault.GAP, f"{name}, decision {decision.sequence}", holds=matches)
 
 
-def _check_decisions(stored: Stored, calls: Iterable[Call], findings: Findings) -> None:
-    keys = Counter(one.key for one in stored.decisions)
-    made = {one.key: one for one in stored.decisions}
+def _check_decisions(history: Stored, calls: Iterable[Call], findings: Findings) -> None:
+    keys = Counter(decision.key for decision in history.decisions)
+    decisions = {decision.key: decision for decision in history.decisions}
     for key, many in keys.items():
         findings.expect(Fault.DOUBLED, f"decision under {key}", holds=many == 1)
-    findings.counts["decisions"] += len(stored.decisions)
-    asked: set[str] = set()
-    told: dict[str, Document] = {}
+    findings.counts["decisions"] += len(history.decisions)
+    requested: set[str] = set()
+    answers: dict[str, Document] = {}
     holders: defaultdict[str, set[str]] = defaultdict(set)
     for call in calls:
-        asked.add(call.key)
+        requested.add(call.key)
         if call.answer is None:
             continue
         findings.counts["decisions acknowledged"] += 1
         lasting = {name: call.answer[name] for name in _LASTING}
         holders[lasting["id"]].add(call.key)
-        steady = told.setdefault(call.key, lasting) == lasting
+        steady = answers.setdefault(call.key, lasting) == lasting
         findings.expect(Fault.UNSTEADY, f"decision under {call.key}", holds=steady)
-        _check_decision(made.get(call.key), call, lasting, findings)
-    for key in keys.keys() - asked:
+        _check_decision(decisions.get(call.key), call, lasting, findings)
+    for key in keys.keys() - requested:
         findings.add(Fault.GHOST, f"decision under {key}")
     for name, owners in holders.items():
         findings.expect(Fault.SHARED, f"{name} of {sorted(owners)}", holds=len(owners) == 1)
 
 
 def _check_decision(
-    made: DecisionRecord | None, call: Call, lasting: Document, findings: Findings
+    decision: DecisionRecord | None, call: Call, lasting: Document, findings: Findings
 ) -> None:
     about = f"decision {lasting['id']} under {call.key}"
-    if made is None:
+    if decision is None:
         findings.add(Fault.LOST, about)
         return
-    kept = decision_from(made).to_document()
-    same = {name: kept[name] for name in _LASTING} == lasting
-    same = same and Request.from_document(made.request) == Request(call.key, **call.sent)
-    findings.expect(Fault.ALTERED, about, holds=same)
+    document = decision_from(decision).to_document()
+    matches = {name: document[name] for name in _LASTING} == lasting
+    matches = matches and Request.from_document(decision.request) == Request(call.key, **call.sent)
+    findings.expect(Fault.ALTERED, about, holds=matches)
 
 
-def _check_reports(stored: Stored, calls: Iterable[Call], findings: Findings) -> None:
-    kept = {one.key: one for one in stored.outcomes}
-    sent: defaultdict[str, list[tuple[int, Document]]] = defaultdict(list)
-    told: dict[str, Document] = {}
+def _check_reports(history: Stored, calls: Iterable[Call], findings: Findings) -> None:
+    outcomes = {outcome.key: outcome for outcome in history.outcomes}
+    reports: defaultdict[str, list[tuple[int, Document]]] = defaultdict(list)
+    receipts: dict[str, Document] = {}
     for call in calls:
         _, decision = parse_decision_id(call.sent["decision"])
         figures = Outcome.from_document(call.sent["outcome"]).to_document()
-        sent[call.key].append((decision, figures))
+        reports[call.key].append((decision, figures))
         if call.answer is None:
             continue
         findings.counts["reports acknowledged"] += 1
         if call.answer:
-            steady = told.setdefault(call.key, call.answer) == call.answer
+            steady = receipts.setdefault(call.key, call.answer) == call.answer
             findings.expect(Fault.UNSTEADY, f"report under {call.key}", holds=steady)
-        _check_report(kept.get(call.key), call, (decision, figures), findings)
-    findings.counts["reports"] += len(stored.outcomes)
-    for one in stored.outcomes:
+        _check_report(outcomes.get(call.key), call, (decision, figures), findings)
+    findings.counts["reports"] += len(history.outcomes)
+    for outcome in history.outcomes:
         was_sent = any(
-            decision == one.decision and figures == one.body for decision, figures in sent[one.key]
+            decision == outcome.decision and figures == outcome.body
+            for decision, figures in reports[outcome.key]
         )
-        told_so = f"report on decision {one.decision} under {one.key}"
+        told_so = f"report on decision {outcome.decision} under {outcome.key}"
         findings.expect(Fault.GHOST, told_so, holds=was_sent)
 
 
 def _check_report(
-    one: OutcomeRecord | None, call: Call, told: tuple[int, Document], findings: Findings
+    outcome: OutcomeRecord | None, call: Call, report: tuple[int, Document], findings: Findings
 ) -> None:
     about = f"report on {call.sent['decision']} under {call.key}"
-    if one is None:
+    if outcome is None:
         findings.add(Fault.LOST, about)
         return
-    same = (one.decision, one.body) == told
+    matches = (outcome.decision, outcome.body) == report
     if call.answer:
-        receipt = Receipt(call.sent["decision"], one.event, one.late, one.quarantined).to_document()
-        same = same and receipt == call.answer
-    findings.expect(Fault.ALTERED, about, holds=same)
+        receipt = Receipt(
+            call.sent["decision"], outcome.event, outcome.late, outcome.quarantined
+        ).to_document()
+        matches = matches and receipt == call.answer
+    findings.expect(Fault.ALTERED, about, holds=matches)
 
 
-def _check_events(stored: Stored, findings: Findings) -> None:
+def _check_events(history: Stored, findings: Findings) -> None:
     """Every report became one event with its figures, and decisions stand where events put them."""
-    job = job_from(stored.record)
-    made = {one.sequence: one for one in stored.decisions}
-    outcomes = {one.decision: one for one in stored.outcomes}
+    job = job_from(history.record)
+    decisions = {decision.sequence: decision for decision in history.decisions}
+    outcomes = {outcome.decision: outcome for outcome in history.outcomes}
     kinds: defaultdict[int, list[EventKind]] = defaultdict(list)
-    for event in stored.events:
+    for event in history.events:
         kinds[event.decision].append(event.kind)
-        decision, one = made.get(event.decision), outcomes.get(event.decision)
+        decision, outcome_record = decisions.get(event.decision), outcomes.get(event.decision)
         if decision is None or event.kind == EventKind.ISSUED:
             continue
-        about = f"event {event.sequence} of job {stored.record.id}"
+        about = f"event {event.sequence} of job {history.record.id}"
         if event.kind == EventKind.EXPIRED:  # nothing but a heartbeat can have told of it
-            told, same = decision.progress, True
-        elif one is None:
+            progress, matches = decision.progress, True
+        elif outcome_record is None:
             findings.add(Fault.GHOST, about)
             continue
         else:
-            told, late = one.body, event.kind == EventKind.LATE
-            same = (one.event, one.late) == (event.sequence, late)
-        outcome = None if told is None else Outcome.from_document(told)
+            progress, late = outcome_record.body, event.kind == EventKind.LATE
+            matches = (outcome_record.event, outcome_record.late) == (event.sequence, late)
+        outcome = None if progress is None else Outcome.from_document(progress)
         body = outcome_document(outcome, job, decision.action, decision.recurrence)
-        findings.expect(Fault.ALTERED, about, holds=same and body == event.body)
-    for number, decision in made.items():
+        findings.expect(Fault.ALTERED, about, holds=matches and body == event.body)
+    for number, decision in decisions.items():
         _check_state(decision, kinds[number], findings)
     findings.counts["expired"] += sum(EventKind.EXPIRED in many for many in kinds.values())
     findings.counts["late"] += sum(EventKind.LATE in many for many in kinds.values())
@@ -293,7 +301,7 @@ def _check_state(decision: DecisionRecord, kinds: list[EventKind], findings: Fin
     about = f"decision {decision_id(decision.job, decision.sequence)}"
     ends = sum(kind in _ENDS for kind in kinds)
     findings.expect(Fault.DOUBLED, f"report on {about}", holds=ends <= 1)
-    allowed = {
+    states = {
         DecisionState.OPEN: ([EventKind.ISSUED],),
         DecisionState.EXPIRED: ([EventKind.ISSUED, EventKind.EXPIRED],),
         DecisionState.REPORTED: (
@@ -301,7 +309,7 @@ def _check_state(decision: DecisionRecord, kinds: list[EventKind], findings: Fin
             [EventKind.ISSUED, EventKind.EXPIRED, EventKind.LATE],
         ),
     }
-    findings.expect(Fault.STATE, about, holds=kinds in allowed[decision.state])
+    findings.expect(Fault.STATE, about, holds=kinds in states[decision.state])
 
 
 def check_beliefs(store: Store, job: int, findings: Findings) -> None:
@@ -315,11 +323,11 @@ def check_beliefs(store: Store, job: int, findings: Findings) -> None:
             transaction.snapshot(job) is not None,
         )
 
-    resumed, whole, from_snapshot = store.write(both, job)
+    resumed, rebuilt_state, from_snapshot = store.write(both, job)
     findings.counts["beliefs"] += 1
     findings.counts["beliefs from snapshots"] += from_snapshot
-    same = bits(resumed) is not None and bits(resumed) == bits(whole)
-    findings.expect(Fault.BELIEFS, f"job {job}", holds=same)
+    identical = bits(resumed) is not None and bits(resumed) == bits(rebuilt_state)
+    findings.expect(Fault.BELIEFS, f"job {job}", holds=identical)
 
 
 def bits(folded: JobState) -> bytes | None:

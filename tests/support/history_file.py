@@ -81,8 +81,8 @@ class Recorder:
         """
         self._count += 1
         name = f"{self._life}.{self._count}"
-        place = {"operation": call.operation, "job": call.job, "key": call.key}
-        self._write({"call": name, **place, "sent": call.sent})
+        subject = {"operation": call.operation, "job": call.job, "key": call.key}
+        self._write({"call": name, **subject, "sent": call.sent})
         try:
             answer = ask()
         except StoreError:
@@ -103,22 +103,22 @@ def read_calls(paths: Iterable[Path]) -> list[Call]:
 
 
 def _read(path: Path) -> list[Call]:
-    sent: dict[str, Document] = {}
+    requests: dict[str, Document] = {}
     came: dict[str, Document] = {}
     for line in path.read_bytes().splitlines() if path.exists() else ():
         document: Any = None
         with suppress(ValueError):  # torn by a kill
             document = json.loads(line)
         if isinstance(document, dict):
-            (sent if "sent" in document else came)[document["call"]] = document
+            (requests if "sent" in document else came)[document["call"]] = document
     return [
         Call(
-            one["operation"],
-            one["job"],
-            one["key"],
-            one["sent"],
+            request["operation"],
+            request["job"],
+            request["key"],
+            request["sent"],
             came.get(name, {}).get("answer"),
             came.get(name, {}).get("refused"),
         )
-        for name, one in sent.items()
+        for name, request in requests.items()
     ]

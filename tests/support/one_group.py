@@ -17,14 +17,14 @@ _PATIENCE_SECONDS = 60.0
 @contextmanager
 def one_group(store: Store) -> Iterator[None]:
     """What is submitted meanwhile becomes one transaction: the writer is busy until the end."""
-    held, entered = threading.Event(), threading.Event()
+    release, entered = threading.Event(), threading.Event()
 
     def hold(_: object) -> None:
         entered.set()
-        held.wait(_PATIENCE_SECONDS)
+        release.wait(_PATIENCE_SECONDS)
 
     first = store.submit(hold)
     assert entered.wait(_PATIENCE_SECONDS), "the writer is stuck"
     yield
-    held.set()
+    release.set()
     first.result(_PATIENCE_SECONDS)

@@ -20,10 +20,10 @@ _PAUSE_SECONDS = 0.02
 def until(condition: Callable[[], Found]) -> Found:
     """Wait until ``condition`` gives something true, and return it."""
     deadline = time.monotonic() + _PATIENCE_SECONDS
-    while not (found := condition()):
+    while not (value := condition()):
         assert time.monotonic() < deadline
         time.sleep(_PAUSE_SECONDS)
-    return found
+    return value
 
 
 class Clients:
@@ -75,20 +75,20 @@ class Clients:
     def _decide(self, key: str) -> Answered:
         return self._server.ask("POST", f"/v1/jobs/{self._job}/decisions", {"key": key})
 
-    def _persist(self, call: Callable[..., Answered], *given: Any) -> Answered | None:
+    def _persist(self, call: Callable[..., Answered], *arguments: Any) -> Answered | None:
         """The same request again until it is answered; None where the server is gone at the end."""
         while True:
             try:
-                answered = call(*given)
+                answer = call(*arguments)
             except (OSError, HTTPException):  # also one cut short in the middle of an answer
                 if self._stopping.is_set():
                     return None
             else:
-                self.statuses.append(answered.status)
-                if answered.status == 200:
-                    return answered
-                assert answered.status == 503, answered.body
-                assert int(answered.headers["retry-after"]) >= 1
+                self.statuses.append(answer.status)
+                if answer.status == 200:
+                    return answer
+                assert answer.status == 503, answer.body
+                assert int(answer.headers["retry-after"]) >= 1
             time.sleep(_PAUSE_SECONDS)
 
 
@@ -99,7 +99,7 @@ def reported_keys(server: ServerProcess, job: int) -> list[str]:
     while after is not None:
         path = f"/v1/jobs/{job}/decisions?limit=1000&after={after}"
         page = server.ask("GET", path).document
-        keys += [one["key"] for one in page["decisions"] if one["state"] == "reported"]
+        keys += [entry["key"] for entry in page["decisions"] if entry["state"] == "reported"]
         after = page["next"]
     return keys
 

@@ -62,12 +62,12 @@ class Population(ClientSimulation):
     def __init__(
         self, load: TracedWorkload, policy: str, seed: int, half: str, setting: Setting = SETTING
     ) -> None:
-        about = Scenario(
+        scenario = Scenario(
             recurrences=setting.clients,
             clients=setting.at_once,
             lease_seconds=setting.lease_seconds,
         )
-        super().__init__(load, policy, seed, about)
+        super().__init__(load, policy, seed, scenario)
         self._clients = setting.clients
         self._doomed = HALVES[half]
         self._fate = np.random.default_rng((seed, 23))

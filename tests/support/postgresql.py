@@ -25,8 +25,8 @@ def find_programs() -> Path | None:
     on_path = shutil.which("initdb")
     if on_path is not None:
         return Path(on_path).resolve().parent
-    found = Path("/usr/lib/postgresql").glob("*/bin/initdb")
-    newest = max(found, key=lambda path: int(path.parts[-3]), default=None)
+    programs = Path("/usr/lib/postgresql").glob("*/bin/initdb")
+    newest = max(programs, key=lambda path: int(path.parts[-3]), default=None)
     return None if newest is None else newest.parent
 
 
@@ -97,10 +97,10 @@ class Cluster:
                 )
             time.sleep(0.02)
 
-    def stop(self, how: signal.Signals = signal.SIGINT) -> None:
+    def stop(self, signal_number: signal.Signals = signal.SIGINT) -> None:
         """End the server: SIGINT breaks connections off, SIGQUIT is as good as a crash."""
         assert self._server is not None
-        self._server.send_signal(how)
+        self._server.send_signal(signal_number)
         self._server.wait(_PATIENCE_SECONDS)
         self._server = None
 
@@ -116,16 +116,16 @@ class Cluster:
         return subprocess.run(command, check=False).returncode == 0
 
     def _run(self, command: Sequence[str]) -> None:
-        done = subprocess.run(
+        process = subprocess.run(
             [_program(command[0]), *command[1:]],
             check=False,
             capture_output=True,
             cwd=self._folder,
             **_identity(),
         )
-        if done.returncode != 0:
+        if process.returncode != 0:
             raise NotPossibleHereError(
-                f"{command[0]} failed: {done.stderr.decode(errors='replace').strip()[-200:]}",
+                f"{command[0]} failed: {process.stderr.decode(errors='replace').strip()[-200:]}",
                 remedy="check the PostgreSQL installation",
             )
 

@@ -131,7 +131,7 @@ def bodies(job: int, decision: str, key: str) -> dict[str, tuple[str, Any]]:
     measured = {"limit_watts": 100.0, "epoch_seconds": 2.0, "epoch_joules": 200.0}
     outcome = OUTCOME | {"limit_watts": None, "measured": [measured | {"relative_error": 0.1}]}
     frontier = {"points": [{"seconds": 1.0, "joules": 2.0, "setting": {"power_limit_watts": 9.0}}]}
-    used = {"decision": None, "device": "a", "seconds": 1.0, "joules": 1.0, "origin": "measured"}
+    energy = {"decision": None, "device": "a", "seconds": 1.0, "joules": 1.0, "origin": "measured"}
     objective = "money:price=0.3,rent=1.0"
     changes = {"name": "fuzzed", "objective": objective, "limits_watts": [100.0, 200.0]}
     definition = {"job": JOB | changes, "device": "A40"}
@@ -146,7 +146,7 @@ def bodies(job: int, decision: str, key: str) -> dict[str, tuple[str, Any]]:
             "PUT",
             {"batch_size": 64, "device": "a", "frontier": frontier},
         ),
-        f"/v1/jobs/{job}/energy": ("POST", used),
+        f"/v1/jobs/{job}/energy": ("POST", energy),
         f"/v1/decisions/{decision}/heartbeat": ("POST", {"progress": outcome}),
         f"/v1/decisions/{decision}/outcome": ("PUT", {"key": key, "outcome": outcome}),
     }
@@ -214,14 +214,14 @@ class Grammar:
         pick = self._random
         decision, token = pick.choice(self._decisions)
         key = pick.choice(("k", f"k{pick.randrange(10**6)}"))
-        known = bodies(pick.choice(self._jobs), decision, key)
-        path, (method, document) = pick.choice(list(known.items()))
+        requests = bodies(pick.choice(self._jobs), decision, key)
+        path, (method, document) = pick.choice(list(requests.items()))
         content = rendered(self._changed(document)).encode("utf-8", "surrogatepass")
         if pick.random() < 0.1:
             content = content[: pick.randrange(len(content) + 1)]
         if pick.random() < 0.05:
-            place = pick.randrange(len(content) + 1)
-            content = content[:place] + pick.randbytes(3) + content[place:]
+            position = pick.randrange(len(content) + 1)
+            content = content[:position] + pick.randbytes(3) + content[position:]
         if pick.random() < 0.003:
             content += b" " * 1_100_000
         return self._made(
@@ -232,10 +232,10 @@ class Grammar:
         pick = self._random
         copy = json.loads(json.dumps(document))
         for _ in range(pick.choice((0, 0, 1, 1, 1, 2, 4))):
-            places = list(_places(copy))
-            if not places:
+            positions = list(_places(copy))
+            if not positions:
                 break
-            holder, name = pick.choice(places)
+            holder, name = pick.choice(positions)
             change = pick.random()
             if change < 0.1 and isinstance(holder, dict):
                 holder[pick.choice(("colour", "__proto__", "kind", "\\", "token"))] = 1
@@ -250,9 +250,9 @@ class Grammar:
     def _made(self, method: str, path: str, body: bytes, token: str) -> bytes:
         pick = self._random
         media = _TYPES[0] if pick.random() < 0.97 else pick.choice(_TYPES)
-        shown = token if pick.random() < 0.97 else pick.choice((token[:-1], "", "a b", "x" * 300))
+        bearer = token if pick.random() < 0.97 else pick.choice((token[:-1], "", "a b", "x" * 300))
         head = (
-            f"{method} {path} HTTP/1.1\r\nhost: a\r\nauthorization: Bearer {shown}\r\n"
+            f"{method} {path} HTTP/1.1\r\nhost: a\r\nauthorization: Bearer {bearer}\r\n"
             f"content-type: {media}\r\ncontent-length: {len(body)}\r\n\r\n"
         )
         return head.encode("utf-8", "surrogatepass") + body
@@ -324,17 +324,17 @@ def _allowed(status: int, answer: bytes) -> bool:
 
 
 def _answer(connection: socket.socket, *, head_only: bool) -> bytes:
-    received = b""
-    while b"\r\n\r\n" not in received:
-        more = connection.recv(65536)
-        if not more:
-            return received
-        received += more
-    head, _, body = received.partition(b"\r\n\r\n")
+    content = b""
+    while b"\r\n\r\n" not in content:
+        chunk = connection.recv(65536)
+        if not chunk:
+            return content
+        content += chunk
+    head, _, body = content.partition(b"\r\n\r\n")
     length = int(head.lower().partition(b"content-length:")[2].split(b"\r\n")[0] or 0)
     while len(body) < length and not head_only:
-        more = connection.recv(65536)
-        if not more:
+        chunk = connection.recv(65536)
+        if not chunk:
             break
-        body += more
+        body += chunk
     return head + b"\r\n\r\n" + body

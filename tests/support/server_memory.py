@@ -57,15 +57,15 @@ class Volley:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for one in self._sockets:
-            one.close()
+        for connection in self._sockets:
+            connection.close()
 
     def ask(self, requests: Sequence[bytes]) -> list[tuple[int, Any]]:
         """Status and document of every answer; one request for each connection at most."""
-        used = self._sockets[: len(requests)]
-        for one, request in zip(used, requests, strict=True):
-            one.sendall(request)
-        return [_answer(one) for one in used]
+        connections = self._sockets[: len(requests)]
+        for connection, request in zip(connections, requests, strict=True):
+            connection.sendall(request)
+        return [_answer(connection) for connection in connections]
 
 
 def request(method: str, path: str, token: str, document: Any) -> bytes:
@@ -79,10 +79,10 @@ def request(method: str, path: str, token: str, document: Any) -> bytes:
 
 
 def _answer(source: socket.socket) -> tuple[int, Any]:
-    received = b""
-    while b"\r\n\r\n" not in received:
-        received += _more(source)
-    head, _, body = received.partition(b"\r\n\r\n")
+    content = b""
+    while b"\r\n\r\n" not in content:
+        content += _more(source)
+    head, _, body = content.partition(b"\r\n\r\n")
     length = int(head.lower().partition(b"content-length:")[2].split(b"\r\n")[0])
     while len(body) < length:
         body += _more(source)
@@ -132,14 +132,14 @@ def memory_growth(
                     for number, key in enumerate(keys)
                 ]
             )
-            made = [
+            decisions = [
                 (key, answer)
                 for key, (status, answer) in zip(keys, decided, strict=True)
                 if status == 200
             ]
-            reported = volley.ask([_report(key, decision, round_) for key, decision in made])
+            reported = volley.ask([_report(key, decision, round_) for key, decision in decisions])
             done += len(decided) + len(reported)
-            refused += len(decided) - len(made) + sum(status != 200 for status, _ in reported)
+            refused += len(decided) - len(decisions) + sum(status != 200 for status, _ in reported)
             if done >= requests * (len(samples) + 1) / _SAMPLES:
                 samples.append((done, resident_bytes(server.pid)))
                 tell(*samples[-1])

@@ -137,20 +137,20 @@ class ServerProcess:
         """End it at once."""
         return self._end(signal.SIGKILL)
 
-    def _end(self, how: signal.Signals) -> int:
+    def _end(self, signal_number: signal.Signals) -> int:
         process = self._process
         assert process is not None
         assert process.stdout is not None
-        process.send_signal(how)
+        process.send_signal(signal_number)
         code = process.wait(_PATIENCE_SECONDS)
         process.stdout.close()
         self._process = None
         return code
 
-    def signal(self, how: signal.Signals) -> None:
+    def signal(self, signal_number: signal.Signals) -> None:
         """Send a signal and go on."""
         assert self._process is not None
-        self._process.send_signal(how)
+        self._process.send_signal(signal_number)
 
     def connect(self) -> http.client.HTTPConnection:
         """A connection that stays open."""
@@ -165,7 +165,7 @@ class ServerProcess:
         connection: http.client.HTTPConnection | None = None,
     ) -> Answered:
         """One request, with a JSON body if ``document`` is given; no token where it is empty."""
-        used = connection or self.connect()
+        link = connection or self.connect()
         headers = {}
         if token != "":
             headers["Authorization"] = f"Bearer {self.admin_token if token is None else token}"
@@ -174,28 +174,28 @@ class ServerProcess:
             headers["Content-Type"] = "application/json"
             body = document if isinstance(document, bytes) else json.dumps(document).encode()
         try:
-            used.request(method, path, body, headers)
-            response = used.getresponse()
+            link.request(method, path, body, headers)
+            response = link.getresponse()
             content = response.read()
         finally:
             if connection is None:
-                used.close()
-        given = {name.lower(): value for name, value in response.getheaders()}
-        return Answered(response.status, given, content)
+                link.close()
+        headers_received = {name.lower(): value for name, value in response.getheaders()}
+        return Answered(response.status, headers_received, content)
 
     def define(self, team: str = "vision", name: str = "nightly", policy: str = "zeus") -> int:
         """The number of a job that was defined."""
         document = {"job": JOB | {"name": name}, "policy": policy}
-        answered = self.ask("POST", f"/v1/teams/{team}/jobs", document)
-        assert answered.status == 200, answered.body
-        number: int = answered.document["id"]
+        answer = self.ask("POST", f"/v1/teams/{team}/jobs", document)
+        assert answer.status == 200, answer.body
+        number: int = answer.document["id"]
         return number
 
     def decide(self, job: int, key: str) -> Any:
         """A decision document."""
-        answered = self.ask("POST", f"/v1/jobs/{job}/decisions", {"key": key})
-        assert answered.status == 200, answered.body
-        return answered.document
+        answer = self.ask("POST", f"/v1/jobs/{job}/decisions", {"key": key})
+        assert answer.status == 200, answer.body
+        return answer.document
 
     def report(self, decision: Any, key: str) -> Answered:
         """Report that the target was reached."""
@@ -205,13 +205,15 @@ class ServerProcess:
     def token(self, team: str, rights: str, days: float = 1.0) -> tuple[int, str]:
         """A new token: its number and itself."""
         now = time.time()
-        wanted = TokenRecord(team, right_named(rights), "", now + 86_400.0 * days)
+        wanted_token = TokenRecord(team, right_named(rights), "", now + 86_400.0 * days)
         with Store.open(self._store) as store:
-            text, record = store.write(lambda one: add_token(one, wanted, now))
+            text, record = store.write(
+                lambda transaction: add_token(transaction, wanted_token, now)
+            )
         return record.id, text
 
     def revoke(self, number: int) -> None:
         """Revoke a token, and wait until the server knows."""
         with Store.open(self._store) as store:
-            store.write(lambda one: revoke_token(one, number, time.time()))
+            store.write(lambda transaction: revoke_token(transaction, number, time.time()))
         time.sleep(CACHED_SECONDS)

@@ -24,9 +24,9 @@ class Flaky:
 
     def decide(self, job, key, after=None, *, probing=False):
         """A decision for each key, made whether or not it is told."""
-        made = self.decided.setdefault(key, f"{job}.{len(self.decided) + 1}")
+        decision = self.decided.setdefault(key, f"{job}.{len(self.decided) + 1}")
         self._maybe()
-        return Decision(made, 0, ActionKind.TRAIN, 8, None, (), float("inf"), str(probing), 0.0)
+        return Decision(decision, 0, ActionKind.TRAIN, 8, None, (), float("inf"), str(probing), 0.0)
 
     def heartbeat(self, decision, progress=None):
         """Taken."""
@@ -41,12 +41,12 @@ class Flaky:
         return Receipt(decision.id, 1, late=False)
 
 
-def live(asked, path, life, steps):
+def live(backend, path, life, steps):
     """One life."""
     earlier = read_calls([path])
     with Recorder(path) as recorder:
         luck = random.Random(life)  # noqa: S311 - what to do, no secret
-        client = Client(f"life{life}", asked, recorder, [1], luck, pause_seconds=0.0)
+        client = Client(f"life{life}", backend, recorder, [1], luck, pause_seconds=0.0)
         client.resume(earlier)
         for _ in range(steps):
             client.step()
@@ -54,21 +54,21 @@ def live(asked, path, life, steps):
 
 def test_every_request_in_doubt_is_made_again_until_it_is_answered(tmp_path):
     """A request that was carried out but not answered must be seen again under its key."""
-    asked, path = Flaky(), tmp_path / "calls"
+    backend, path = Flaky(), tmp_path / "calls"
     for life in range(6):
-        live(asked, path, life, steps=8)
+        live(backend, path, life, steps=8)
     for life in range(6, 16):
-        live(asked, path, life, steps=0)
+        live(backend, path, life, steps=0)
     calls = read_calls([path])
-    answered = {(call.operation, call.key) for call in calls if not call.open}
-    assert {(call.operation, call.key) for call in calls} == answered
-    assert len(asked.reported) > 10
+    operations = {(call.operation, call.key) for call in calls if not call.open}
+    assert {(call.operation, call.key) for call in calls} == operations
+    assert len(backend.reported) > 10
     assert any(call.open for call in calls)
 
 
 def test_no_life_reports_a_decision_otherwise_than_the_one_before(tmp_path):
     """Two outcomes of one decision would be refused, and pass for a fault of the server."""
-    asked, path = Flaky(), tmp_path / "calls"
+    backend, path = Flaky(), tmp_path / "calls"
     for life in range(30):
-        live(asked, path, life, steps=3)
+        live(backend, path, life, steps=3)
     assert not any(call.refused for call in read_calls([path]))

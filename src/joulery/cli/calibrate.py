@@ -162,6 +162,7 @@ def _text(
         lines.append("Offsets are assumed: state --host-power to have them learned.")
     if learned.unchanged:
         lines.append(f"Power hardly changed, so not calibrated: {', '.join(learned.unchanged)}")
+    lines += [f"Warning: {warning}." for warning in learned.warnings]
     return "\n".join([*lines, f"Kept in {path}; measurements use it from now on."])
 
 

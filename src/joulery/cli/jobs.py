@@ -32,7 +32,6 @@ def with_store(
     """The action on the store, or the server, that the options name."""
 
     def run(arguments: argparse.Namespace) -> Output:
-        client.refuse_password(arguments.store)
         team, place = arguments.team, arguments.store or os.environ.get("JOULERY_STORE")
         if team is not None and not team.strip():  # as a shell variable that is not set gives
             raise InvalidValueError(

@@ -177,7 +177,6 @@ def _overview(arguments: argparse.Namespace) -> Output:
     """Energy and savings of all jobs of a store: the dashboard's pages as one."""
     from joulery import jobs, storage
 
-    client.refuse_password(arguments.store)
     location = arguments.store or os.environ.get("JOULERY_STORE")
     if location and client.is_server(location):
         raise UsageError(f"{location} is a server", remedy=f"open {location}/ in a browser")

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
         is_server as is_server,
         open_backend as open_backend,
         read_token as read_token,
-        refuse_password as refuse_password,
         team_of as team_of,
         write_token as write_token,
     )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from typing import TYPE_CHECKING, Any, Protocol
-from urllib.parse import urlsplit
 
 from joulery.clock import REAL_CLOCK
 from joulery.documents import decode_json, encode_json
@@ -116,24 +115,6 @@ def team_of(team: str | None) -> str:
 def is_server(location: str) -> bool:
     """Whether a location is the address of a server."""
     return location.lower().startswith(("http://", "https://"))
-
-
-def refuse_password(location: str | None) -> None:
-    """Refuse a store's address with a password as an argument of a command.
-
-    Raises:
-        InvalidValueError: Every user of the machine could read the password in the process list.
-    """
-    try:
-        password = urlsplit(location or "").password
-    except ValueError:  # no address at all, which the store refuses
-        password = None
-    if password and not is_server(location or ""):
-        raise InvalidValueError(
-            "a password on the command line is visible to every user of this machine",
-            remedy="give the address in $JOULERY_STORE, or without the password, which "
-            "~/.pgpass or the file that $PGPASSFILE names can hold",
-        )
 
 
 def token_file() -> Path:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         Survey as Survey,
         Telemetry as Telemetry,
         TelemetrySource as TelemetrySource,
+        Throttle as Throttle,
         protocol_of as protocol_of,
         require as require,
     )

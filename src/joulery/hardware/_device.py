@@ -107,6 +107,14 @@ class PowerLimitRange:
             )
 
 
+class Throttle(StrEnum):
+    """Reason why a device runs below the clock that it would choose."""
+
+    POWER_CAP = "power cap"
+    THERMAL = "thermal slowdown"
+    HARDWARE = "hardware slowdown"
+
+
 @dataclass(frozen=True, slots=True)
 class Telemetry:
     """State of a device besides its power; None where the device does not report it.
@@ -116,12 +124,14 @@ class Telemetry:
         temperature_celsius: Core temperature.
         clock_hertz: Current core clock.
         process_ids: Processes that use the device, as far as this user may see them.
+        throttles: Reasons why its clock is lowered now.
     """
 
     utilisation: float | None = None
     temperature_celsius: float | None = None
     clock_hertz: float | None = None
     process_ids: tuple[int, ...] | None = None
+    throttles: frozenset[Throttle] | None = None
 
 
 @runtime_checkable

@@ -121,7 +121,8 @@ class Job(JsonModel, frozen=True):
                     remedy="give samples per step as whole numbers",
                 )
         for watts in self.limits_watts:
-            finite(watts, f"job {self.name!r}: power limit in watts", minimum=0.0)
+            least = SMALLEST if watts else 0.0
+            finite(watts, f"job {self.name!r}: power limit in watts", minimum=least)
         sets = {"batch sizes": self.batch_sizes, "power limits": self.limits_watts}
         for name, values in sets.items():
             if list(values) != sorted(set(values)):

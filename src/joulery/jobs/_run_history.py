@@ -36,6 +36,12 @@ class Heartbeat:
     live: LiveState | None = None
 
 
+def total_watts(state: LiveState) -> float | None:
+    """Power of all devices; None where that of one is unknown."""
+    watts = [device.watts for device in state.devices]
+    return sum(power or 0.0 for power in watts) if watts and None not in watts else None
+
+
 @dataclass(frozen=True, slots=True)
 class RunHistory:
     """A run of a job.

@@ -41,22 +41,30 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
-# Scatter of gains and offsets over the 26 GPU types that Yang et al. (SC'24) put behind a meter.
+# One sigma of gains and offsets: above the 0.056 and 8 W of the 17 types that Yang et al. (SC'24) put
+# behind a hardware meter, since a board here is one more type.
 _GAIN_SIGMA = 0.07
 _OFFSET_SIGMA_WATTS = 10.0
 _REST_ERROR_WATTS = 3.0  # one sigma of the rest of a node that is stated
-_READ_SECONDS = 0.1
+_READ_SECONDS = 0.1  # by hand: ten times a controller's rate
+# By hand: those of the controllers on simulated nodes.
 _DELAYS = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 5.5, 7.0)
-_AVERAGES = (1.0, 2.0, 4.0, 8.0)
+_AVERAGES = (1.0, 2.0, 4.0, 8.0)  # as the delays
 _UNSETTLED_SHARE = 0.3  # error of a reading, as a share of what changed before it
 _READING_WATTS = 3.0  # one sigma of a settled reading of a management controller
-_DRIFT_SECONDS = 40.0
+_DRIFT_SECONDS = 40.0  # on simulated nodes: fans drift more slowly
 # Relative error of a gain whose meter is timed to half a second, and of one that is 5 s slow.
 _TIMING_ERROR, _SLOW_SECONDS = 0.004, 5.0
-_HOLD_SECONDS = _BLOCK_SECONDS = 12.0
-_IDLE_SECONDS = 20.0
-_FEWEST_SECONDS = 20
-_LEAST_CHANGE_WATTS = 15.0
+_HOLD_SECONDS = 12.0  # by hand: twice what the slowest controller averages over
+# Residuals are compared over one hold of the limits and longer, as other jobs come and go.
+_BLOCKS_SECONDS = (12.0, 24.0, 48.0)
+# By hand: fans follow the boards within some 15 s and by up to a tenth of their power; what is seen
+# of that slowly, half as much may come at once.
+_FOLLOWING_SECONDS, _FOLLOWING_SIGMA, _LEAST_FOLLOWING, _AT_ONCE = 15.0, 0.1, 0.02, 0.5
+_QUIET_WATTS = 6.0  # by hand: twice the residuals of simulated nodes in which nothing else runs
+_IDLE_SECONDS = 20.0  # by hand: some readings of the slowest controller
+_FEWEST_SECONDS = 20  # by hand: fewer readings fit anything
+_LEAST_CHANGE_WATTS = 15.0  # by hand: twice the step of the coarsest controller
 _LEAST_READING_WATTS = 0.3  # one sigma of a reading in whole watts
 
 
@@ -112,6 +120,7 @@ class LearnedCalibration:
         delay_seconds: Delay of the node meter behind the boards.
         averaging_seconds: Time over which the node meter averages.
         residual_watts: Standard deviation of the node's readings from the fit.
+        warnings: Reasons to doubt it, in one sentence each.
     """
 
     calibrations: tuple[SensorCalibration, ...]
@@ -119,6 +128,7 @@ class LearnedCalibration:
     delay_seconds: float
     averaging_seconds: float
     residual_watts: float
+    warnings: tuple[str, ...] = ()
 
 
 def calibrate(
@@ -205,7 +215,21 @@ def learn_calibrations(
         rows.delay,
         rows.average,
         fit.residual_watts,
+        _warnings(trace, fit),
     )
+
+
+def _warnings(trace: CalibrationTrace, fit: _Fit) -> tuple[str, ...]:
+    warnings = []
+    if fit.follows:
+        share = f"{100.0 * fit.following:.0f} %"
+        warnings.append(f"the rest of the node draws another {share} of what the boards draw")
+    if not trace.hosts:
+        warnings.append("no processor was read: if its power follows the boards', gains are low")
+    if fit.residual_watts > _QUIET_WATTS:
+        watts = f"{fit.residual_watts:.0f} W"
+        warnings.append(f"something beside the boards moved the node by {watts}: let it rest")
+    return tuple(warnings)
 
 
 def _changed(readings: Readings) -> bool:
@@ -292,15 +316,17 @@ def _by_second(times: Floats, watts: Floats) -> tuple[Floats, Floats]:
 def _fitted(rows: _Rows, efficiency: float, weights: Floats | None = None) -> _Fit:
     """Least squares with a prior on the slopes; readings far off are left out."""
     boards, expected = rows.boards.shape[1], 1.0 / efficiency
-    columns = np.hstack([rows.boards, _drift(rows.times)])
+    columns = np.hstack([rows.boards, _following(rows), _drift(rows.times)])
     precision = np.zeros(columns.shape[1])
     precision[:boards] = 1.0 / (_GAIN_SIGMA * expected) ** 2
+    precision[boards] = 1.0 / _FOLLOWING_SIGMA**2
     weight = np.ones(len(columns)) if weights is None else weights.copy()
     variance = _READING_WATTS**2
     for _ in range(3):
         scaled = columns.T * (weight / variance)
         covariance = np.linalg.pinv(scaled @ columns + np.diag(precision))
-        solution = covariance @ (scaled @ rows.node + precision * expected)
+        prior = np.where(np.arange(len(precision)) < boards, expected, 0.0)
+        solution = covariance @ (scaled @ rows.node + precision * prior)
         residuals = rows.node - columns @ solution
         weighted = residuals * np.sqrt(weight)
         variance = _effective_variance(weighted, rows.times, columns.shape[1])
@@ -309,10 +335,23 @@ def _fitted(rows: _Rows, efficiency: float, weights: Floats | None = None) -> _F
     return _Fit(
         solution[:boards],
         covariance[:boards, :boards],
-        float(np.mean(solution[boards:])),
-        math.sqrt(float(np.mean(covariance[boards:, boards:]))),
+        float(np.mean(solution[boards + 1 :])),
+        math.sqrt(float(np.mean(covariance[boards + 1 :, boards + 1 :]))),
         math.sqrt(float(np.mean(weighted**2))),
+        float(solution[boards]),
+        math.sqrt(float(covariance[boards, boards])),
     )
+
+
+def _following(rows: _Rows) -> Floats:
+    """Column of what a rest that follows the boards' total slowly, as fans do, would follow."""
+    total = rows.boards.sum(axis=1)
+    follower = np.empty((len(total), 1))
+    level, before = total[0], rows.times[0]
+    for row, (watts, at) in enumerate(zip(total, rows.times, strict=True)):
+        level += (watts - level) * -math.expm1((before - at) / _FOLLOWING_SECONDS)
+        follower[row, 0], before = level, at
+    return follower
 
 
 def _drift(times: Floats) -> Floats:
@@ -328,11 +367,13 @@ def _typical(residuals: Floats) -> float:
 def _effective_variance(residuals: Floats, times: Floats, unknowns: int) -> float:
     """Variance of residuals as the error bars need it: larger the longer they stay alike."""
     variance = float(np.mean(residuals**2)) + _LEAST_READING_WATTS**2
-    blocks = np.floor((times - times[0]) / _BLOCK_SECONDS).astype(np.int64)
-    count = int(blocks[-1]) + 1
-    sums = np.bincount(blocks, residuals)
-    alike = float(np.sum(sums**2)) / len(residuals) * count / max(1, count - unknowns)
-    return max(variance, alike)
+    for seconds in _BLOCKS_SECONDS:
+        blocks = np.floor((times - times[0]) / seconds).astype(np.int64)
+        count = int(blocks[-1]) + 1
+        sums = np.bincount(blocks, residuals)
+        free = max(1.0, count - unknowns * _BLOCKS_SECONDS[0] / seconds)
+        variance = max(variance, float(np.sum(sums**2)) / len(residuals) * count / free)
+    return variance
 
 
 @dataclass(frozen=True, slots=True)
@@ -344,6 +385,13 @@ class _Fit:
     intercept: float
     intercept_error: float
     residual_watts: float
+    following: float
+    following_error: float
+
+    @property
+    def follows(self) -> bool:
+        """Whether the rest of the node is seen to draw more when the boards do."""
+        return self.following > max(_LEAST_FOLLOWING, 2.0 * self.following_error)
 
     def calibrations(
         self, rows: _Rows, names: Sequence[str], node: NodePower, meter: str, when: str
@@ -355,7 +403,10 @@ class _Fit:
         for at, name in enumerate(names):
             slope, error = float(self.slopes[at]), math.sqrt(float(self.covariance[at, at]))
             gain = 1.0 / (node.efficiency * slope)
-            relative = math.hypot(error / slope, timing, node.efficiency_error / node.efficiency)
+            # A rest that follows slowly may follow at once as well, which looks like a gain.
+            follows = _AT_ONCE * max(0.0, self.following) / slope if self.follows else 0.0
+            supply = node.efficiency_error / node.efficiency
+            relative = math.hypot(error / slope, timing, supply, follows)
             # In the fit an offset counts in node watts, which are slope times read watts.
             learned.append(
                 SensorCalibration(

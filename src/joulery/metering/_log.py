@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from joulery.metering._window import Window
 
 SCHEMA = "joulery.energy-log/1"
-INTERVAL_SECONDS = 0.8
-_HEAD_BYTES = 65536
+INTERVAL_SECONDS = 0.8  # by hand: a kill loses less than a second
+_HEAD_BYTES = 65536  # by hand: some hundred lines
 NOTHING_LOGGED = Provenance(Origin.ASSUMED, "nothing was logged")
 
 
@@ -173,7 +173,7 @@ def _may_be_log(path: Path) -> bool:
 
 def _line(session: str, label: str, measured: Measurement, *, final: bool) -> dict[str, Any]:
     totals = measured.to_dict()
-    names = ("joules", "provenance", "relative_error", "shared_error_joules", "flags")
+    names = ("joules", "provenance", "relative_error", "systematic_error_joules", "flags")
     return {
         "schema": SCHEMA,
         "session": session,
@@ -193,7 +193,7 @@ def _parsed(line: bytes) -> dict[str, Any] | None:
         if document["schema"] != SCHEMA or not isinstance(document["session"], str):
             return None
         numbers = [document["joules"], document["relative_error"], *document["devices"].values()]
-        numbers.append(document["shared_error_joules"])
+        numbers.append(document["systematic_error_joules"])
         for number in (document["seconds"], *(value for value in numbers if value is not None)):
             finite(number, "a logged number", minimum=0.0)
         Origin(document["provenance"])
@@ -230,7 +230,7 @@ def _provenance(sessions: list[dict[str, Any]]) -> Provenance:
         return Provenance(weakest)
     shared = varying = 0.0
     for session, error in zip(sessions, errors, strict=True):
-        sigma, systematic = error * session["joules"], session["shared_error_joules"] or 0.0
+        sigma, systematic = error * session["joules"], session["systematic_error_joules"] or 0.0
         shared += min(sigma, systematic)
         varying += max(0.0, sigma**2 - systematic**2)
     return Provenance(weakest, "", math.hypot(shared, math.sqrt(varying)) / total)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,7 @@ from joulery.units import human, human_duration, kilowatt_hours
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from joulery.hardware import DeviceInfo
+    from joulery.hardware import DeviceInfo, Throttle
 
 # Half the width of the interval of 95 %, in standard errors.
 SIGMAS_95 = 1.96
@@ -32,6 +32,8 @@ class Flag(StrEnum):
     GAP = "gap between power samples"
     LOST = "device lost"
     UNREADABLE = "never readable"
+    HANGING = "driver hangs"
+    STUCK = "node meter stuck"
     CLOCK_STEPPED = "wall clock stepped"
     NEVER_BEGUN = "window was not open"
 
@@ -43,14 +45,17 @@ class DeviceMeasurement:
     Attributes:
         info: Identity of the device.
         joules: Energy used; NaN when unknown, never 0 for lack of a reading.
-        standard_error_joules: One sigma of ``joules``; NaN when unknown.
-        shared_error_joules: Part of that which every window of the device has in common: gain and
-            offset of its sensor, or an assumption. It does not average out.
+        standard_error_joules: One sigma of ``joules``, both parts combined; NaN when unknown.
+        systematic_error_joules: Part of that which all windows of all devices of the model have in
+            common: gain and offset of the sensor, behaviour of the counter that is not known, or
+            an assumption. It does not average out; only a calibration makes it smaller.
         peak_watts: Highest mean power between two refreshes; NaN when none was seen.
         idle_joules: Part of ``joules`` used while the device reported no utilisation; NaN for
             devices that do not report it.
         provenance: Source of the figure, with its relative error.
         flags: Faults during the window.
+        throttles: Reasons why the device's clock was lowered during the window.
+        stable: Whether its power stayed within a tenth; None for a window of few refreshes.
     """
 
     info: DeviceInfo
@@ -60,7 +65,14 @@ class DeviceMeasurement:
     idle_joules: float
     provenance: Provenance
     flags: frozenset[Flag] = frozenset()
-    shared_error_joules: float = 0.0
+    systematic_error_joules: float = 0.0
+    throttles: frozenset[Throttle] = frozenset()
+    stable: bool | None = None
+
+    @property
+    def varying_error_joules(self) -> float:
+        """One sigma of ``joules`` that is another one in each window: reading, edges, sampling."""
+        return math.sqrt(max(0.0, self.standard_error_joules**2 - self.systematic_error_joules**2))
 
     @property
     def relative_error(self) -> float | None:
@@ -79,7 +91,11 @@ class DeviceMeasurement:
             "provenance": self.provenance.origin.value,
             "source": self.provenance.source,
             "relative_error": self.relative_error,
+            "varying_error_joules": _known(self.varying_error_joules),
+            "systematic_error_joules": _known(self.systematic_error_joules),
             "flags": sorted(flag.value for flag in self.flags),
+            "throttles": sorted(throttle.value for throttle in self.throttles),
+            "stable": self.stable,
         }
 
 
@@ -106,11 +122,12 @@ class Measurement(Tabular):
     @property
     def counted(self) -> tuple[DeviceMeasurement, ...]:
         """The devices that make up the total, each joule once."""
-        # A node meter that could not be read leaves its parts, which may well be known.
+        # A node meter that is stuck or could not be read leaves its parts, which may well be known.
         devices = [
             device
             for device in self.devices
-            if device.info.kind is not DeviceKind.NODE or not math.isnan(device.joules)
+            if device.info.kind is not DeviceKind.NODE
+            or not (math.isnan(device.joules) or Flag.STUCK in device.flags)
         ] or self.devices
         positions = counted_positions([device.info for device in devices])
         return tuple(devices[position] for position in positions)
@@ -168,10 +185,10 @@ class Measurement(Tabular):
         if not parts:
             return Provenance(Origin.ASSUMED, "no device could be read")
         combined = Provenance.combined(parts)
-        if len(parts) < len(counted):
-            # An unknown part is missing from the total.
-            return Provenance(combined.origin, combined.source)
-        return combined
+        sigma = math.hypot(self.varying_error_joules, self.systematic_error_joules)
+        # An unknown part is missing from the total.
+        known = len(parts) == len(counted) and combined.relative_error is not None
+        return replace(combined, relative_error=sigma / self.joules if known else None)
 
     @property
     def relative_error(self) -> float | None:
@@ -179,9 +196,32 @@ class Measurement(Tabular):
         return self.provenance.relative_error
 
     @property
-    def shared_error_joules(self) -> float:
-        """One sigma of the total that all windows of these devices have in common."""
-        return math.hypot(*(d.shared_error_joules for d in self.counted))
+    def varying_error_joules(self) -> float:
+        """One sigma of the total that is another one in each window."""
+        return math.hypot(*(device.varying_error_joules for device in self.counted))
+
+    @property
+    def systematic_error_joules(self) -> float:
+        """One sigma of the total that all windows of these devices have in common.
+
+        Boards of one model are off in the same way, so their errors add up as they are.
+        """
+        models: dict[tuple[str, str], float] = {}
+        for device in self.counted:
+            model = (device.info.vendor, device.info.name)
+            models[model] = models.get(model, 0.0) + device.systematic_error_joules
+        return math.hypot(*models.values())
+
+    @property
+    def throttles(self) -> frozenset[Throttle]:
+        """Reasons why the clock of any device was lowered."""
+        return frozenset().union(*(device.throttles for device in self.devices))
+
+    @property
+    def stable(self) -> bool | None:
+        """Whether the power of every accelerator stayed within a tenth; None when unknown."""
+        states = [d.stable for d in self.devices if d.info.kind is DeviceKind.GPU]
+        return None if not states or None in states else all(states)
 
     @property
     def interval_joules(self) -> tuple[float, float]:
@@ -206,8 +246,11 @@ class Measurement(Tabular):
             "idle_joules": _known(self.idle_joules),
             "provenance": self.provenance.origin.value,
             "relative_error": self.relative_error,
-            "shared_error_joules": _known(self.shared_error_joules),
+            "varying_error_joules": _known(self.varying_error_joules),
+            "systematic_error_joules": _known(self.systematic_error_joules),
             "flags": sorted(flag.value for flag in self.flags),
+            "throttles": sorted(throttle.value for throttle in self.throttles),
+            "stable": self.stable,
             "devices": [device.to_dict() for device in self.devices],
         }
 

@@ -9,6 +9,7 @@ code being measured, except for a device that the user named and that does not e
 from __future__ import annotations
 
 import logging
+import math
 import os
 import threading
 import weakref
@@ -16,16 +17,16 @@ from typing import TYPE_CHECKING
 
 from joulery.clock import REAL_CLOCK
 from joulery.errors import FileError
-from joulery.hardware import Capability
+from joulery.hardware import Capability, DeviceKind
 from joulery.metering._calibration import load_calibrations
-from joulery.metering._measurement import counted_positions
+from joulery.metering._measurement import Flag, counted_positions
 from joulery.metering._window import Window
 from joulery.metering.energy._sampler import Sampler
 from joulery.metering.energy._timeline import EnergyTimeline
 from joulery.units import finite
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
     from typing import Self
 
     from joulery.clock import Clock
@@ -36,9 +37,15 @@ if TYPE_CHECKING:
 _log = logging.getLogger("joulery")
 
 # Longest wait of a closing window for the readings of refreshed counters.
-_CATCH_UP_SECONDS = 0.005
-_SETTLE_SECONDS = 1.0
-_SETTLE_STEP_SECONDS = 0.01
+_CATCH_UP_SECONDS = 0.005  # by hand: eight boards are read in less than 1 ms
+_SETTLE_SECONDS = 1.0  # by hand: ten periods of the slowest counter
+_SETTLE_STEP_SECONDS = 0.01  # by hand: half a period of the fastest one
+
+# By hand: management controllers average over some seconds and show steps of 1 to 8 W.
+_SETTLED_SECONDS = 10.0
+_STUCK_SECONDS = 30.0
+_STUCK_WATTS = 50.0
+_STUCK_SHARE = 0.1
 
 _meters: weakref.WeakSet[Meter] = weakref.WeakSet()
 
@@ -53,10 +60,6 @@ class Meter:
         sample_hertz: Readings per second of each counter.
         synchronize: Function called before a window opens and closes, to wait for asynchronous
             devices (``torch.cuda.synchronize``).
-
-    Attributes:
-        counts_all: Whether the total is simply the sum over all devices.
-        states_true: Whether what devices state is taken as it is, without calibration or bounds.
 
     Examples:
         >>> import joulery
@@ -75,7 +78,6 @@ class Meter:
         synchronize: Callable[[], None] | None = None,
     ) -> None:
         self.clock = clock
-        self.counts_all = self.states_true = False
         names = [devices] if isinstance(devices, str) else devices
         self._wanted = None if names is None else tuple(names)
         self._hertz = finite(sample_hertz, "sample_hertz", minimum=0.01)
@@ -84,6 +86,7 @@ class Meter:
         self._wall = clock.wall
         self._timelines: tuple[EnergyTimeline, ...] = ()
         self._counted: tuple[EnergyTimeline, ...] = ()
+        self._node: _NodeWatch | None = None
         self._sampler: Sampler | None = None
         self._open: dict[int, tuple[int, Window]] = {}  # by identity, with the thread it is from
         self._closing: dict[int, tuple[int, Window]] = {}
@@ -106,8 +109,7 @@ class Meter:
                 )
                 positions = counted_positions([device.info for device in devices])
                 self._counted = tuple(self._timelines[position] for position in positions)
-                self.counts_all = len(positions) == len(devices)
-                self.states_true = all(timeline.states_true for timeline in self._timelines)
+                self._node = _NodeWatch.of(self._timelines)
                 sampler = Sampler(self._timelines, self.clock, self._hertz, self._on_knot)
                 sampler.start()
                 self._sampler = sampler
@@ -166,6 +168,8 @@ class Meter:
         late = False
         if sampler is not None and sampler.next_refresh_seconds <= now:
             late = sampler.request(now)
+        if sampler is not None:
+            sampler.flag_hanging(now)
         if not closed.closed:
             closed.mark_end(now, self._wall())
         entry = self._open.pop(id(closed), None)
@@ -217,6 +221,8 @@ class Meter:
         for key, (_, window) in tuple(self._closing.items()):
             if window.add_late_knot(position, knot):
                 self._closing.pop(key, None)
+        if self._node is not None and self._node.node is self._timelines[position]:
+            self._node.check(knot.at_seconds)
         windows = tuple(self._open.values())
         if windows:
             total = sum(
@@ -231,6 +237,36 @@ class Meter:
         self._starting = threading.Lock()
         self._open.clear()
         self._closing.clear()
+
+
+class _NodeWatch:
+    """Watches a node meter whose reading may stand still while the devices in the node do not."""
+
+    def __init__(self, node: EnergyTimeline, parts: Sequence[EnergyTimeline]) -> None:
+        self.node, self._parts = node, parts
+        self._reading: float | None = None
+        self._since = self._low = self._high = math.nan
+
+    @classmethod
+    def of(cls, timelines: Sequence[EnergyTimeline]) -> _NodeWatch | None:
+        """Watch of the first node meter; None without one, or without devices beside it."""
+        nodes = [t for t in timelines if t.device.info.kind is DeviceKind.NODE]
+        parts = [t for t in timelines if t.is_plain]
+        return cls(nodes[0], parts) if nodes and parts else None
+
+    def check(self, now: float) -> None:
+        """Flag the meter, just read, if it stands still although the devices drew more or less."""
+        reading = self.node.sensed_watts
+        total = sum(timeline.latest_watts or 0.0 for timeline in self._parts)
+        if reading is None or reading != self._reading:
+            self._reading, self._since = reading, now
+        if not now - self._since > _SETTLED_SECONDS:
+            self._low = self._high = total
+            return
+        self._low, self._high = min(self._low, total), max(self._high, total)
+        change = max(_STUCK_WATTS, _STUCK_SHARE * (reading or 0.0))
+        if now - self._since >= _STUCK_SECONDS and self._high - self._low >= change:
+            self.node.add_flag(Flag.STUCK)
 
 
 def _calibrations() -> dict[str, SensorCalibration]:

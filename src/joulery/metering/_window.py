@@ -7,6 +7,7 @@ import math
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from joulery.frontier import Origin, Provenance
+from joulery.hardware import Throttle
 from joulery.metering._calls import CallTotals
 from joulery.metering._measurement import DeviceMeasurement, Flag, Measurement
 from joulery.metering.energy._interpolate import energy_between, energy_unseen
@@ -24,10 +25,13 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 # The wall clock moved this much against the monotonic one: it was set, not slewed.
-_STEP_SECONDS = 0.05
-_STEP_FRACTION = 1e-3
+_STEP_SECONDS = 0.05  # by hand
+_STEP_FRACTION = 1e-3  # twice the 500 ppm by which Linux slews a clock
+# By hand: power that stays within this, relative, over at least so many refreshes, is stable.
+_STABLE = 0.1
+_FEWEST_REFRESHES = 3
 # A counter that refreshed before a window's end is read by this time after it.
-_LATE_SECONDS = 0.2
+_LATE_SECONDS = 0.2  # by hand: two periods of the slowest counter
 
 
 class Window:
@@ -48,6 +52,8 @@ class Window:
         self._first: list[Span | None] = []
         self._last: list[Span | None] = []
         self._peaks: dict[int, float] = {}
+        self._lows: dict[int, float] = {}
+        self._counts: dict[int, int] = {}
         self._total_peak = 0.0
         self._measurement: Measurement | None = None
         self._energies: list[EnergyEstimate | None] | None = None
@@ -125,23 +131,22 @@ class Window:
     @property
     def joules(self) -> float:
         """Energy of all devices, each joule once; NaN when unknown."""
-        end = self._ended
-        if self._measurement is not None or end is None or not self._meter.counts_all:
+        end, timelines = self._ended, self._timelines
+        if self._measurement is not None or end is None or not all(t.is_plain for t in timelines):
             return self.measurement.joules
         # Without building a measurement, because many windows are asked for nothing else.
         seconds = end - self._began
         if self._energies is None:
             self._meter.catch_up(self)
-        if self._energies is None and self._meter.states_true and self._unseen_by_all():
-            return seconds * sum(
-                timeline.share * span.watts
-                for timeline, span in zip(self._timelines, self._first, strict=True)
-                if span is not None
-            )
+        stated: list[float | None]
+        if self._energies is None and (self._frozen or self._unseen_by_all()):
+            stated = [None if span is None else span.watts * seconds for span in self._first]
+        else:
+            stated = [None if e is None else e.joules for e in self._decided(end)]
         joules = [
-            timeline.share * timeline.true_joules(energy.joules, seconds)
-            for timeline, energy in zip(self._timelines, self._decided(end), strict=True)
-            if energy is not None and not math.isnan(energy.joules)
+            timeline.share * timeline.true_joules(figure, seconds)
+            for timeline, figure in zip(timelines, stated, strict=True)
+            if figure is not None and not math.isnan(figure)
         ]
         return math.fsum(joules) if joules else math.nan
 
@@ -158,17 +163,15 @@ class Window:
         """Energy that each device stated until ``ended``; None where it is unknown."""
         energies: list[EnergyEstimate | None] = []
         for timeline, first, final in zip(self._timelines, self._first, last, strict=True):
-            low, high = timeline.bounds
             is_gone = timeline.lost and first is not None and Flag.LOST in first.start.flags
             if first is None or final is None or is_gone:
                 energies.append(None)
             elif self._frozen:
-                energies.append(energy_unseen(first, end - self._began, high))
+                energies.append(energy_unseen(first, end - self._began, timeline.bounds[1]))
             else:
-                part_time = timeline.may_look_part_time
-                energies.append(
-                    energy_between(first, self._began, final, end, high, low, part_time=part_time)
-                )
+                looks = timeline.may_look_part_time
+                bounds, began = timeline.bounds, self._began
+                energies.append(energy_between(first, began, final, end, bounds, part_time=looks))
         return energies
 
     def _unseen_by_all(self) -> bool:
@@ -215,7 +218,8 @@ class Window:
         """Record the start; called by the meter."""
         self._began, self._wall, self._timelines = now, wall, timelines
         self._ended = self._measurement = self._energies = None
-        self._peaks, self._total_peak, self._frozen = {}, 0.0, False
+        self._peaks, self._lows, self._counts = {}, {}, {}
+        self._total_peak, self._frozen = 0.0, False
         self._first = [timeline.span for timeline in timelines]
 
     def mark_end(self, now: float, wall: float) -> None:
@@ -238,6 +242,8 @@ class Window:
         if knot.at_seconds - before.at_seconds >= SHORTEST_MEAN_SECONDS:
             watts = timeline.latest_watts or 0.0
             self._peaks[position] = max(self._peaks.get(position, 0.0), watts)
+            self._lows[position] = min(self._lows.get(position, math.inf), watts)
+            self._counts[position] = self._counts.get(position, 0) + 1
             self._total_peak = max(self._total_peak, total_watts)
 
     def add_late_knot(self, position: int, knot: Knot) -> bool:
@@ -253,6 +259,13 @@ class Window:
         if last is not None and last.end is knot and knot.at_seconds <= end:
             self._last[position] = self._timelines[position].span
         return knot.at_seconds > end + _LATE_SECONDS
+
+    def _stable(self, position: int) -> bool | None:
+        """Whether power stayed alike from refresh to refresh; None where there were too few."""
+        if self._counts.get(position, 0) < _FEWEST_REFRESHES:
+            return None
+        high = self._peaks[position]
+        return high - self._lows[position] <= _STABLE * high
 
     def _resolve(
         self,
@@ -288,13 +301,15 @@ class Window:
         true = timeline.true_joules(energy.joules, seconds)
         unseen = timeline.unseen_variance(energy, self._began, end, first, last)
         hidden = timeline.hidden_sigma(true, seconds, first, last)
-        shared = share * math.hypot(timeline.shared_sigma(true, seconds), hidden)
+        systematic = share * math.hypot(timeline.shared_sigma(true, seconds), hidden)
         varying = min(
             math.sqrt(energy.variance + unseen), timeline.largest_sigma(energy.joules, seconds)
         )
-        sigma = math.hypot(share * varying / gain, shared)
+        sigma = math.hypot(share * varying / gain, systematic)
         joules = share * true
-        flags = _new_flags(first.start, last.end.flags if last.end else timeline.flags)
+        counts = _new_counts(first.start, last.end.flags if last.end else timeline.flags)
+        flags = frozenset(flag for flag in counts if isinstance(flag, Flag))
+        throttles = frozenset(first.throttles).union(t for t in counts if isinstance(t, Throttle))
         is_known = Flag.LOST not in flags and math.isfinite(sigma)
         source = origin.source
         if calibration is not None:
@@ -315,13 +330,16 @@ class Window:
                 kind, source, sigma / joules if is_known and joules > 0 else None
             ),
             flags=flags,
-            shared_error_joules=shared,
+            systematic_error_joules=systematic,
+            throttles=throttles,
+            stable=self._stable(position),
         )
 
 
 def _unknown(timeline: EnergyTimeline) -> DeviceMeasurement:
     """Measurement of a device that never answered, or is gone."""
-    device, flags = timeline.device, frozenset(timeline.flags)
+    device = timeline.device
+    flags = frozenset(flag for flag in timeline.flags if isinstance(flag, Flag))
     return DeviceMeasurement(
         device.info,
         joules=math.nan,
@@ -333,8 +351,8 @@ def _unknown(timeline: EnergyTimeline) -> DeviceMeasurement:
     )
 
 
-def _new_flags(before: Knot, now: Mapping[Flag, int]) -> frozenset[Flag]:
-    return frozenset(flag for flag, count in now.items() if count > before.flags.get(flag, 0))
+def _new_counts(before: Knot, now: Mapping[Flag | Throttle, int]) -> list[Flag | Throttle]:
+    return [kind for kind, count in now.items() if count > before.flags.get(kind, 0)]
 
 
 def _idle_share(first: Span, last: Span, joules: float) -> float:

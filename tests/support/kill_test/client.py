@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _LONGEST_SECONDS = 50.0  # that a run claims to have taken; the service tolerates a minute
 
 
-class Asked(Protocol):
+class DecisionService(Protocol):
     """The part of :class:`joulery.client._backend.DecisionBackend` that is used."""
 
     def decide(self, job: int, request: Request) -> Decision:
@@ -46,7 +46,7 @@ class Client:
 
     Args:
         name: Name of the process; part of its keys.
-        asked: Backend that it calls.
+        backend: Backend that it calls.
         recorder: Log of its calls.
         jobs: Numbers of the jobs that it works for.
         rng: Random generator of what it does.
@@ -56,7 +56,7 @@ class Client:
     def __init__(
         self,
         name: str,
-        asked: Asked,
+        backend: DecisionService,
         recorder: Recorder,
         jobs: Sequence[int],
         rng: random.Random,
@@ -64,7 +64,7 @@ class Client:
     ) -> None:
         self._pause_seconds = pause_seconds
         self._name = name
-        self._asked = asked
+        self._backend = backend
         self._recorder = recorder
         self._jobs = jobs
         self._rng = rng
@@ -73,30 +73,30 @@ class Client:
 
     def resume(self, earlier: Sequence[Call]) -> None:
         """Go on where the processes before were killed."""
-        answered = {(call.operation, call.key): call.answer for call in earlier if not call.open}
-        begun = {call.sent["decision"] for call in earlier if call.operation == "report"}
-        seen: set[tuple[str, str]] = set()
+        answers = {(call.operation, call.key): call.answer for call in earlier if not call.open}
+        reported = {call.sent["decision"] for call in earlier if call.operation == "report"}
+        names: set[tuple[str, str]] = set()
         for call in reversed(earlier):
             name = call.operation, call.key
-            if name in seen:
+            if name in names:
                 continue
-            seen.add(name)
-            if name not in answered or self._rng.random() < 0.05:
+            names.add(name)
+            if name not in answers or self._rng.random() < 0.05:
                 decision = self._again(call, earlier)
             else:
-                made = answered[name] if call.operation == "decide" else None
-                decision = Decision.from_document(made) if made else None
-            if decision is not None and decision.id not in begun:
+                document = answers[name] if call.operation == "decide" else None
+                decision = Decision.from_document(document) if document else None
+            if decision is not None and decision.id not in reported:
                 self._unreported.append(decision)
 
     def _again(self, call: Call, earlier: Sequence[Call]) -> Decision | None:
         """Make a request again; the decision, if it was for one."""
         if call.operation == "decide":
             return self._decide(call.job, call.key, call.sent)
-        for one in earlier:
-            made = one.answer if one.operation == "decide" else None
-            if made and made["id"] == call.sent["decision"]:
-                self._report(Decision.from_document(made), call.sent["outcome"], call.key)
+        for decided in earlier:
+            document = decided.answer if decided.operation == "decide" else None
+            if document and document["id"] == call.sent["decision"]:
+                self._report(Decision.from_document(document), call.sent["outcome"], call.key)
                 break
         return None
 
@@ -107,10 +107,10 @@ class Client:
             return
         self._count += 1
         job, key = self._rng.choice(self._jobs), f"{self._name}.{self._count}"
-        before = [one for one in self._unreported if one.id.startswith(f"{job}.")]
+        before = [decision for decision in self._unreported if decision.id.startswith(f"{job}.")]
         after = before[-1].id if before and self._rng.random() < 0.3 else None
-        sent: Document = {"after": after, "probing": self._rng.random() < 0.7}
-        decision = self._decide(job, key, sent)
+        request: Document = {"after": after, "probing": self._rng.random() < 0.7}
+        decision = self._decide(job, key, request)
         if decision is None:
             return
         if self._rng.random() < 0.2:
@@ -120,12 +120,12 @@ class Client:
         else:
             self._end(decision)
 
-    def _decide(self, job: int, key: str, sent: Document) -> Decision | None:
+    def _decide(self, job: int, key: str, request: Document) -> Decision | None:
         def ask() -> Document:
-            decision = self._asked.decide(job, Request(key, sent["after"], sent["probing"]))
+            decision = self._backend.decide(job, Request(key, request["after"], request["probing"]))
             return decision.to_document()
 
-        answer = self._recorder.carry_out(Call("decide", job, key, sent), ask)
+        answer = self._recorder.carry_out(Call("decide", job, key, request), ask)
         if answer is None:
             time.sleep(self._pause_seconds)
             return None
@@ -135,7 +135,7 @@ class Client:
         seconds = self._rng.uniform(0.1, 1.0)
         try:
             progress = Outcome(RunEnd.ABANDONED, 0.0, seconds, 100.0 * seconds)
-            self._asked.heartbeat(decision, progress)
+            self._backend.heartbeat(decision, progress)
         except StoreError:  # nothing was promised
             time.sleep(self._pause_seconds)
 
@@ -148,13 +148,13 @@ class Client:
 
     def _report(self, decision: Decision, outcome: Document, key: str) -> None:
         job = int(decision.id.partition(".")[0])
-        sent: Document = {"decision": decision.id, "outcome": outcome}
+        report_document: Document = {"decision": decision.id, "outcome": outcome}
 
         def ask() -> Document:
-            report = self._asked.report(decision, Outcome.from_document(outcome), key)
+            report = self._backend.report(decision, Outcome.from_document(outcome), key)
             return report.to_document()
 
-        if self._recorder.carry_out(Call("report", job, key, sent), ask) is None:
+        if self._recorder.carry_out(Call("report", job, key, report_document), ask) is None:
             time.sleep(self._pause_seconds)
 
 

@@ -35,7 +35,7 @@ from support.postgresql import Cluster
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from support.kill_test.slots import Place, Slot
+    from support.kill_test.slots import Site, Slot
 
 _POLICIES = ("joulery", "zeus")
 _LOWEST_PORT, _HIGHEST_PORT = 20_000, 30_000  # below those that the system gives to clients
@@ -159,13 +159,13 @@ class KillTest:
         return self._result
 
     def _round(self, number: int) -> None:
-        place = self._begin(f"r{number}")
-        occupied = self._slots(place, number)
+        site = self._begin(f"r{number}")
+        occupied = self._slots(site, number)
         weights = [weight for _, weight in occupied]
         target = min(self._plan.kills, self._result.kills + self._plan.round_kills)
         for slot, _ in occupied:
             slot.fill()
-        for port in place.ports:
+        for port in site.ports:
             await_server(port)
         try:
             while self._result.kills < target:
@@ -174,16 +174,16 @@ class KillTest:
                 self._look(occupied)
                 self._result.killed[victim.kill_and_restart()] += 1
                 self._maybe_crash()
-            self._awaitanswers(place)
+            self._awaitanswers(site)
             self._look(occupied)
         finally:
             for slot, _ in occupied:
                 slot.clear()
-        self._check(place)
+        self._check(site)
 
-    def _awaitanswers(self, place: Place) -> None:
+    def _awaitanswers(self, site: Site) -> None:
         """Wait until all clients are served again."""
-        histories = [self._folder / f"{place.name}-client-{one}.jsonl" for one in range(_FEW)]
+        histories = [self._folder / f"{site.name}-client-{client}.jsonl" for client in range(_FEW)]
         deadline = time.monotonic() + _PATIENCE_SECONDS
         before = answers(histories)
         while answers(histories) < before + _FEW_ANSWERS:
@@ -192,14 +192,14 @@ class KillTest:
                 return
             time.sleep(0.05)
 
-    def _slots(self, place: Place, number: int) -> list[tuple[Slot, float]]:
+    def _slots(self, site: Site, number: int) -> list[tuple[Slot, float]]:
         """Slots for processes, and the relative frequency at which each is killed."""
         plan, seed = self._plan, self._plan.seed * 1000 + number
-        made: list[tuple[Slot, float]] = []
-        made += [(slots.server(place, port), 0.5) for port in place.ports]
-        made += [(slots.client(place, one, seed), 1.0) for one in range(plan.clients)]
-        made += [(slots.writer(place, one, seed), 0.6) for one in range(plan.writers)]
-        return made
+        slots_made: list[tuple[Slot, float]] = []
+        slots_made += [(slots.server(site, port), 0.5) for port in site.ports]
+        slots_made += [(slots.client(site, client, seed), 1.0) for client in range(plan.clients)]
+        slots_made += [(slots.writer(site, writer, seed), 0.6) for writer in range(plan.writers)]
+        return slots_made
 
     def _look(self, occupied: Sequence[tuple[Slot, float]]) -> None:
         """Check that no process has ended without being killed."""
@@ -214,7 +214,7 @@ class KillTest:
             self._cluster.start()
             self._result.killed["database"] += 1
 
-    def _begin(self, name: str) -> Place:
+    def _begin(self, name: str) -> Site:
         """Define new jobs, in a process that ends before others begin."""
         location, file = self._location, self._folder / "begun"
 
@@ -226,32 +226,34 @@ class KillTest:
                     for policy in _POLICIES
                 ]
                 now = time.time()
-                wanted = TokenRecord(EVERY_TEAM, Permission.WORK, "kill test", now + 86_400.0)
-                token, _ = store.write(lambda one: add_token(one, wanted, now))
+                record = TokenRecord(EVERY_TEAM, Permission.WORK, "kill test", now + 86_400.0)
+                token, _ = store.write(lambda transaction: add_token(transaction, record, now))
             file.write_text(json.dumps([jobs, token]), encoding="ascii")
 
         self._do(work)
         jobs, token = json.loads(file.read_text(encoding="ascii"))
         ports = self._rng.sample(range(_LOWEST_PORT, _HIGHEST_PORT), self._plan.servers)
-        return slots.Place(self._location, self._folder, ports, token, jobs, name)
+        return slots.Site(self._location, self._folder, ports, token, jobs, name)
 
-    def _check(self, place: Place) -> None:
+    def _check(self, site: Site) -> None:
         file = self._folder / "found"
-        histories = sorted(self._folder.glob(f"{place.name}-*.jsonl"))
+        histories = sorted(self._folder.glob(f"{site.name}-*.jsonl"))
 
         def work() -> None:
-            with Store.open(place.location) as store:
+            with Store.open(site.location) as store:
                 calls = read_calls(histories)
-                found = check_store(store, calls, place.jobs)
-            over_http = read_calls(one for one in histories if "-client-" in one.name)
-            found.counts["acknowledged over HTTP"] += sum(bool(one.answer) for one in over_http)
-            said = [f"{one.fault}: {one.about}" for one in found.violations]
-            file.write_text(json.dumps([found.counts, said]), encoding="ascii")
+                findings = check_store(store, calls, site.jobs)
+            over_http = read_calls(history for history in histories if "-client-" in history.name)
+            findings.counts["acknowledged over HTTP"] += sum(
+                bool(call.answer) for call in over_http
+            )
+            texts = [f"{violation.fault}: {violation.about}" for violation in findings.violations]
+            file.write_text(json.dumps([findings.counts, texts]), encoding="ascii")
 
         self._do(work)
         counts, violations = json.loads(file.read_text(encoding="ascii"))
         self._result.counts += Counter(counts)
-        self._result.violations += [f"{one} (see {self._folder})" for one in violations]
+        self._result.violations += [f"{violation} (see {self._folder})" for violation in violations]
         if not violations:
             for history in histories:
                 history.unlink()
@@ -266,7 +268,7 @@ class KillTest:
 
 def answers(histories: Sequence[Path]) -> int:
     """Number of calls that were answered, by the logs of clients."""
-    return sum(one.read_bytes().count(b'"answer"') for one in histories if one.exists())
+    return sum(history.read_bytes().count(b'"answer"') for history in histories if history.exists())
 
 
 def await_server(port: int) -> None:
@@ -295,9 +297,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--writers", type=int, default=_PLAN.writers)
     parser.add_argument("--seed", type=int, default=_PLAN.seed)
     parser.add_argument("--seconds", type=float, default=float("inf"))
-    given = vars(parser.parse_args(arguments))
-    until = given.pop("seconds")
-    with KillTest(KillPlan(**given), _progress) as test:
+    options = vars(parser.parse_args(arguments))
+    until = options.pop("seconds")
+    with KillTest(KillPlan(**options), _progress) as test:
         result = test.run(until)
     sys.stdout.write(json.dumps(result.to_document()) + "\n")
     for violation in result.violations[:_SHOWN]:

@@ -56,5 +56,5 @@ def kill(process: int) -> None:
 
 def ended(process: int) -> int | None:
     """The exit code of a child of ours, if it has ended by itself."""
-    found, status = os.waitpid(process, os.WNOHANG)
-    return os.waitstatus_to_exitcode(status) if found else None
+    child, status = os.waitpid(process, os.WNOHANG)
+    return os.waitstatus_to_exitcode(status) if child else None

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 from joulery.client._http import HttpBackend
 from joulery.errors import StoreError
 from joulery.jobs import JobService
-from joulery.jobs._snapshot import code_fingerprint
 from joulery.server import ServerConfig, serve as run
 from joulery.storage import Store
 from support.history_file import Recorder, read_calls
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from joulery.jobs import Decision, DecisionLease, Outcome, Receipt, Request
 
 TEAM = "kill test"
 _PAUSE_SECONDS = 0.02
@@ -49,7 +47,6 @@ def import_all() -> None:
     """Import what servers and clients would import in their first moments."""
     for name in _NEEDED:
         importlib.import_module(name)
-    code_fingerprint()
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,29 +64,6 @@ class Task:
     history: Path
     jobs: Sequence[int]
     seed: int
-
-
-class ServiceBackend:
-    """A job service with the interface of a backend.
-
-    Args:
-        store: Opened store.
-    """
-
-    def __init__(self, store: Store) -> None:
-        self._service = JobService(store, lease_seconds=_LEASE_SECONDS)
-
-    def decide(self, job: int, request: Request) -> Decision:
-        """What to run next."""
-        return self._service.decide(job, request)
-
-    def heartbeat(self, decision: Decision, progress: Outcome | None = None) -> DecisionLease:
-        """Prolong the lease of a decision."""
-        return self._service.heartbeat(decision, progress)
-
-    def report(self, decision: Decision, outcome: Outcome, key: str) -> Receipt:
-        """Report how a decision ended."""
-        return self._service.report(decision, outcome, key)
 
 
 def serve(location: str, port: int, ready: int) -> None:
@@ -123,13 +97,13 @@ def write_directly(location: str, task: Task) -> None:
             sys.stderr.write(f"writer: {error}\n")
             time.sleep(_PAUSE_SECONDS)
         else:
-            _work(ServiceBackend(store), task)
+            _work(JobService(store, lease_seconds=_LEASE_SECONDS), task)
 
 
-def _work(asked: HttpBackend | ServiceBackend, task: Task) -> None:
+def _work(backend: HttpBackend | JobService, task: Task) -> None:
     earlier = read_calls([task.history])
     rng = random.Random(task.seed)  # noqa: S311 - no secret
-    client = Client(task.name, asked, Recorder(task.history), task.jobs, rng)
+    client = Client(task.name, backend, Recorder(task.history), task.jobs, rng)
     client.resume(earlier)
     while True:
         client.step()

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Site:
     """Store, servers and files of one round.
 
     Attributes:
@@ -99,38 +99,38 @@ class Forked:
         return True
 
 
-def server(place: Place, port: int) -> Forked:
+def server(site: Site, port: int) -> Forked:
     """A slot for a server."""
 
     def work(_: int) -> None:
-        os.environ["XDG_DATA_HOME"] = str(place.folder)
+        os.environ["XDG_DATA_HOME"] = str(site.folder)
         reader, ready = os.pipe()
-        roles.serve(place.location, port, ready)
+        roles.serve(site.location, port, ready)
         os.close(reader)
 
-    return Forked("server", work, place.log)
+    return Forked("server", work, site.log)
 
 
-def client(place: Place, number: int, seed: int) -> Forked:
+def client(site: Site, number: int, seed: int) -> Forked:
     """A slot for a client over HTTP."""
-    history = place.folder / f"{place.name}-client-{number}.jsonl"
+    history = site.folder / f"{site.name}-client-{number}.jsonl"
 
     def work(life: int) -> None:
-        name = f"{place.name}c{number}.{life}"
-        url = f"http://127.0.0.1:{place.ports[(number + life) % len(place.ports)]}"
-        task = roles.Task(name, history, place.jobs, seed * 10**6 + number * 10**4 + life)
-        roles.ask_server(url, place.token, task)
+        name = f"{site.name}c{number}.{life}"
+        url = f"http://127.0.0.1:{site.ports[(number + life) % len(site.ports)]}"
+        task = roles.Task(name, history, site.jobs, seed * 10**6 + number * 10**4 + life)
+        roles.ask_server(url, site.token, task)
 
-    return Forked("client", work, place.log)
+    return Forked("client", work, site.log)
 
 
-def writer(place: Place, number: int, seed: int) -> Forked:
+def writer(site: Site, number: int, seed: int) -> Forked:
     """A slot for a process that decides and reports on the store itself."""
-    history = place.folder / f"{place.name}-writer-{number}.jsonl"
+    history = site.folder / f"{site.name}-writer-{number}.jsonl"
 
     def work(life: int) -> None:
-        name = f"{place.name}w{number}.{life}"
-        task = roles.Task(name, history, place.jobs, -seed * 10**6 - number * 10**4 - life)
-        roles.write_directly(place.location, task)
+        name = f"{site.name}w{number}.{life}"
+        task = roles.Task(name, history, site.jobs, -seed * 10**6 - number * 10**4 - life)
+        roles.write_directly(site.location, task)
 
-    return Forked("writer", work, place.log)
+    return Forked("writer", work, site.log)

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from joulery.jobs import Decision
     from joulery.storage import Document
-    from support.kill_test.slots import Place
+    from support.kill_test.slots import Site
 
 T = TypeVar("T")
 
@@ -50,24 +50,24 @@ class Training:
     """Runs one recurrence after the other, whatever happens to its server.
 
     Args:
-        place: Store, servers and files.
+        site: Store, servers and files.
         name: Name of the process.
         history: Log of this training, over all its processes.
     """
 
-    def __init__(self, place: Place, name: str, history: Path) -> None:
-        url = f"http://127.0.0.1:{place.ports[0]}"
-        os.environ["XDG_STATE_HOME"] = str(place.folder)
+    def __init__(self, site: Site, name: str, history: Path) -> None:
+        url = f"http://127.0.0.1:{site.ports[0]}"
+        os.environ["XDG_STATE_HOME"] = str(site.folder)
         self._client = ResilientClient(
-            lambda: HttpBackend(url, TEAM, place.token, _CALL_SECONDS),
+            lambda: HttpBackend(url, TEAM, site.token, _CALL_SECONDS),
             url,
             _CALL_SECONDS,
             Definition(made_up_workload().job(), policy=_POLICY),
         )
-        self._job = place.jobs[-1]
+        self._job = site.jobs[-1]
         self._name = name
-        self._slow = place.folder / "slow"
-        self._kept = place.folder / "kept"
+        self._slow = site.folder / "slow"
+        self._kept = site.folder / "kept"
         self._recorder = Recorder(history)
         self._rng = random.Random(name)  # noqa: S311 - made-up figures
         self._count = 0
@@ -76,20 +76,20 @@ class Training:
         """One run; whether there was a decision."""
         self._count += 1
         key = f"{self._name}.{self._count}"
-        sent: Document = {"after": None, "probing": False}
-        made: list[Decision] = []
+        request: Document = {"after": None, "probing": False}
+        decisions: list[Decision] = []
 
         def ask() -> Document:
-            made.append(self._timed(lambda: self._client.decide(Request(key))))
-            if not made[0].id:
-                raise StoreBusyError(made[0].reason, remedy="it runs all the same")
-            return made[0].to_document()
+            decisions.append(self._timed(lambda: self._client.decide(Request(key))))
+            if not decisions[0].id:
+                raise StoreBusyError(decisions[0].reason, remedy="it runs all the same")
+            return decisions[0].to_document()
 
-        answered = self._recorder.carry_out(Call("decide", self._job, key, sent), ask)
-        decision = made[0]
+        answer = self._recorder.carry_out(Call("decide", self._job, key, request), ask)
+        decision = decisions[0]
         outcome = made_up_outcome(decision, self._rng)
         self._timed(lambda: self._client.heartbeat(decision, outcome))
-        if answered is not None:
+        if answer is not None:
             report: Document = {"decision": decision.id, "outcome": outcome.to_document()}
             call = Call("report", self._job, key, report)
 
@@ -100,7 +100,7 @@ class Training:
                 return {}
 
             self._recorder.carry_out(call, promise)
-        return answered is not None
+        return answer is not None
 
     def _timed(self, call: Callable[[], T]) -> T:
         began = time.monotonic()
@@ -112,13 +112,13 @@ class Training:
 
 
 def _note(file: Path, line: str) -> None:
-    with file.open("a", encoding="ascii") as opened:
-        opened.write(line + "\n")
+    with file.open("a", encoding="ascii") as stream:
+        stream.write(line + "\n")
 
 
-def _outbox(place: Place) -> Path:
-    url = f"http://127.0.0.1:{place.ports[0]}"
-    return place.folder / "joulery" / "undelivered" / f"{file_stem(url)}.jsonl"
+def _outbox(site: Site) -> Path:
+    url = f"http://127.0.0.1:{site.ports[0]}"
+    return site.folder / "joulery" / "undelivered" / f"{file_stem(url)}.jsonl"
 
 
 class Soak(KillTest):
@@ -141,32 +141,32 @@ class Soak(KillTest):
     def run(self, until_seconds: float = float("inf")) -> KillResult:
         """Kill until the time is over, then let everything be delivered, and check."""
         began = time.monotonic()
-        place = self._begin("soak")
-        server = slots.server(place, place.ports[0])
-        trainings = [_slot(place, number) for number in range(_TRAININGS)]
+        site = self._begin("soak")
+        server = slots.server(site, site.ports[0])
+        trainings = [_slot(site, number) for number in range(_TRAININGS)]
         occupied: list[tuple[slots.Slot, float]] = [(server, 2.0)]
         occupied += [(slot, 0.3) for slot in trainings]
         server.fill()
-        await_server(place.ports[0])
+        await_server(site.ports[0])
         for slot in trainings:
             slot.fill()
         try:
-            self._kill(place, occupied, began + min(self._seconds, until_seconds))
+            self._kill(site, occupied, began + min(self._seconds, until_seconds))
             for slot in trainings:
                 slot.clear()
-            self._deliver(place, server)
+            self._deliver(site, server)
         finally:
             server.clear()
-        self._check(place)
-        self._result.counts["reports by way of the outbox"] = len(_lines(place.folder / "kept"))
-        slow = _lines(place.folder / "slow")
+        self._check(site)
+        self._result.counts["reports by way of the outbox"] = len(_lines(site.folder / "kept"))
+        slow = _lines(site.folder / "slow")
         self._result.violations += [f"slow: a call took {seconds} s" for seconds in slow]
         self._result.seconds = time.monotonic() - began
         return self._result
 
-    def _kill(self, place: Place, occupied: list[tuple[slots.Slot, float]], until: float) -> None:
+    def _kill(self, site: Site, occupied: list[tuple[slots.Slot, float]], until: float) -> None:
         weights = [weight for _, weight in occupied]
-        histories = [_history(place, number) for number in range(_TRAININGS)]
+        histories = [_history(site, number) for number in range(_TRAININGS)]
         while not self._result.violations:
             if time.monotonic() >= until and answers(histories) >= self._reports:
                 return
@@ -175,22 +175,22 @@ class Soak(KillTest):
             victim = self._rng.choices([slot for slot, _ in occupied], weights)[0]
             self._result.killed[victim.kill_and_restart()] += 1
 
-    def _deliver(self, place: Place, server: slots.Forked) -> None:
+    def _deliver(self, site: Site, server: slots.Forked) -> None:
         """As the next training does."""
         server.kill_and_restart()
-        await_server(place.ports[0])
+        await_server(site.ports[0])
 
         def work() -> None:
-            training = Training(place, "last", place.folder / f"{place.name}-client-last.jsonl")
+            training = Training(site, "last", site.folder / f"{site.name}-client-last.jsonl")
             deadline = time.monotonic() + _PATIENCE_SECONDS
-            outbox = _outbox(place)
+            outbox = _outbox(site)
             while time.monotonic() < deadline:
                 if training.step() and not (outbox.exists() and outbox.stat().st_size):
                     return
                 time.sleep(0.1)
             raise AssertionError("what waited was not delivered")
 
-        waiting = _outbox(place).read_bytes().count(b"\n") if _outbox(place).exists() else 0
+        waiting = _outbox(site).read_bytes().count(b"\n") if _outbox(site).exists() else 0
         self._result.counts["undelivered at the end"] = waiting
         self._do(work)
 
@@ -199,17 +199,17 @@ def _lines(file: Path) -> list[str]:
     return file.read_text(encoding="ascii").split() if file.exists() else []
 
 
-def _history(place: Place, number: int) -> Path:
-    return place.folder / f"{place.name}-client-{number}.jsonl"
+def _history(site: Site, number: int) -> Path:
+    return site.folder / f"{site.name}-client-{number}.jsonl"
 
 
-def _slot(place: Place, number: int) -> slots.Forked:
+def _slot(site: Site, number: int) -> slots.Forked:
     def work(life: int) -> None:
-        training = Training(place, f"t{number}.{life}", _history(place, number))
+        training = Training(site, f"t{number}.{life}", _history(site, number))
         while True:
             training.step()
 
-    return slots.Forked("training", work, place.log)
+    return slots.Forked("training", work, site.log)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

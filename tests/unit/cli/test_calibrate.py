@@ -51,7 +51,7 @@ def test_what_was_learned_is_kept_with_its_date_and_shown(machine, capsys):
     assert "0.9460" in out
     assert "94 % ± 0.5 % arrive at the boards" in " ".join(out.split())
     assert "--host-power" in out
-    assert machine["known"].efficiency == 0.94
+    assert machine["supply"].efficiency == 0.94
     assert load_calibrations() == {FOUND.device_id: FOUND}
     assert main(["calibrate", "--show", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["calibrations"][0]["gain"] == 0.946

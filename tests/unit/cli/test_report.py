@@ -35,7 +35,7 @@ def _session(name, seconds, joules, *, final=True, origin="measured"):
             "joules": joules,
             "provenance": origin,
             "relative_error": 0.02,
-            "shared_error_joules": 0.0,
+            "systematic_error_joules": 0.0,
             "devices": {"gpu:0": joules},
             "flags": [],
         }

@@ -97,13 +97,3 @@ def test_the_address_of_a_server_is_no_store(monkeypatch, capsys):
     monkeypatch.setenv("JOULERY_STORE", "http://127.0.0.1:8420")
     assert main(["serve"]) == 2
     assert "JOULERY_STORE" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("command", [["serve"], ["jobs", "list"], ["report"]])
-def test_a_password_is_refused_as_an_argument(capsys, command):
-    """Every user of the machine could read the database's password in the process list."""
-    assert main([*command, "--store", "postgresql://me:secret@db/joulery"]) == 2
-    err = capsys.readouterr().err
-    assert "PGPASSFILE" in err
-    assert "JOULERY_STORE" in err
-    assert "secret" not in err

@@ -48,7 +48,10 @@ class NodeMeter:
     provenance = Provenance(Origin.MEASURED, "test")
     capabilities = frozenset({Capability.POWER})
 
-    def __init__(self, clock, boards, *, efficiency, period=1.0, step_watts=3.0, noise_watts=2.0):
+    def __init__(
+        self, clock, boards, *, efficiency, period=1.0, step_watts=3.0, noise_watts=2.0, fans=0.0
+    ):
+        self._fans, self._fan_watts = fans, 0.0
         self._clock, self._boards = clock, boards
         self._efficiency, self._period, self._step = efficiency, period, step_watts
         self._noise = noise_watts
@@ -62,7 +65,8 @@ class NodeMeter:
         boards = (joules - self._before[1]) / (now - self._before[0])
         self._before = now, joules
         drift = 8.0 * math.sin(now / 40.0)  # fans
-        watts = REST_WATTS + drift + boards / self._efficiency
+        self._fan_watts += (self._fans * boards - self._fan_watts) * self._period / 10.0
+        watts = REST_WATTS + drift + self._fan_watts + boards / self._efficiency
         watts += self._random.gauss(0.0, self._noise)
         # Shown one period late.
         self._shown, self._next = self._next, self._step * round(watts / self._step)
@@ -158,3 +162,20 @@ def test_an_idle_node_teaches_nothing():
     with pytest.raises(InfeasibleError, match="fewer than 20 seconds"):
         calibrate(node, boards, busy(clock, boards, 60.0), clock=clock)
     assert boards[0].power_limits().current_watts == boards[0].board.default_limit_watts
+
+
+def test_a_rest_that_follows_the_boards_is_noticed():
+    """Fans that speed up with the boards would make a gain wrong that is stated as certain."""
+    quiet, windy = (
+        learned([(0.945, -1.2)], NodePower(0.94, 0.005), fans=share) for share in (0.0, 0.08)
+    )
+    (calibration,) = windy.calibrations
+    assert abs(calibration.gain - 0.945) < 2 * calibration.gain_error
+    assert calibration.gain_error > quiet.calibrations[0].gain_error
+    assert any("rest of the node" in warning for warning in windy.warnings)
+    assert not any("rest of the node" in warning for warning in quiet.warnings)
+
+
+def test_a_processor_that_was_not_read_is_named():
+    """A processor that follows the boards would pass for a low gain without a word."""
+    assert any("processor" in warning for warning in learned([(1.0, 0.0)], None).warnings)

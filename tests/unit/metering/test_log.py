@@ -347,7 +347,7 @@ def test_errors_that_sessions_share_do_not_average_out(log, origin, shared, expe
             "joules": 100.0,
             "provenance": origin,
             "relative_error": 0.5,
-            "shared_error_joules": shared,
+            "systematic_error_joules": shared,
             "devices": {"cpu": 100.0},
         }
         with log.path.open("a") as file:

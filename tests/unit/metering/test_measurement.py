@@ -157,3 +157,49 @@ def test_an_unreadable_node_meter_leaves_its_parts():
     """If this fails, one broken wattmeter hides what every board used."""
     total = measured(device("n", NAN, kind=DeviceKind.NODE, error=None), device("a", 40.0))
     assert total.joules == 40.0
+
+
+def twins(count, joules=100.0, systematic=5.0, varying=1.0, name="Board"):
+    """Boards of one model."""
+    sigma = math.hypot(systematic, varying)
+    provenance = Provenance(Origin.MEASURED, "counter", sigma / joules)
+    return [
+        DeviceMeasurement(
+            DeviceInfo(f"{name}:{index}", name, DeviceKind.GPU, "fake"),
+            joules,
+            sigma,
+            300.0,
+            NAN,
+            provenance,
+            systematic_error_joules=systematic,
+        )
+        for index in range(count)
+    ]
+
+
+def test_boards_of_one_model_share_their_systematic_error():
+    """Eight boards with one wrong gain would look three times as good as one."""
+    total = measured(*twins(8))
+    assert total.systematic_error_joules == pytest.approx(40.0)
+    assert total.varying_error_joules == pytest.approx(math.sqrt(8.0))
+    assert total.relative_error == pytest.approx(math.hypot(40.0, math.sqrt(8.0)) / 800.0)
+
+
+def test_models_do_not_share_their_systematic_error():
+    """The gains of unlike boards would be added as if they were one."""
+    total = measured(*twins(2), *twins(2, name="Other"))
+    assert total.systematic_error_joules == pytest.approx(math.hypot(10.0, 10.0))
+
+
+def test_both_parts_are_in_the_document():
+    """A reader of JSON could not tell what averages out from what does not."""
+    document = measured(*twins(1)).to_dict()
+    for part in (document, document["devices"][0]):
+        assert part["varying_error_joules"] == pytest.approx(1.0)
+        assert part["systematic_error_joules"] == pytest.approx(5.0)
+
+
+def test_a_stuck_node_meter_leaves_its_parts():
+    """A meter that stands still would decide the total."""
+    node = device("n", 500.0, kind=DeviceKind.NODE, flags=frozenset({Flag.STUCK}))
+    assert measured(device("a", 100.0), node).joules == 100.0

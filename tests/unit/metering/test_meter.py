@@ -20,6 +20,7 @@ from joulery.hardware import (
     Faults,
     Sensor,
     SimulatedGpu,
+    Throttle,
     catalog,
     sensor_of,
 )
@@ -513,3 +514,51 @@ def test_a_damaged_calibration_file_is_no_disaster(tmp_path, monkeypatch, caplog
     window = run(VirtualClock(), [FakeCounter(VirtualClock(), 100.0, info("f"))], seconds=0.0)
     assert window.closed
     assert "without calibrations" in caplog.text
+
+
+class FakeNode:
+    """A node meter that shows what it is told."""
+
+    capabilities = frozenset({Capability.POWER})
+    provenance = Provenance(Origin.MEASURED, "fake controller", 0.01)
+
+    def __init__(self):
+        self.watts = 800.0
+        self.info = info("node:0", DeviceKind.NODE)
+
+    def read_power(self):
+        """Watts now."""
+        return self.watts
+
+
+@pytest.mark.parametrize("stuck", [False, True])
+def test_a_stuck_node_meter_is_named(stuck):
+    """A controller that hangs would say that a training costs what idling does."""
+    clock, node = VirtualClock(), FakeNode()
+    board = SimulatedGpu(BOARD, clock)
+    with Meter([board, node], clock=clock) as meter:
+        clock.sleep(15.0)
+        with meter.window("w") as window:
+            board.set_load(WORK)
+            for _ in range(40):
+                node.watts += 0.0 if stuck else 1.0
+                clock.sleep(1.0)
+    assert (Flag.STUCK in window.flags) is stuck
+
+
+def test_windows_carry_throttles_and_stability():
+    """Windows of a throttled or restless board would be compared as if they were alike."""
+    clock = VirtualClock()
+    board = SimulatedGpu(BOARD, clock)
+    board.set_load(WORK)
+    board.set_power_limit(150.0)
+    window = run(clock, [board])
+    assert window.measurement.throttles == {Throttle.POWER_CAP}
+    assert window.measurement.stable is True
+    with Meter([board], clock=clock) as meter, meter.window("w") as restless:
+        for load in (None, WORK, None):
+            board.set_load(load)
+            clock.sleep(2.0)
+    assert restless.measurement.stable is False
+    idle = run(clock, [board])
+    assert idle.measurement.throttles == set()

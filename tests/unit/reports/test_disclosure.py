@@ -81,7 +81,7 @@ def test_the_command_shows_a_log_in_every_form(tmp_path, capsys):
     line = {
         "schema": "joulery.energy-log/1", "session": "a", "label": "", "started": 1.0,
         "seconds": 3600.0, "joules": 7.2e6, "provenance": "measured", "relative_error": 0.01,
-        "shared_error_joules": 0.0, "devices": {"nvidia:0": 7.2e6}, "flags": [], "final": True,
+        "systematic_error_joules": 0.0, "devices": {"nvidia:0": 7.2e6}, "flags": [], "final": True,
     }  # fmt: skip
     log.write_text(json.dumps(line) + "\n")
     options = ["--grid", "fr", "--hardware", "H100=2"]

@@ -20,6 +20,7 @@ from joulery.hardware._device import (
     PowerLimitRange,
     Survey,
     Telemetry,
+    Throttle,
     attempt,
     check_clock,
     working_capabilities,
@@ -51,6 +52,14 @@ _EMULATED = "emulated"
 _CLOCK_GRAPHICS = 0  # NVML_CLOCK_GRAPHICS
 _TEMPERATURE_GPU = 0  # NVML_TEMPERATURE_GPU
 _VOLTA = 5  # NVML_DEVICE_ARCH_VOLTA
+# Bits of nvmlClocksEventReason… in nvml.h; clocks that users set and idle boards are no throttling.
+_THROTTLES = {
+    0x04: Throttle.POWER_CAP,
+    0x08: Throttle.HARDWARE,
+    0x20: Throttle.THERMAL,
+    0x40: Throttle.THERMAL,
+    0x80: Throttle.HARDWARE,
+}
 # A limit that reads back within this is the one that was set; some boards keep whole watts.
 _LIMIT_SLACK_WATTS = 1.0
 
@@ -171,6 +180,9 @@ class NvidiaGpu:
                 lambda: hertz_from_megahertz(self._call("nvmlDeviceGetClockInfo", _CLOCK_GRAPHICS))
             ),
             process_ids=optional(lambda: _process_ids(self._nvml, self._handle)),
+            throttles=optional(
+                lambda: _throttles(self._call("nvmlDeviceGetCurrentClocksThrottleReasons"))
+            ),
         )
 
     def _lockable_clocks(self) -> tuple[float, ...]:
@@ -212,6 +224,10 @@ class MigInstance:
             utilisation=None,  # NVML does not report it per instance
             process_ids=optional(lambda: _process_ids(self._nvml, self._handle)),
         )
+
+
+def _throttles(reasons: int) -> frozenset[Throttle]:
+    return frozenset(throttle for bit, throttle in _THROTTLES.items() if reasons & bit)
 
 
 def survey(clock: Clock = REAL_CLOCK) -> Survey:

@@ -25,6 +25,7 @@ from joulery.hardware._device import (
     EnergyReading,
     PowerLimitRange,
     Telemetry,
+    Throttle,
     check_clock,
 )
 from joulery.hardware.simulated import _physics as physics
@@ -267,7 +268,14 @@ class SimulatedGpu:
                 utilisation=self._utilisation(now),
                 temperature_celsius=_AMBIENT_CELSIUS + _RISE_CELSIUS_AT_FULL_POWER * rise,
                 clock_hertz=self._steady.clock_hertz,
+                throttles=self._throttles(),
             )
+
+    def _throttles(self) -> frozenset[Throttle]:
+        """Whether the power limit lowers the clock."""
+        highest = self._locked_hertz or self.board.max_clock_hertz
+        capped = self._load is not None and self._steady.clock_hertz < highest
+        return frozenset([Throttle.POWER_CAP] if capped else [])
 
     def _utilisation(self, now: float) -> float:
         """Busy fraction of the last sixth of a second, as NVML states it."""

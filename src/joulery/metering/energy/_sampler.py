@@ -12,6 +12,7 @@ import threading
 from typing import TYPE_CHECKING
 
 from joulery.background import PeriodicTask
+from joulery.metering._measurement import Flag
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -21,14 +22,14 @@ if TYPE_CHECKING:
 
 # Counters whose refreshes are stamped lose nothing when read late (a closing window has them read
 # at once), so their readings share wake-ups: waking up costs more than reading.
-_COALESCE_FRACTION = 0.9
-_LONGEST_SLEEP_SECONDS = 1.0
-_SHORTEST_SLEEP_SECONDS = 1e-4
-_STOP_SECONDS = 0.5
+_COALESCE_FRACTION = 0.9  # measured: readings of eight boards
+_LONGEST_SLEEP_SECONDS = 1.0  # by hand
+_SHORTEST_SLEEP_SECONDS = 1e-4  # by hand
+_STOP_SECONDS = 0.5  # by hand
 # Counters are read at every refresh for this long after a caller waited for them.
-_EAGER_SECONDS = 5.0
+_EAGER_SECONDS = 5.0  # by hand
 # A reading that takes longer than this hangs.
-_HANGING_SECONDS = 0.5
+_HANGING_SECONDS = 0.5  # by hand: five periods of the slowest counter
 
 
 class Sampler:
@@ -123,6 +124,12 @@ class Sampler:
             self._hanging.append(worker)
             self._worker = _Worker(self, remaining)
             self._worker.task.start()
+
+    def flag_hanging(self, now: float) -> None:
+        """Flag each board whose reading hangs."""
+        for worker in (self._worker, *self._hanging):
+            if worker.reading is not None and now - worker.reading_since >= _HANGING_SECONDS:
+                self._timelines[worker.reading].add_flag(Flag.HANGING)
 
     def finish_pass(self) -> None:
         """Note that all counters that were due have been read."""

@@ -23,6 +23,7 @@ from joulery.hardware import (
     IntegratedPower,
     PowerMeter,
     PowerSensor,
+    Telemetry,
     TelemetrySource,
 )
 from joulery.metering._measurement import SIGMAS_95, Flag
@@ -38,47 +39,51 @@ from joulery.metering.energy._repair import Advance, CounterRepair
 from joulery.metering.energy._scatter import Scatter
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
-    from joulery.hardware import Device, EnergyReading
+    from joulery.hardware import Device, EnergyReading, Throttle
     from joulery.metering._calibration import SensorCalibration
     from joulery.metering.energy._interpolate import EnergyEstimate
 
 # No change for this long, and for this many periods, while the board draws power, is a freeze.
-_FREEZE_SECONDS = 1.0
-_FREEZE_PERIODS = 8
+_FREEZE_SECONDS = 1.0  # by hand
+_FREEZE_PERIODS = 8  # by hand
 # Power samples further apart than this leave a gap, whose energy has this relative error.
-_GAP_SECONDS = 5.0
-_GAP_ERROR = 0.5
+_GAP_SECONDS = 5.0  # by hand
+_GAP_ERROR = 0.5  # by hand
 # The first reading may be this old: no board refreshes less often.
-_FIRST_HALF_WIDTH_SECONDS = 0.05
-_TYPICAL_PERIOD_SECONDS = 0.1
+_FIRST_HALF_WIDTH_SECONDS = 0.05  # half of the catalog's longest period
+_TYPICAL_PERIOD_SECONDS = 0.1  # most sensors of the catalog
 # Relative error of a period that is known from the first few refreshes.
-_PERIOD_ERROR = 0.01
+_PERIOD_ERROR = 0.01  # on simulated boards
 # Relative change of mean power from span to span: what to expect of an unknown load, how fast to
 # learn better, and from where on it is a new load rather than noise.
-_UNKNOWN_NOISE = 0.1
-_NOISE_GAIN = 0.2
-_NEW_LOAD = 0.3
+_UNKNOWN_NOISE = 0.1  # on simulated boards
+_NOISE_GAIN = 0.2  # on simulated boards
+_NEW_LOAD = 0.3  # on simulated boards
 # Utilisation is read this rarely while power stays the same within a fraction: the call costs more
 # than reading the counter.
-_IDLE_CHECK_SECONDS = 1.0
-_IDLE_CHECK_CHANGE = 0.1
+_IDLE_CHECK_SECONDS = 1.0  # by hand
+_IDLE_CHECK_CHANGE = 0.1  # by hand
 # … but a sensor that looks at less of the time than this may miss that an idle board is no longer.
-_PART_TIME = 0.7
+_PART_TIME = 0.7  # between those of the catalog: 0.2 to 0.55, and 0.95
 # Power of an idle board, and the least of any that is on, relative to its maximum.
-_IDLE = 0.1
-_LEAST = 0.02
+_IDLE = 0.1  # median of the catalog's boards
+_LEAST = 0.02  # by hand
 # Highest power relative to the present one, where the maximum is unknown.
-_SWING = 3.0
+_SWING = 3.0  # by hand
 # A reading this close to the mean power over its span, relative, repeats it.
-_REPEATS_MEAN = 0.05
-_AFTER_LOSS_SECONDS = 0.02
+_REPEATS_MEAN = 0.05  # on simulated boards
+_AFTER_LOSS_SECONDS = 0.02  # by hand
 # A reading this far outside its counter's mean powers of late, relative, and so often, is not what
 # it counts.
-_COMPARED = 12
-_DISAGREES = 0.1
-_DISAGREEMENTS = 2
+_COMPARED = 12  # on simulated boards
+_DISAGREES = 0.1  # on simulated boards
+_DISAGREEMENTS = 2  # on simulated boards
+# By hand: a window of this many looks shows its own load; one sigma of one that none saw, relative
+# to the farthest power that is possible.
+_LOOKS = 2.0
+_OF_ALONE = 0.5
 # One sigma of the power inside a span that nothing shows, relative: of a board whose utilisation
 # says that work runs all of the time or never, and of any other. By hand: phases of a training
 # step, and bursts of some milliseconds.
@@ -87,10 +92,10 @@ _ROUGH = 0.22
 # Utilisation from which on work runs all of the time: bursts of half of it show 48 to 52 %.
 _BUSY = 0.95
 # Over less than this, coarse counters make mean power meaningless.
-SHORTEST_MEAN_SECONDS = 0.015
+SHORTEST_MEAN_SECONDS = 0.015  # by hand: millijoules over less are noise
 
 
-_NO_FLAGS: Mapping[Flag, int] = MappingProxyType({})
+_NO_FLAGS: Mapping[Flag | Throttle, int] = MappingProxyType({})
 # A power sensor of which nothing is known.
 _FULL_TIME = PowerSensor("full time", 0.1, 0.1)
 
@@ -105,7 +110,7 @@ class Knot(NamedTuple):
         variance: Variance of ``joules`` from all repairs so far, in J².
         watts: Power that the sensor showed then, where it is more recent than that of the counter.
         idle_joules: Part of ``joules`` used while the device reported no utilisation.
-        flags: Number of faults of each kind so far.
+        flags: Number of faults and of seconds with each kind of throttling so far.
         sigma_joules: One sigma of ``joules`` that later knots do not share, as of a lagging sensor.
         uneven_joules: Part of ``joules`` whose power may have come in bursts.
     """
@@ -116,7 +121,7 @@ class Knot(NamedTuple):
     variance: float = 0.0
     watts: float | None = None
     idle_joules: float = 0.0
-    flags: Mapping[Flag, int] = _NO_FLAGS
+    flags: Mapping[Flag | Throttle, int] = _NO_FLAGS
     sigma_joules: float = 0.0
     uneven_joules: float = 0.0
 
@@ -135,6 +140,7 @@ class Span:
         noise: Typical relative change of mean power from one span to the next.
         roughness: One sigma of the power inside the span that nothing shows, relative to its mean.
         amplitude: Spread of the readings around the span, relative to the highest.
+        throttles: Reasons why the device's clock was lowered as the span began.
     """
 
     start: Knot
@@ -145,6 +151,7 @@ class Span:
     noise: float = _UNKNOWN_NOISE
     roughness: float = _ROUGH
     amplitude: float = 0.0
+    throttles: Collection[Throttle] = ()
 
 
 class EnergyTimeline:
@@ -153,6 +160,9 @@ class EnergyTimeline:
     Attributes:
         span: Present span; None until the device answered.
         bounds: Lowest and highest power that the device may draw, in watts; None when unknown.
+        sensed_watts: Last reading of the power sensor, where there is one.
+        throttles: Reasons why the device's clock was lowered when it was last asked.
+        is_plain: Whether nothing else that is measured contains the device or is part of it.
         reads_every_refresh: Whether a refresh that is not read is lost, as without a counter.
         reports_idle: Whether the device reports its utilisation.
     """
@@ -162,10 +172,10 @@ class EnergyTimeline:
     ) -> None:
         self.device = device
         self.share = device.info.share
+        self.is_plain = device.info.kind is not DeviceKind.NODE and device.info.parent is None
         self.sensor: PowerSensor | None = getattr(device, "power_sensor", None)
         self.calibration = calibration
         self._assumed = device.provenance.origin is Origin.ASSUMED
-        self.states_true = calibration is None and not self._assumed
         self._power: PowerIntegral | None = None
         self.reads_every_refresh = power_only = (
             isinstance(device, IntegratedPower) and device.info.kind is DeviceKind.GPU
@@ -183,14 +193,18 @@ class EnergyTimeline:
         self.bounds = self._find_bounds()
         self._disagreements = 0
         prompt = self.sensor is not None and self.sensor.is_prompt
+        self._looks_part_time = self.sensor is not None and self.sensor.duty < _PART_TIME
+        self._is_part_time = self._looks_part_time and not power_only
         self._means: deque[float] = deque(maxlen=2 if prompt else _COMPARED)
-        self._scatters = (Scatter(), Scatter())  # of the sensor's readings and of mean powers
+        # Of the sensor's readings; of mean powers where they show more.
+        self._scatter, self._scatters_means = Scatter(), not prompt
         self._utilisation: float | None = None
+        self.throttles: Collection[Throttle] = ()
         # The first two spans, until it is known when the first of them really began.
         self._early: list[Span] = []
         # Replaced, never changed, so that knots and windows can share it.
-        self.flags: dict[Flag, int] = {}
-        self._sensor_watts: float | None = None
+        self.flags: dict[Flag | Throttle, int] = {}
+        self.sensed_watts: float | None = None
         # Checked once: checking a protocol costs more than reading a counter.
         self._meter = device if isinstance(device, EnergyMeter) else None
         claimed = Capability.TELEMETRY in device.capabilities
@@ -215,7 +229,7 @@ class EnergyTimeline:
         except DeviceLostError:
             return self._lose(not_before)
         except JouleryError:
-            self._add_flag(Flag.READ_ERROR)
+            self.add_flag(Flag.READ_ERROR)
             return None
         knot = self._follow(reading, self._counter)
         self.due_seconds = self.timer.next_due(not_before)
@@ -228,7 +242,7 @@ class EnergyTimeline:
         changed = power is not None and watts != power.watts
         refresh = self.timer.observe(now, None, changed=changed)
         self.due_seconds = self.timer.next_due(now)
-        self._sensor_watts = watts
+        self.sensed_watts = watts
         if power is None:
             self._power = PowerIntegral(self.sensor or _FULL_TIME, watts, now)
             self.latest_watts = self._possible(watts)
@@ -245,7 +259,7 @@ class EnergyTimeline:
         """End the timeline: a board that is gone draws nothing."""
         self.lost = True
         self.bounds = self._find_bounds()
-        self._add_flag(Flag.LOST)
+        self.add_flag(Flag.LOST)
         span = self.span
         if span is None:
             return None
@@ -257,7 +271,7 @@ class EnergyTimeline:
     def _begin(self, reading: EnergyReading) -> Knot:
         self.timer.observe(reading.read_at_seconds, reading.refreshed_at_seconds, changed=False)
         self.due_seconds = self.timer.next_due(self.due_seconds)
-        self.latest_watts = self._sensor_watts = reading.watts
+        self.latest_watts = self.sensed_watts = reading.watts
         at, stamp = reading.read_at_seconds, reading.refreshed_at_seconds
         if stamp is not None:
             # Not trusted yet, but nothing better is known; a frozen counter's may be very old.
@@ -279,12 +293,12 @@ class EnergyTimeline:
         if refresh is not None:
             slack = 2 * (self.timer.period_seconds or _TYPICAL_PERIOD_SECONDS)
             still_seconds = counter.still_seconds(reading)
-            typical_watts = self._sensor_watts or self.latest_watts or 0.0
+            typical_watts = self.sensed_watts or self.latest_watts or 0.0
             advance = counter.advance(reading, typical_watts, slack)
             if isinstance(self.device, IntegratedPower) and still_seconds > _GAP_SECONDS:
                 variance = (_GAP_ERROR * advance.joules) ** 2
                 advance = Advance(advance.joules, variance, Flag.GAP)
-            self._sensor_watts = reading.watts
+            self.sensed_watts = reading.watts
             return self._add(refresh, advance)
         if self._closed is None and self.timer.stamps_trusted and self.span is not None:
             # The first knot's stamp stood still with the value: it was its refresh.
@@ -294,20 +308,20 @@ class EnergyTimeline:
         watts = self._power_if_frozen(reading, counter)
         if watts is None:
             return None
-        self._sensor_watts = watts
+        self.sensed_watts = watts
         return self._add(Refresh(reading.read_at_seconds), counter.fill(reading, watts))
 
     def _add(self, refresh: Refresh, advance: Advance) -> Knot | None:
         span = self.span
         assert span is not None  # noqa: S101 - _begin came first
         if advance.flag is not None:
-            self._add_flag(advance.flag)
+            self.add_flag(advance.flag)
         start = span.start
         at = max(refresh.at_seconds, start.at_seconds)
         watts = advance.joules / (at - start.at_seconds) if at > start.at_seconds else 0.0
         self._compare_counter(watts, at - start.at_seconds)
         idle = start.idle_joules + (advance.joules if self._is_idle(at, watts) else 0.0)
-        uneven = start.uneven_joules + self._scatter(at, watts) * advance.joules
+        uneven = start.uneven_joules + self._spread(at, watts) * advance.joules
         knot = Knot(
             at_seconds=at,
             joules=start.joules + advance.joules,
@@ -349,10 +363,7 @@ class EnergyTimeline:
     @property
     def may_look_part_time(self) -> bool:
         """Whether the counter may add up what a sensor sees that misses a part of the time."""
-        sensor = self.sensor
-        if sensor is None or self._power is not None or self._disagreements >= _DISAGREEMENTS:
-            return False
-        return sensor.duty < _PART_TIME
+        return self._is_part_time and self._disagreements < _DISAGREEMENTS
 
     def hidden_sigma(self, joules: float, seconds: float, first: Span, last: Span) -> float:
         """One sigma of a window's energy from bursts, should the counter see what the sensor sees.
@@ -367,7 +378,12 @@ class EnergyTimeline:
         missed = missed_fraction(self.sensor, period, counts=self._power is None)
         amplitude = (end.uneven_joules - begin.uneven_joules) / total
         amplitude = max(amplitude, last.amplitude)
-        return hidden_share(missed, amplitude, seconds, period) * joules
+        hidden = hidden_share(missed, amplitude, seconds, period) * joules
+        # A window of one or two looks may hold a load of its own that neither saw.
+        low, high = self.bounds
+        farthest = max(joules - low * seconds, (high or 0.0) * seconds - joules)
+        alone = max(0.0, 1.0 - seconds / (_LOOKS * period)) if not self.idle else 0.0
+        return math.hypot(hidden, _OF_ALONE * alone * missed * max(0.0, farthest))
 
     def largest_sigma(self, joules: float, seconds: float) -> float:
         """One sigma whose bar of 95 % holds whatever the device may draw in a window."""
@@ -419,7 +435,7 @@ class EnergyTimeline:
         averaged as they may be, stay within the range of that; one outside shows that the counter
         counts what the sensor does not see.
         """
-        period, sensed = self.timer.period_seconds, self._sensor_watts
+        period, sensed = self.timer.period_seconds, self.sensed_watts
         if self._power is not None or not period or sensed is None or seconds > 1.3 * period:
             self._means.clear()
             return
@@ -435,7 +451,7 @@ class EnergyTimeline:
         One that averages over the span repeats the mean, and one that averages over more lags
         behind it; only a reading beyond the mean shows where the power has gone since.
         """
-        sensed = self._sensor_watts
+        sensed = self.sensed_watts
         if sensed is None or self._power is not None or span.before is None:
             return None if self._power is not None else sensed
         beyond = (sensed - mean) * (mean - span.watts)
@@ -458,7 +474,7 @@ class EnergyTimeline:
         watts = mean_watts(span.start, knot)
         if span.before is not None:
             self._learn_noise(watts, span.watts)
-        amplitude = 0.0 if self.idle else max(scatter.amplitude for scatter in self._scatters)
+        amplitude = 0.0 if self.idle else self._scatter.amplitude
         if self._closed is not None:
             self._closed.after = knot
             self._closed.amplitude = max(self._closed.amplitude, amplitude)
@@ -468,6 +484,7 @@ class EnergyTimeline:
         if knot.at_seconds - span.start.at_seconds >= SHORTEST_MEAN_SECONDS:
             watts = self.latest_watts = self._possible(watts)
         self.span = Span(knot, span.start, None, None, watts, self._noise, span.roughness)
+        self.span.throttles = self.throttles
         if len(self._early) == 1:
             self._early.append(self.span)
 
@@ -478,7 +495,8 @@ class EnergyTimeline:
         else:
             self._noise += _NOISE_GAIN * (change - self._noise)
 
-    def _add_flag(self, flag: Flag) -> None:
+    def add_flag(self, flag: Flag | Throttle) -> None:
+        """Count a fault or a kind of throttling."""
         self.flags = {**self.flags, flag: self.flags.get(flag, 0) + 1}
 
     def _power_if_frozen(self, reading: EnergyReading, counter: CounterRepair) -> float | None:
@@ -501,31 +519,31 @@ class EnergyTimeline:
             return False
         was_idle = self.idle
         changes = abs(watts - self._idle_checked_watts) > _IDLE_CHECK_CHANGE * watts
-        often = was_idle and self.sensor is not None and self.sensor.duty < _PART_TIME
+        often = was_idle and self._looks_part_time
         if changes or often or now - self._idle_checked_at >= _IDLE_CHECK_SECONDS:
             self._idle_checked_at, self._idle_checked_watts = now, watts
             try:
-                self._utilisation = self._telemetry.telemetry().utilisation
+                telemetry = self._telemetry.telemetry()
             except JouleryError:
-                self._utilisation = None
+                telemetry = Telemetry()
+            self._utilisation, self.throttles = telemetry.utilisation, telemetry.throttles or ()
+            for throttle in self.throttles:
+                self.add_flag(throttle)
             self.idle = self._utilisation == 0
         return was_idle and self.idle
 
-    def _scatter(self, at: float, mean: float) -> float:
+    def _spread(self, at: float, mean: float) -> float:
         """Spread of recent readings, relative; 0 for a board that idles."""
-        sensed, counted = self._scatters
-        if self._sensor_watts is not None:
-            sensed.add(self._sensor_watts, at)
-        counted.add(mean, at)
-        return 0.0 if self.idle else max(sensed.amplitude, counted.amplitude)
+        sensed = self.sensed_watts
+        self._scatter.add(mean if self._scatters_means or sensed is None else sensed, at)
+        return 0.0 if self.idle else self._scatter.amplitude
 
     def _roughness(self) -> float:
         """One sigma of the power inside a span, relative, by readings and utilisation."""
-        seen = max(scatter.amplitude for scatter in self._scatters)
-        share = self._utilisation
+        amplitude, share = self._scatter.amplitude, self._utilisation
         if share is None:
-            return max(_ROUGH, seen)
-        return max(_SMOOTH if share == 0 or share >= _BUSY else _ROUGH, seen)
+            return max(_ROUGH, amplitude)
+        return max(_SMOOTH if share == 0 or share >= _BUSY else _ROUGH, amplitude)
 
 
 def _pairs(span: Span) -> list[tuple[Knot, Knot]]:

@@ -19,6 +19,7 @@ from joulery.hardware import (
     catalog,
 )
 from joulery.metering import EnergyTimeline, Meter, Sampler
+from joulery.metering._measurement import Flag
 
 PERIOD = 0.1
 
@@ -233,3 +234,13 @@ def test_while_a_caller_waits_for_readings_every_refresh_is_read():
         clock.sleep(0.1)
         unread += meter._sampler.next_refresh_seconds <= clock.now()
     assert unread <= 2
+
+
+def test_a_driver_that_hangs_is_flagged(real):
+    """A figure from before the driver hung would look as good as any."""
+    real.sampler.start()
+    wait_until(lambda: len(real.knots) > 3)
+    real.counters[0].hang.clear()
+    time.sleep(0.05)
+    real.sampler.flag_hanging(REAL_CLOCK.now() + 1.0)
+    assert Flag.HANGING in real.tracks[0].flags
