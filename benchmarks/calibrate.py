@@ -10,6 +10,7 @@ import math
 import random
 
 import numpy as np
+from peers import write_results
 
 from joulery.clock import VirtualClock
 from joulery.metering import CalibrationTrace, NodePower, learn_calibrations
@@ -89,12 +90,17 @@ def main() -> None:
     """Print a table of errors by meter and number of boards."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--nodes", type=int, default=20)
-    nodes = parser.parse_args().nodes
-    rows = []
-    for meter in METERS:
-        for boards in (1, 2, 8):
+    parser.add_argument("--data", metavar="DIR", help="not needed: boards come from the catalog")
+    parser.add_argument("--smoke", action="store_true", help="seconds, to see that it runs")
+    parser.add_argument("--json", metavar="FILE", help="write the figures here")
+    options = parser.parse_args()
+    nodes = 1 if options.smoke else options.nodes
+    rows, figures = [], {}
+    for meter in list(METERS)[: 1 if options.smoke else None]:
+        for boards in (1,) if options.smoke else (1, 2, 8):
             found = np.array([one for seed in range(nodes) for one in errors(meter, boards, seed)])
             relative, scaled = 100 * np.abs(found[:, 0]), np.abs(found[:, 1])
+            figures[f"median_error_{meter}_{boards}"] = float(np.median(relative)) / 100
             rows.append(
                 [
                     meter,
@@ -106,6 +112,7 @@ def main() -> None:
             )
     heads = ["node meter", "boards", "median error of gain", "95 % below", "within 1.96 ± of truth"]
     print(table_text(heads, rows, "lrrrr"))
+    write_results(options.json, "calibrate", figures, rows)
 
 
 if __name__ == "__main__":

@@ -630,6 +630,15 @@ def bench_models(
     bench_simulator(results, data, named, simulated)
 
 
+def bench_smoke(results: Results, curves: list[PowerCurve]) -> None:
+    """A little of every part that needs no further data."""
+    bench_cut(results, curves)
+    bench_speed(results, curves, 1)
+    bench_sites(results, curves, 5)
+    bench_agent(results, curves, 5)
+    bench_hall(results, curves)
+
+
 def main() -> None:
     """Run all parts."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -637,16 +646,21 @@ def main() -> None:
     parser.add_argument("--data", type=Path, default=Path(default))
     parser.add_argument("--quick", action="store_true", help="end within 50 seconds")
     parser.add_argument("--json", metavar="FILE")
+    parser.add_argument("--smoke", action="store_true", help="seconds, to see that it runs")
     parser.add_argument("--events", type=int, default=0, help="events on a real Slurm (needs root)")
     parser.add_argument("--seed", type=int, default=0, help="of the events")
     parser.add_argument("--only-events", action="store_true", help="leave out all the rest")
     arguments = parser.parse_args()
     named = read_curves(arguments.data)
     if not named:
-        raise SystemExit(f"no power-capping tables in {arguments.data}; name a folder with --data")
+        say(f"skipped: no power-capping tables in {arguments.data}; name a folder with --data")
+        write_results(arguments.json, "cluster", {}, [])
+        return
     results = Results()
     say(f"{len(named)} frontiers")
-    if not arguments.only_events:
+    if arguments.smoke:
+        bench_smoke(results, list(named.values())[:4])
+    elif not arguments.only_events:
         bench_models(results, arguments.data, named, quick=arguments.quick)
     if arguments.events:
         bench_slurm(results, named, arguments.events, arguments.seed)

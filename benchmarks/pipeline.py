@@ -11,6 +11,7 @@ usage: python benchmarks/pipeline.py [--quick] [--large] [--huge] [--json FILE] 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import multiprocessing
 import os
@@ -173,11 +174,11 @@ def peer_columns(frontier: PipelinePlan, answer: dict[str, Any], seconds: float)
     }
 
 
-def compared(data: Path, *, quick: bool) -> list[dict[str, Any]]:
+def compared(data: Path, *, quick: bool, most: int | None = None) -> list[dict[str, Any]]:
     """Every case of a size that lowtime and HiGHS manage."""
     rows = []
     asked = 0
-    for case in cases(data, quick=quick):
+    for case in itertools.islice(cases(data, quick=quick), most):
         say(str(case))
         problem = case.problem()
         frontier, seconds = planned(problem, 5)
@@ -449,6 +450,13 @@ def _peer_seconds(row: dict[str, Any]) -> str:
     return f"{'' if row['lowtime_finished'] else '> '}{row['lowtime_cpu_seconds']:.1f} s"
 
 
+def show_smoke(options: argparse.Namespace) -> None:
+    """The first case that is compared, and one that only we plan."""
+    small = compared(options.data, quick=True, most=1)
+    show_large([alone(Case("random 1", 4, 8, seed=1))])
+    write_results(options.json, "pipeline", {"cases": len(small)}, small)
+
+
 def main() -> None:
     """Run everything."""
     shared = Path(__file__).resolve().parents[2] / "shared" / "data"
@@ -458,7 +466,11 @@ def main() -> None:
     parser.add_argument("--huge", action="store_true", help="64 × 512 too, which takes long")
     parser.add_argument("--json", metavar="FILE", help="also write figures here")
     parser.add_argument("--large", action="store_true", help="nothing but the large pipelines")
+    parser.add_argument("--smoke", action="store_true", help="seconds, to see that it runs")
     options = parser.parse_args()
+    if options.smoke:
+        show_smoke(options)
+        return
     if options.large:
         big = large(options.data, quick=options.quick, huge=options.huge)
         show_large(big)

@@ -180,7 +180,7 @@ def _table_regret(job_and_objective: tuple[Job, str]) -> dict[str, float]:
     return regret_of(job, objective, seed=zlib.crc32(f"{job.name} {objective}".encode()) + 1)
 
 
-def overhead(*, quick: bool) -> dict[str, float]:
+def overhead(steps: int) -> dict[str, float]:
     """Time of one step() once settled, with the boundaries that fall among them."""
     clock = VirtualClock()
     gpu = SimulatedGpu(catalog.board("V100"), clock)
@@ -192,10 +192,9 @@ def overhead(*, quick: bool) -> dict[str, float]:
         while tuner.state is not TunerState.HOLDING:
             clock.sleep(gpu.steady().seconds)
             tuner.step()
-        for _ in range(20_000):  # late corrections
+        for _ in range(min(20_000, steps)):  # late corrections
             clock.sleep(gpu.steady().seconds)
             tuner.step()
-        steps = 20_000 if quick else 200_000
         spent = []
         for _ in range(steps):
             clock.sleep(0.01)
@@ -357,13 +356,19 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="few seeds and jobs, under a minute")
     parser.add_argument("--sweeps", action="store_true", help="sweeps and curves only, in full")
     parser.add_argument("--json", metavar="FILE", help="also write figures here")
+    parser.add_argument("--smoke", action="store_true", help="seconds, to see that it runs")
     options = parser.parse_args()
+    if options.smoke:
+        found = {**overhead(2000), "emulated": float(len(_rows(QUICK_CELLS[:1], Seeds(1, 0))))}
+        write_results(options.json, "power", found, [])
+        print(found)
+        return
     if options.sweeps:
         show_sweeps(virtual(options.data, quick=False))
         return
     loops = emulated(quick=options.quick)
     sweeps = virtual(options.data, quick=options.quick)
-    steps = overhead(quick=options.quick)
+    steps = overhead(20_000 if options.quick else 200_000)
     show(loops, sweeps, steps)
     found = figures(loops, sweeps, steps)
     for name, value in found.items():

@@ -1,4 +1,4 @@
-"""Whether the tuner keeps "5 % slower" on loads that fade, drift, repeat, jitter, stall or throttle.
+"""Whether the tuner keeps "5 % slower" on loads that fade, drift, repeat, jitter, stall and so on.
 
 Boards and jobs are drawn at random (``power_draws``); each scenario draws its own disturbance, so
 two runs are never alike. A run is judged by the truth at its end: the slowdown of the limit that is
@@ -8,7 +8,7 @@ Settled means the first time that a limit is held.
 The constants of the tuner were chosen on the scenarios in ``CHOSEN_ON``, with other seeds; the
 others were left out.
 
-usage: python benchmarks/power_bounds.py [--smoke | --quick] [--json FILE] [--data DIR] [--only NAME]
+usage: python benchmarks/power_bounds.py [--smoke | --quick] [--only NAME] [--json FILE]
 """
 
 from __future__ import annotations
@@ -75,7 +75,6 @@ class Load:
     waiting: Callable[[Array], Array] = np.zeros_like
     ceiling: Callable[[float], int | None] = lambda _: None
     later: tuple[int, Load] | None = None
-    throttled_share: tuple[float, int] = (0.0, 0)
     chance: np.random.Generator = field(default_factory=np.random.default_rng)
 
     def run(self, position: int, first: int, count: int, now: float) -> tuple[float, float]:
@@ -92,16 +91,17 @@ class Load:
         return float(busy.sum() + waiting.sum()), float(joules)
 
     def truth(self, end: int) -> tuple[Array, Array]:
-        """Expected seconds and joules of a step under each limit, over the last steps."""
+        """Expected seconds and joules of a step under each limit, over the last steps.
+
+        Those of a hot board are of the time when it is not: a bound that is kept only as long as
+        the limit found is out of reach is broken as soon as the board is cool.
+        """
         if self.later is not None:
             return self.later[1].truth(end)
         numbers = np.arange(max(0, end - 2000), end, dtype=float)
-        share, ceiling = self.throttled_share
-        at = np.minimum(np.arange(len(self.limits)), ceiling)
         factor, waiting = self.factor(numbers).mean(), self.waiting(numbers).mean()
-        busy = factor * ((1 - share) * self.seconds + share * self.seconds[at])
-        power = (1 - share) * self.watts + share * self.watts[at]
-        return busy + waiting, power * (busy + WAITING * waiting)
+        busy = factor * self.seconds
+        return busy + waiting, self.watts * (busy + WAITING * waiting)
 
 
 def draw_load(seed: int, step_seconds: float) -> Load:
@@ -179,7 +179,6 @@ def throttling(load: Load, chance: np.random.Generator) -> Load:
     depth = int(np.searchsorted(load.seconds[::-1], load.seconds[-1] * chance.uniform(1.01, 1.12)))
     ceiling = max(0, len(load.limits) - 1 - depth)
     load.ceiling = lambda now: ceiling if now % period < share * period else None
-    load.throttled_share = (share, ceiling)
     return load
 
 
@@ -215,6 +214,7 @@ def run(task: tuple[str, float, int]) -> dict[str, Any]:
     machine = TuningMachine(knob, LeastEnergy(max_slowdown=BOUND), TunerConfig())
     now = joules = 0.0
     steps, settled, position = 0, None, len(values) - 1
+    held = position
     end = max(RUN_STEPS, round(RUN_SECONDS / step_seconds))
 
     def reading() -> Reading:
@@ -228,11 +228,13 @@ def run(task: tuple[str, float, int]) -> dict[str, Any]:
             count = min(CHUNK, due - steps)
             seconds, energy = load.run(position, steps, count, now)
             now, joules, steps = now + seconds, joules + energy, steps + count
+        if command.state is TunerState.HOLDING:
+            held = position
         command = machine.send(reading())
         if settled is None and command.state is TunerState.HOLDING:
             settled = steps, now
     return {"scenario": name, "step_seconds": step_seconds, "number": number} | _judge(
-        load, machine, position, end, settled or (end, now)
+        load, machine, held, end, settled or (end, now)
     )
 
 

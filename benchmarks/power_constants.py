@@ -35,12 +35,10 @@ FIRST_SEED = 990_000
 # Module and name of each constant, and the values to try; the first is the one in force.
 CONSTANTS: dict[str, tuple[float, ...]] = {
     "_model._RISK": (0.025, 0.05),
-    "_model._MARGIN_WEIGHT": (1.5, 1.0),
     "_model._LEAST_GAIN": (0.01, 0.0, 0.06),
     "_model._SURPRISE": (0.2, 0.0, 0.4),
     "_state_machine._CLOSE": (0.015, 0.0),
     "_state_machine._CHECK_STEPS": (12, 6),
-    "_state_machine._MOST_TRIMS": (6, 3),
 }
 
 Setting = tuple[str, float]
@@ -78,13 +76,17 @@ def main() -> None:
     parser.add_argument("--every", type=int, default=3, help="take every Nth sweep")
     parser.add_argument("--count", type=int, default=20, help="boards to draw")
     parser.add_argument("--json", metavar="FILE", help="also write figures here")
+    parser.add_argument("--smoke", action="store_true", help="seconds, to see that it runs")
     options = parser.parse_args()
     power_draws.FIRST_SEED = FIRST_SEED
     jobs = [*list(tables(options.data))[:: options.every], *made_up(options.count)]
+    if options.smoke:
+        jobs = made_up(1)[:1]
     boards = sorted({job.board for job in jobs})
     present = next(iter(CONSTANTS.items()))
     settings = [(present[0], present[1][0])]
     settings += [(name, value) for name, values in CONSTANTS.items() for value in values[1:]]
+    settings = settings[:2] if options.smoke else settings
     losses: dict[Setting, dict[str, float]] = {}
     rows: list[dict[str, Any]] = []
     with ProcessPoolExecutor(os.cpu_count()) as pool:
@@ -103,6 +105,8 @@ def main() -> None:
             say(f"{setting[0]} = {setting[1]:g}: {good:.1%} good, {late} late")
     for name, values in CONSTANTS.items():
         losses[name, values[0]] = losses[settings[0]]
+    if options.smoke:  # one board cannot be left out
+        return
     chosen = _left_out(losses, boards)
     print("\nLoss of each setting by board; the first is the one in force")
     heads = ["constant", "value", "good", "late", *boards]

@@ -22,6 +22,7 @@ import numpy as np
 from peers import say, write_results
 from recurring_peer import ETA, compared_with_peer
 
+from joulery.errors import JouleryError
 from joulery.jobs.policies import make_policy, policy_names
 from joulery.reports import table_text as table
 from joulery.simulate import (
@@ -327,8 +328,19 @@ def main() -> None:
     parser.add_argument("--data", default=default, help="folder laid out like shared/data")
     parser.add_argument("--quick", action="store_true", help="fewer seeds, within 50 seconds")
     parser.add_argument("--json", help="write the figures here")
+    parser.add_argument("--smoke", action="store_true", help="seconds, to see that it runs")
     arguments = parser.parse_args()
-    loads = read_traces(Path(arguments.data)).workloads
+    try:
+        loads = read_traces(Path(arguments.data)).workloads
+    except JouleryError as error:
+        say(f"skipped: {error}")
+        write_results(arguments.json, "recurring", {}, [])
+        return
+    if arguments.smoke:
+        rows, speed = compared(loads[:2], 2)
+        write_results(arguments.json, "recurring", {f"speed_{n}": v for n, v in speed.items()}, [])
+        print(len(rows), "policies")
+        return
     seeds, scene_seeds = (30, 4) if arguments.quick else (400, 60)
     found, speed = compared(loads, seeds)
     scene_rows = scenes(loads, scene_seeds)

@@ -28,10 +28,14 @@ if TYPE_CHECKING:
 OPERATIONS_PER_SEQUENCE = 12
 
 
+SMOKE_COUNT = 20  # rounds of an experiment that takes seconds
+
+
 def main() -> int:
     """Run every experiment; 0 when all promises hold."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="as many as `make test` tries")
+    parser.add_argument("--smoke", action="store_true", help="seconds, to see that it runs")
     parser.add_argument("--only", choices=EXPERIMENTS, help="one experiment")
     parser.add_argument("--seed", type=int, default=int(time.time()))
     parser.add_argument("--minutes", type=float, default=float("inf"), help="for each experiment")
@@ -40,9 +44,12 @@ def main() -> int:
     print(f"seed {arguments.seed}")
     report: dict[str, Any] = {"seed": arguments.seed}
     names = [arguments.only] if arguments.only else list(EXPERIMENTS)
+    names = ["kills", "lines"] if arguments.smoke else names
     for name in names:
         counts, batch, experiment = EXPERIMENTS[name]
-        rounds = _Rounds(name, counts[arguments.quick], batch, arguments.minutes)
+        count = counts[arguments.quick or arguments.smoke]
+        count = min(count, SMOKE_COUNT) if arguments.smoke else count
+        rounds = _Rounds(name, count, min(batch, count), arguments.minutes)
         figures, holds = experiment(rounds, arguments.seed)
         report[name] = {**figures, "holds": holds}
         told = ", ".join(f"{key} {value}" for key, value in figures.items())

@@ -169,7 +169,8 @@ EXPERIMENTS = {"honest": honest, "adversaries": adversaries, "deaths": deaths, "
 def main() -> int:
     """Run one experiment and print what it found."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("experiment", choices=EXPERIMENTS)
+    parser.add_argument("experiment", choices=EXPERIMENTS, nargs="?", default="honest")
+    parser.add_argument("--smoke", action="store_true", help="seconds, to see that it runs")
     parser.add_argument("--policies", default="joulery,zeus")
     parser.add_argument("--seeds", type=int, default=200)
     parser.add_argument("--first-seed", type=int, default=0)
@@ -183,6 +184,10 @@ def main() -> int:
     parser.add_argument("--postgresql", action="store_true", help="instead of SQLite, for scale")
     parser.add_argument("--json", metavar="FILE", help="write the figures")
     arguments = parser.parse_args()
+    if arguments.smoke:
+        arguments.seeds, arguments.recurrences, arguments.sizes = 2, 5, "1x10"
+        arguments.clients, arguments.policies = 4, "joulery"
+        arguments.false_reports = next(iter(FALSE_REPORTS))
     found = EXPERIMENTS[arguments.experiment](arguments)
     if arguments.json:
         Path(arguments.json).write_text(json.dumps(found, indent=1), encoding="utf-8")

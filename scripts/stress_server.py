@@ -36,10 +36,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--requests", type=int, default=1_000_000, help="malformed requests")
     parser.add_argument("--kills", type=int, default=200, help="kill -9 of the server")
+    parser.add_argument("--smoke", action="store_true", help="seconds, to see that it runs")
     parser.add_argument("--database", choices=("sqlite", "postgresql"), default="sqlite")
     parser.add_argument("--seed", type=int, default=int(time.time()))
     parser.add_argument("--json", metavar="FILE", help="write the figures")
     arguments = parser.parse_args()
+    if arguments.smoke:
+        arguments.requests, arguments.kills = 100, 1
     print(f"seed {arguments.seed}")
     report: dict[str, Any] = {"seed": arguments.seed, "database": arguments.database}
     for name, experiment, count in (

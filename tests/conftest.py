@@ -3,6 +3,7 @@
 import gc
 import itertools
 import os
+import signal
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -54,6 +55,20 @@ def _own_governor(tmp_path_factory):
         patch.setenv("JOULERY_GOVERNOR", "")
         patch.setenv("JOULERY_GOVERNOR_STATE", str(tmp_path_factory.mktemp("governor-state")))
         yield
+
+
+@pytest.fixture
+def default_signals():
+    """Signals as a terminal leaves them: `nohup` and a shell's background jobs ignore some.
+
+    What is ignored is inherited by every process that a test starts, whose own traps then fail.
+    """
+    handlers = dict.fromkeys((signal.SIGHUP, signal.SIGQUIT), signal.SIG_DFL)
+    handlers[signal.SIGINT] = signal.default_int_handler
+    inherited = {number: signal.signal(number, handlers[number]) for number in handlers}
+    yield
+    for number, handler in inherited.items():
+        signal.signal(number, handler)
 
 
 @pytest.fixture(scope="session")

@@ -11,6 +11,8 @@ import pytest
 
 from joulery.cli import COMMANDS
 
+pytestmark = pytest.mark.usefixtures("default_signals")
+
 JOULERY = Path(sys.executable).with_name("joulery")
 PYTHON = sys.executable
 ENVIRONMENT = {

@@ -22,6 +22,8 @@ from joulery.json_lines import encode_line
 from joulery.testing.emulator import EmulatedNode, build
 from support.governor.emulated import EmulatedGovernor, EmulatedGpu
 
+pytestmark = pytest.mark.usefixtures("default_signals")
+
 SECRET = "a secret of the agent"  # noqa: S105 - guards emulated boards
 POLICY = """
 [[allow]]

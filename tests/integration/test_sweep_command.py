@@ -12,6 +12,8 @@ import pytest
 
 from joulery.testing.emulator import EmulatedNode
 
+pytestmark = pytest.mark.usefixtures("default_signals")
+
 WORK = [sys.executable, "-m", "joulery.testing.emulator.workload", "--board", "0", "--steps", "20"]
 SHOW = "import os; print(os.environ['JOULERY_GPUS'], os.environ['CUDA_VISIBLE_DEVICES'])"
 

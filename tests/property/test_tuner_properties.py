@@ -7,7 +7,7 @@ from hypothesis import given, settings, strategies as st
 
 from joulery.objectives import Cost, LeastEnergy
 from joulery.power import KnobRange, Reading, TunerConfig, TunerState, TuningMachine, limit_curves
-from joulery.power._step_profiler import SampleSet, StepSample, TuningEvent
+from joulery.power._step_profiler import Slice, StepSample, TuningEvent
 
 LIMITS = np.arange(100.0, 301.0, 4.0)
 LAST = len(LIMITS) - 1
@@ -121,6 +121,6 @@ def test_pauses_anywhere_do_not_matter(job, pauses):
 def test_one_stall_moves_no_estimate_by_more_than_the_noise(paces, stalls):
     """Whatever its size, one stall among three or more stretches is left out."""
     noise = 0.02
-    usual = SampleSet([StepSample(1, pace, 100.0 * pace, 0.1) for pace in paces]).estimate(noise)
+    usual = Slice(0, [StepSample(1, pace, 100.0 * pace, 0.1) for pace in paces]).estimate(noise)
     all_of_them = [StepSample(1, pace, 100.0 * pace, 0.1) for pace in [*paces, *stalls]]
-    assert math.isclose(SampleSet(all_of_them).estimate(noise).seconds, usual.seconds, rel_tol=0.06)
+    assert math.isclose(Slice(0, all_of_them).estimate(noise).seconds, usual.seconds, rel_tol=0.06)

@@ -17,6 +17,7 @@ COMMANDS = {
     "plan": "the clock of every instruction of a training pipeline, before it runs",
     "predict": "time, power, energy and memory of a training step before it runs",
     "recommend": "device type, count, parallel plan and power limit before the run",
+    "serving": "meter, tune, sweep and simulate a served language model",
     "jobs": "recurring jobs: what was decided for them, why, and what that saved",
     "serve": "recurring jobs for teams and machines, over HTTP, and their tokens",
     "store": "backup, restore, export, import and check of a store of recurring jobs",

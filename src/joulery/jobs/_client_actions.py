@@ -28,6 +28,9 @@ _UNPROBED = (
 _SUREST = "most runs reached the target with it, and the last report has to be confirmed"
 # A try may cost this many times what the best takes (You et al., NSDI'23, section 4.4).
 _BETA = 2.0
+# The same for a client that makes one training per recurrence: a night without a model is worse
+# than a dear one. By hand: as a run of the best, see joulery.jobs.policies.bayesian.
+_PLAIN_BETA = 4.0
 # From this training of a recurrence on, each may cost twice as much as the one before.
 _PATIENCE = 4
 _MOST_DOUBLINGS = 64
@@ -59,12 +62,21 @@ def client_action(
         if chosen.kind[0] == ActionKind.PROBE and (not request.probing or _again(chosen, before)):
             actions, reason = without_probe(chosen, state.reports.best_cost()), _UNPROBED
         actions = widened(actions, attempt)
+        if not request.probing and before is None:
+            actions = _with_patience(actions, state.reports.best_cost())
     if actions.arm[0] != chosen.arm[0] or only is not None:
         actions = with_known_limit(actions, state.policy, state.beliefs)
     action = action_document(actions, state.job, attempt)
     if actions.arm[0] != chosen.arm[0] and only is not None:
         action["volunteered"] = True  # see joulery.jobs._report_filter
     return action, reason
+
+
+def _with_patience(actions: Actions, best_cost: float) -> Actions:
+    """The same for a client that ends without a model where it is stopped."""
+    return dataclasses.replace(
+        actions, ceiling=np.maximum(actions.ceiling, _PLAIN_BETA * best_cost)
+    )
 
 
 def _needs_a_model(
@@ -88,7 +100,7 @@ def _needs_a_model(
     if request.probing or latest is None:
         return False
     may_stop = chosen.kind[0] == ActionKind.PROBE or bool(np.isfinite(chosen.ceiling[0]))
-    return latest.quarantined or (latest.end == RunEnd.STOPPED and may_stop)
+    return latest.quarantined or (latest.end != RunEnd.REACHED and may_stop)
 
 
 def _again(chosen: Actions, before: Document | None) -> bool:

@@ -189,10 +189,13 @@ class JobBeliefs:
         costs: Cost of a whole run in joules, by batch size: one sigma below, expected, one above;
             empty for policies that keep no such beliefs.
         changed: Whether the policy has noticed that the job no longer trains as it used to.
+        quarantine: Reasons why reports are in quarantine, and what would release each, by the
+            number of their decision.
     """
 
     costs: dict[int, tuple[float, float, float]]
     changed: bool
+    quarantine: dict[int, str] = field(default_factory=dict)
 
 
 def job_beliefs(transaction: Transaction, record: JobRecord) -> JobBeliefs:
@@ -212,7 +215,8 @@ def job_beliefs(transaction: Transaction, record: JobRecord) -> JobBeliefs:
             low, mean, high = (float(bound[0, arm]) for bound in bounds)
             if math.isfinite(mean):
                 costs[size] = low, mean, high
-    return JobBeliefs(costs, bool(getattr(state.beliefs, "changed", [False])[0]))
+    changed = bool(getattr(state.beliefs, "changed", [False])[0])
+    return JobBeliefs(costs, changed, state.reports.reasons())
 
 
 class PosteriorCache:

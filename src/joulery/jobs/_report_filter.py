@@ -14,10 +14,12 @@ first, with all others of its recurrence, and votes are counted again without th
 outvoted. Of two that are alone and contradict each other, both wait for a third.
 
 Verdicts are computed anew with each report, so a quarantined report is released once others confirm
-it, and an accepted one is withdrawn once others outvote it. A real change is accepted with its
-fifth run. Three kinds of reports are *doubtful*: they contradict none, and need more for them than
-against them: a failure that neither the cost ceiling nor ``max_epochs`` explains, a run of a batch
-size that the policy had not chosen, and a run that took longer than its decision is old.
+it, and an accepted one is withdrawn once others outvote it. If one report releases several others,
+the job has changed: what was reported before them was right then, and is remembered no longer. A
+change is accepted with its fifth run, or two later where other batch sizes contradict it. Two kinds
+of reports are *doubtful*: they contradict none, and need more for them than against them: a failure
+that neither the cost ceiling nor ``max_epochs`` explains, and a run of a batch size that the policy
+had not chosen.
 
 Inputs. The bodies of outcome events in their order: the latest nine on each batch size, one of each
 recurrence. Nothing else, so a job that is rebuilt has the same verdicts.
@@ -25,9 +27,8 @@ recurrence. Nothing else, so a job that is rebuilt has the same verdicts.
 Thresholds. Epochs of a batch size vary by 10 to 30 % between runs and may double with new data; the
 cost of an epoch at its best power limit hardly varies. An epoch of twice the batch size has half
 the steps and costs at least half as much, at most 1.9 times (traces of You et al., NSDI'23). Nine
-reports outlast four wrong ones.
-
-Complexity. Every pair of remembered reports is compared once, in arrays.
+reports outlast four wrong ones. What the votes of other batch sizes buy is in
+``docs/explanation/policy.md``.
 
 Reference. A majority within fixed limits is Hampel's identifier (The influence curve and its role
 in robust estimation, JASA 69, 1974); removing the most deviant first is the outward procedure of
@@ -54,18 +55,20 @@ if TYPE_CHECKING:
     from joulery.jobs._models import Job
     from joulery.storage import Document
 
-LATEST = 9  # reports that are remembered of each batch size
-_OTHERS = 2  # recurrences on other batch sizes that count against a report, at most
+# Reports that are remembered of each batch size, and recurrences on other batch sizes that count
+# against a report, at most; chosen by scripts/stress_jobs.py adversaries: with 5 and 2 false
+# reports cost two thirds more, with 5 and 0 five times as much.
+LATEST, _OTHERS = 9, 2
+_CHANGED = 2  # reports of a batch size that one more releases at once where the job has changed
 _UNCHOSEN = -1  # stands for the recurrences of all runs that the policy had not chosen
 # Logarithms of the factors within which reports agree: on a batch size, per octave between two, and
 # the cost of an epoch in larger steps.
 _EPOCHS, _COST = math.log(3.0), math.log(1.5)
 _PER_OCTAVE, _LARGER_COST = math.log(2.0), math.log(2.0)
-_NEVER = 99.0  # logarithm of the epochs to a target that is not to be reached
-# A run that stopped with more than this share of its ceiling left was not stopped by it,
-_LEFT = 0.5
-# and one that cost this many times its ceiling ignored it.
-_IGNORED = 2.0
+_NEVER = 99.0  # logarithm of the epochs to a target that is not to be reached; beyond any real one
+# A run that stopped with more than this share of its ceiling left was not stopped by it, and one
+# that cost this many times its ceiling ignored it; by hand: meters and last epochs are off by less.
+_SPARE, _IGNORED = 0.5, 2.0
 
 
 @dataclass(slots=True, eq=False)
@@ -112,10 +115,10 @@ class RunReport:
         if epoch_cost <= 0 and reached:  # at no energy, or at a limit that is none of the job's
             epoch_cost = cost / epochs
         unexplained = _is_unexplained(job, body, epoch_cost)
-        unchosen = bool(action.get("volunteered") or body.get("doubtful"))
-        shown = _NEVER if unexplained else math.log(epochs) if epochs > 0 else -_NEVER
+        unchosen = bool(action.get("volunteered"))
+        log_epochs = _NEVER if unexplained else math.log(epochs) if epochs > 0 else -_NEVER
         failed = end in (RunEnd.STOPPED, RunEnd.EXHAUSTED)
-        low = shown if reached or failed else math.nan
+        low = log_epochs if reached or failed else math.nan
         return cls(
             decision=decision,
             body=body,
@@ -139,7 +142,29 @@ def _is_unexplained(job: Job, body: Document, epoch_cost: float) -> bool:
     ignored = ceiling is not None and cost > _IGNORED * ceiling + epoch_cost
     if end == RunEnd.EXHAUSTED:
         return bool(ignored or body.get("epochs", 0.0) < job.max_epochs)
-    return ceiling is None or bool(ignored or cost + epoch_cost < _LEFT * ceiling)
+    return ceiling is None or bool(ignored or cost + epoch_cost < _SPARE * ceiling)
+
+
+def _reason(report: RunReport, contradictions: int) -> str:
+    """Reason why a report is in quarantine, and what would release it."""
+    size = report.body["action"]["batch_size"]
+    if report.body["action"].get("volunteered"):
+        return (
+            f"batch size {size} was asked for, not chosen by the policy: "
+            "a run of it that the policy chooses releases the report if it agrees"
+        )
+    if report.doubtful:
+        return (
+            "the run ended before its target though neither its cost ceiling nor max_epochs "
+            f"explains that: a second run of batch size {size} that ends so releases the report"
+        )
+    if contradictions:
+        runs = "another run" if contradictions == 1 else f"{contradictions} other runs"
+        return (
+            f"epochs to the target, or the cost of an epoch, are far from those of {runs}: "
+            f"further runs of batch size {size} that agree with it release the report"
+        )
+    return "it follows from a report in quarantine: once that is released, this one is, too"
 
 
 @dataclass(slots=True, eq=False)
@@ -163,25 +188,38 @@ class ReportFilter:
         """
         # What a holder repeats must not crowd out other reports.
         claim = new.recurrence, new.arm
-        self.latest = [one for one in self.latest if (one.recurrence, one.arm) != claim]
-        final = [one for one in self.latest if one.arm == new.arm][: 1 - LATEST]
-        self.latest = [one for one in self.latest if one not in final] + [new]
-        changed = set()
-        for one, quarantined in zip(self.latest, self._verdicts(), strict=True):
-            if quarantined != one.quarantined:
-                one.quarantined = quarantined
-                changed.add(one.decision)
-        return final, changed
+        latest = [report for report in self.latest if (report.recurrence, report.arm) != claim]
+        final = [report for report in latest if report.arm == new.arm][: 1 - LATEST]
+        self.latest = [report for report in latest if report not in final] + [new]
+        verdicts = self._verdicts()
+        start = self._change(verdicts)
+        if start:
+            final += self.latest[:start]
+            self.latest = self.latest[start:]
+            verdicts = self._verdicts()
+        changes = set()
+        for report, quarantined in zip(self.latest, verdicts, strict=True):
+            if quarantined != report.quarantined:
+                report.quarantined = quarantined
+                changes.add(report.decision)
+        return final, changes
+
+    def _change(self, verdicts: list[bool]) -> int:
+        """Position of the first report after a change of the job; 0 where it has not changed."""
+        arm = self.latest[-1].arm
+        released = [
+            position
+            for position, (report, verdict) in enumerate(zip(self.latest, verdicts, strict=True))
+            if report.arm == arm and report.quarantined and not verdict
+        ]
+        return released[0] if len(released) >= _CHANGED and not verdicts[-1] else 0
 
     def _verdicts(self) -> list[bool]:
         """Whether to quarantine each of the latest reports."""
-        recurrence, arm, end, doubtful = (
-            np.array(each)
-            for each in zip(
-                *((one.recurrence, one.arm, one.end, one.doubtful) for one in self.latest),
-                strict=True,
-            )
-        )
+        recurrence, arm, end, doubtful = np.array(
+            [(report.recurrence, report.arm, report.end, report.doubtful) for report in self.latest]
+        ).T
+        doubtful = doubtful.astype(bool)
         chosen = recurrence != _UNCHOSEN
         same = arm[:, None] == arm
         agree, contradict = self._comparisons(arm, same)
@@ -191,9 +229,9 @@ class ReportFilter:
         gone = np.zeros(len(arm), dtype=bool)
         while True:
             against = contradict & ~gone
-            others = ((against & ~same) @ member > 0).sum(axis=1)
+            strangers = ((against & ~same) @ member > 0).sum(axis=1)
             lead = (agree & ~gone).sum(axis=1) - (against & same).sum(axis=1)
-            lead -= np.minimum(others, _OTHERS)
+            lead -= np.minimum(strangers, _OTHERS)
             least = lead[~gone].min(initial=0)
             if least == 0:
                 break
@@ -208,7 +246,9 @@ class ReportFilter:
         self, arm: NDArray[np.int64], same: NDArray[np.bool_]
     ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
         """(report, voter): whether the voter's report agrees with a report, or contradicts it."""
-        low, high, cost = np.array([(*one.log_epochs, one.log_epoch_cost) for one in self.latest]).T
+        low, high, cost = np.array(
+            [(*report.log_epochs, report.log_epoch_cost) for report in self.latest]
+        ).T
         octaves = np.log2(np.array(self.job.batch_sizes, dtype=float))[arm]
         larger, dearer = octaves[:, None] - octaves, cost[:, None] - cost
         room = _PER_OCTAVE * np.abs(larger)
@@ -216,50 +256,79 @@ class ReportFilter:
         # That one batch size fails says nothing about another.
         reached = high < _NEVER
         apart[~(same | (reached[:, None] & reached))] = np.nan
-        most = np.where(larger * dearer > 0, _LARGER_COST, _COST + room)
-        contradict = (apart > _EPOCHS + room) | (np.abs(dearer) > most)
+        widest = np.where(larger * dearer > 0, _LARGER_COST, _COST + room)
+        contradict = (apart > _EPOCHS + room) | (np.abs(dearer) > widest)
         # Only a report that has the same figures can confirm another.
-        known = np.isnan(low)[:, None] | ~np.isnan(apart)
-        known &= np.isnan(cost)[:, None] | ~np.isnan(dearer)
-        return known & ~contradict, contradict
+        comparable = np.isnan(low)[:, None] | ~np.isnan(apart)
+        comparable &= np.isnan(cost)[:, None] | ~np.isnan(dearer)
+        return comparable & ~contradict, contradict
 
     def quarantined(self) -> list[int]:
         """Decisions whose reports are quarantined, of the latest."""
-        return [one.decision for one in self.latest if one.quarantined]
+        return [report.decision for report in self.latest if report.quarantined]
+
+    def reasons(self) -> dict[int, str]:
+        """Reasons of quarantine, with what would release the report, by decision."""
+        if not self.quarantined():
+            return {}
+        recurrence, arm, doubtful = np.array(
+            [(report.recurrence, report.arm, report.doubtful) for report in self.latest]
+        ).T
+        _, contradict = self._comparisons(arm, arm[:, None] == arm)
+        contradict &= (recurrence[:, None] != recurrence) & (doubtful == 0)
+        return {
+            report.decision: _reason(report, len(set(recurrence[against].tolist())))
+            for report, against in zip(self.latest, contradict, strict=True)
+            if report.quarantined
+        }
 
     def latest_training(self) -> RunReport | None:
-        """The training that was reported last; None before the first."""
-        trainings = (one for one in reversed(self.latest) if one.end != RunEnd.PROBED)
-        return next(trainings, None)
+        """The training that was reported last, whatever the verdict; None before the first."""
+        ends = (RunEnd.REACHED, RunEnd.STOPPED, RunEnd.EXHAUSTED)
+        return next((report for report in reversed(self.latest) if report.end in ends), None)
 
     def best_cost(self) -> float:
         """The median cost of the cheapest batch size; infinite before any reached the target."""
-        return min(self._medians(lambda one: one.cost), default=math.inf)
+        return min(self._medians(lambda report: report.cost), default=math.inf)
 
     def usual_seconds(self) -> float:
         """The median time of the slowest batch size; infinite before any reached the target."""
-        return max(self._medians(lambda one: one.open_seconds), default=math.inf)
+        return max(self._medians(lambda report: report.open_seconds), default=math.inf)
 
     def surest(self) -> int:
-        """The batch size that most runs reached the target with; the default until two more did."""
-        shown = Counter(one.arm for one in self._successes())
+        """The batch size that is surest to reach the target.
+
+        The one that just did, also if that has to be confirmed; else the one that most runs reached
+        it with, or the default until two more did.
+        """
+        latest = self.latest_training()
+        if latest is not None and latest.end == RunEnd.REACHED and latest.quarantined:
+            return self.job.batch_sizes[latest.arm]
+        counts = Counter(report.arm for report in self._successes())
         default = self.job.batch_sizes.index(self.job.default)
-        shown[default] += _OTHERS
-        return self.job.batch_sizes[max(shown, key=lambda arm: (shown[arm], arm == default))]
+        counts[default] += _OTHERS
+        return self.job.batch_sizes[max(counts, key=lambda arm: (counts[arm], arm == default))]
 
     def _medians(self, figure: Callable[[RunReport], float]) -> list[float]:
         """Medians of trainings that reached the target, one for each batch size."""
         figures: dict[int, list[float]] = {}
-        for one in self._successes():
-            figures.setdefault(one.arm, []).append(figure(one))
-        return [statistics.median(each) for each in figures.values()]
+        for report in self._successes():
+            figures.setdefault(report.arm, []).append(figure(report))
+        return [statistics.median(values) for values in figures.values()]
 
     def _successes(self) -> list[RunReport]:
-        return [one for one in self.latest if one.end == RunEnd.REACHED and not one.quarantined]
+        return [
+            report
+            for report in self.latest
+            if report.end == RunEnd.REACHED and not report.quarantined
+        ]
 
     def to_list(self) -> list[list[Any]]:
         """The latest reports as JSON."""
-        return [[one.decision, one.body, one.open_seconds, one.quarantined] for one in self.latest]
+        return [
+            [report.decision, report.body, report.open_seconds, report.quarantined]
+            for report in self.latest
+        ]
 
     @classmethod
     def from_list(cls, job: Job, latest: list[list[Any]]) -> ReportFilter:

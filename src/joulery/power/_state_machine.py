@@ -21,6 +21,7 @@ from joulery.power._step_profiler import (
     LEAST_STEPS,
     SETTLE_SECONDS,
     Estimate,
+    Slice,
     StepProfiler,
     TunerState,
 )
@@ -48,9 +49,27 @@ _LEAST_DRIFT, _DRIFT_SPREADS = 0.04, 2.0
 _DRIFT_ALLOWANCE, _DRIFT_ALARM, _DRIFT_MOST = 0.5, 3.5, 2.0
 # Samples of a baseline and the least spread believed of so few; by hand.
 _BASELINE_SAMPLES, _LEAST_SPREAD = 6, 0.002
-# Refinements of the choice at most; by leaving out boards (benchmarks/power_constants.py), as
-# _CLOSE and _CHECK_STEPS below.
-_MOST_TRIMS = 6
+# Probing ends after so much time and so many steps, both; the rest is refined while holding; by
+# hand: a quarter of what a user is willing to wait for.
+_PROBING_SECONDS, _PROBING_STEPS = 30.0, 110
+# A reference whose pace or power differs by more from one slice to the next is another job; so
+# often at most while probing, since a board that is hot at times comes back; by hand.
+_CHANGE, _POWER_CHANGE, _MOST_CHANGES = 0.15, 0.3, 2
+# A choice this much slower than believed, beyond doubt, is profiled again; by hand.
+_CONTRADICTION, _BEYOND_DOUBT = 0.05, 3.0
+# A job that got this much faster since most settings were measured is profiled again; by hand.
+_LEAD = 0.04
+# Error of the pace that slices of a pair aim for; by hand.
+_PAIR_ERROR = 0.001
+# Time between pairs in slices of one, and how it grows from pair to pair up to the longest; by
+# hand: in the end the reference takes 2 % of the time or less.
+_PAIR_SPACING, _PAIR_GROWTH, _LONGEST_SPACING, _LONGEST_INTERVAL_SECONDS = 4.0, 1.6, 40.0, 300.0
+# Probes from one slice of the reference to the next under objectives without a reference; by hand.
+_UNBOUND_EVERY = 3
+# Refinements under such objectives before the first pair, and the time until then; by hand.
+_MOST_TRIMS, _FIRST_PAIR_SECONDS = 4, 30.0
+# Slices that are kept, and of these from the time of probing; by hand.
+_MOST_KEPT, _PROBES_KEPT = 64, 36
 # Least time and steps that a job is expected to run: what a probe costs must pay off within them;
 # by hand.
 _HORIZON_SECONDS, _HORIZON_STEPS = 40.0, 20_000
@@ -61,8 +80,8 @@ _MOST_SLICES, _HOLD_SECONDS = 60, 4.0
 _DOUBTFUL_SIGMAS, _MOST_VISITS = 2.0, 3
 # Distance of the choice from its measured neighbours, as a share of the reference.
 _CLOSE = 0.015
-# Steps of a slice that checks the choice.
-_CHECK_STEPS = 12
+# Steps of a slice that checks the choice, or the reference between two others.
+_CHECK_STEPS = 8
 SLICE_SECONDS = 5.0  # enough for stable figures (You et al., NSDI'23, section 5)
 # Samples under a planned limit, and steps between readings after them: rare enough to cost nothing.
 _HELD_SAMPLES, _LONG_STEPS = 6, 1_000_000
@@ -192,6 +211,8 @@ class TuningMachine(ProfilingMachine):
         self._earlier = earlier
         self._scorer = ObjectiveScorer(objective, config.work_steps)
         self._model: CurveModel | None = None
+        # Without a bound on the ratio to the reference it only tells how the job wanders.
+        self._pair_every = 1 if self._scorer.uses_reference else _UNBOUND_EVERY
 
     def _run(self) -> Procedure:
         yield from self._profiler.warm_up()
@@ -206,33 +227,63 @@ class TuningMachine(ProfilingMachine):
     def _restart(self) -> Procedure:
         """Drop all samples and go back to the reference."""
         self._profiler.state = TunerState.DRIFTED
-        self._profiler.measured = {}
+        self._profiler.slices = []
         yield from self._profiler.move(self._reference)
 
     # Probing.
 
     def _probe(self) -> Procedure:
+        """Measure a few positions, each between two slices of the reference."""
         profiler = self._profiler
         profiler.state = TunerState.PROBING
         began = profiler.reading
         # What is compared with the reference all along cannot be known better than that.
-        yield from profiler.measure(_CHECK_STEPS if self._scorer.uses_reference else LEAST_STEPS)
-        model = self._model = self._new_model()
-        horizon = max(_HORIZON_SECONDS, _HORIZON_STEPS * profiler.pace_seconds)
-        for _ in range(_MOST_SLICES):
+        yield from profiler.measure_singly(_CHECK_STEPS)
+        self._model, changes = self._new_model(), _MOST_CHANGES
+        for number in range(_MOST_SLICES):
             measured = self.estimates()
-            plan = self._plan(horizon, model, measured, began)
-            probe, steps = self._find_doubtful(model, measured), LEAST_STEPS
+            plan = self._plan(measured, began)
+            probe, steps = self._find_doubtful(self._model, measured), LEAST_STEPS
             if probe is None:
                 probe, steps = self._choose_next(plan)
-            if probe is None:
-                break
+            if probe is None or self._has_probed(began):
+                return
             yield from profiler.move(probe)
             yield from profiler.measure(steps)
+            if (number + 1) % self._pair_every:
+                continue
+            yield from profiler.move(self._reference)
+            yield from profiler.measure(_CHECK_STEPS if self._pair_every == 1 else LEAST_STEPS)
+            if changes and self._has_changed():
+                changes -= 1
+                profiler.slices = profiler.slices[-1:]
+                self._model = self._new_model()
+
+    def _has_probed(self, began: Reading) -> bool:
+        """Whether enough time went into probes; what is still unsure is refined while holding."""
+        now = self._profiler.reading
+        elapsed, steps = now.now_seconds - began.now_seconds, now.steps - began.steps
+        return elapsed >= _PROBING_SECONDS and steps >= _PROBING_STEPS
+
+    def _has_changed(self) -> bool:
+        """Whether the reference is another job than it was two slices of it ago."""
+        noise = self._profiler.noise()
+        latest = [
+            part.estimate(noise)
+            for part in self._profiler.slices
+            if part.position == self._reference and part.samples
+        ][-2:]
+        if len(latest) < 2:
+            return False
+        before, now = latest
+        error = math.hypot(before.seconds_error, now.seconds_error)
+        return abs(math.log(now.seconds / before.seconds)) > max(_CHANGE, 5 * error) or abs(
+            math.log(max(now.watts, 1e-3) / max(before.watts, 1e-3))
+        ) > max(_POWER_CHANGE, 5 * math.hypot(before.watts_error, now.watts_error))
 
     def _choose_next(self, plan: ProbePlan) -> tuple[int | None, int]:
         """The position to measure and the steps there: as planned, or close to the choice."""
-        choice, measured = plan.score.position, self._profiler.measured
+        choice, measured = plan.score.position, self._measured_positions()
         if plan.probe is None:
             return self._find_unchecked(choice), _CHECK_STEPS
         if plan.probe in measured and choice not in measured:
@@ -245,7 +296,7 @@ class TuningMachine(ProfilingMachine):
         Curves have kinks where their optimum likes to be, and measuring there costs next to
         nothing.
         """
-        values, measured = self._knob.values, self._profiler.measured.keys()
+        values, measured = self._knob.values, self._measured_positions()
         if choice not in measured:
             return choice
         reach = _CLOSE * values[-1]
@@ -264,7 +315,7 @@ class TuningMachine(ProfilingMachine):
         doubts = {
             position: sigmas
             for position, sigmas in model.slower_than_predicted(measured).items()
-            if sigmas > _DOUBTFUL_SIGMAS and self._profiler.measured[position].visits < _MOST_VISITS
+            if sigmas > _DOUBTFUL_SIGMAS and self._profiler.visits(position) < _MOST_VISITS
         }
         return max(doubts, key=doubts.__getitem__) if doubts else None
 
@@ -273,16 +324,21 @@ class TuningMachine(ProfilingMachine):
         curves = self._knob.curves(reference.watts)
         return CurveModel(self._knob.values, curves, reference.seconds, reference.watts)
 
-    def _plan(
-        self,
-        horizon_seconds: float,
-        model: CurveModel,
-        measured: dict[int, Estimate],
-        began: Reading,
-    ) -> ProbePlan:
+    def _measured_positions(self) -> set[int]:
+        return {part.position for part in self._profiler.slices}
+
+    def _posterior(self, measured: Mapping[int, Estimate]) -> Curves:
+        """The curves given all estimates, which are of the job as it is now."""
+        assert self._model is not None  # noqa: S101 - probing made it
+        reference = measured[self._reference]
+        self._model.rebase(reference.seconds, reference.watts)
+        return self._model.posterior(measured)
+
+    def _plan(self, measured: dict[int, Estimate], began: Reading) -> ProbePlan:
         """The next probe; notes the best choice so far."""
-        posterior = model.posterior(measured)
+        posterior = self._posterior(measured)
         ahead, tolerance = self._forecast(posterior), self._config.tolerance
+        horizon_seconds = max(_HORIZON_SECONDS, _HORIZON_STEPS * self._profiler.pace_seconds)
         plan = plan_probe(self._scorer, posterior, ahead, horizon_seconds, tolerance)
         position, end = plan.score.position, self._profiler.reading
         self.choice = TuningChoice(
@@ -314,88 +370,107 @@ class TuningMachine(ProfilingMachine):
     # Holding.
 
     def _hold(self) -> Procedure:
-        """Stay at the choice until the job changes; measuring there costs nothing."""
+        """Stay at the choice until the job changes, and compare it with the reference at times."""
         profiler, choice = self._profiler, self.choice
         assert choice is not None  # noqa: S101 - probing made it
         profiler.state = TunerState.HOLDING
         if self._config.dry_run:
             yield from profiler.move(self._reference)
-        else:
-            yield from profiler.move(choice.position)
-            yield from self._trim(choice)
-        yield from self._watch((yield from self._compare((yield from self._baseline()))))
+            while not (yield from self._watch(math.inf)):
+                pass
+            return
+        yield from profiler.move(choice.position)
+        interval_seconds = 0.0
+        if self._pair_every > 1:
+            yield from self._trim()
+        while True:
+            pair_seconds = yield from self._compare()
+            if self._has_changed() or self._is_contradicted():
+                return
+            yield from self._refine()
+            if self._profiler.lead > _LEAD:
+                return
+            spacing = _PAIR_SPACING * self._pair_every
+            interval_seconds = max(spacing * pair_seconds, _PAIR_GROWTH * interval_seconds)
+            longest = max(_LONGEST_INTERVAL_SECONDS, _LONGEST_SPACING * pair_seconds)
+            if (yield from self._watch(min(interval_seconds, longest))):
+                # Another pace alone is no other job: the next pair tells.
+                interval_seconds = 0.0
 
-    def _baseline(self) -> Generator[Command, Reading, Estimate]:
-        """Measure the job at the present position, with all that disturbs it regularly."""
+    def _trim(self) -> Procedure:
+        """Refine the choice by a watt or two while measuring at it, which costs nothing."""
+        profiler = self._profiler
+        for _ in range(_MOST_TRIMS):
+            steps = profiler.slice_steps(profiler.pace_seconds, profiler.noise(), _PAIR_ERROR)
+            yield from profiler.measure(int(steps))
+            yield from self._refine()
+        yield from self._watch(_FIRST_PAIR_SECONDS)
+
+    def _compare(self) -> Generator[Command, Reading, float]:
+        """Measure the choice, the reference and the choice again; the seconds of one of them."""
+        profiler = self._profiler
+        position, began = profiler.position, profiler.reading.now_seconds
+        steps = int(profiler.slice_steps(profiler.pace_seconds, profiler.noise(), _PAIR_ERROR))
+        yield from profiler.measure(steps)
+        if position != self._reference:
+            yield from profiler.move(self._reference)
+            yield from profiler.measure(steps)
+            yield from profiler.move(position)
+            yield from profiler.measure(steps)
+        # The curve needs its probes, the job as it is the latest slices.
+        extra = len(profiler.slices) - _MOST_KEPT
+        if extra > 0:
+            profiler.slices = (
+                profiler.slices[:_PROBES_KEPT] + profiler.slices[_PROBES_KEPT + extra :]
+            )
+        return (profiler.reading.now_seconds - began) / 3
+
+    def _is_contradicted(self) -> bool:
+        """Whether the latest pair is far slower than the choice was believed to be."""
+        profiler, choice, noise = self._profiler, self.choice, self._profiler.noise()
+        if choice is None or profiler.position == self._reference:
+            return False
+        first, reference, second = (part.estimate(noise) for part in profiler.slices[-3:])
+        slowdown = math.sqrt(first.seconds * second.seconds) / reference.seconds
+        belief = choice.chosen.seconds / choice.measured[self._reference].seconds
+        error = math.hypot(first.seconds_error, reference.seconds_error, second.seconds_error)
+        return math.log(slowdown / belief) > max(_CONTRADICTION, _BEYOND_DOUBT * error)
+
+    def _refine(self) -> Procedure:
+        """Move the choice where fresh slices say that another position is better, or safe."""
+        profiler, choice = self._profiler, self.choice
+        assert choice is not None  # noqa: S101 - probing made it
+        measured = self.estimates()
+        posterior = self._posterior(measured)
+        score = self._scorer.score(posterior)
+        excess = float(score.excess[profiler.position]) - score.regret
+        if excess > self._config.tolerance / 4 or not score.safe[profiler.position]:
+            yield from profiler.move(score.position)
+        position = profiler.position
+        self.choice = replace(
+            choice,
+            position=position,
+            regret=score.regret,
+            chosen=measured.get(position) or posterior.predict(position),
+            measured=measured,
+            posterior=posterior,
+        )
+
+    def _watch(
+        self, seconds: float, expected: Estimate | None = None
+    ) -> Generator[Command, Reading, bool]:
+        """Whether the job behaves differently within some time, by samples at one position."""
+        profiler = self._profiler
+        ends = profiler.reading.now_seconds + seconds
         samples: list[StepSample] = []
-        while len(samples) < _BASELINE_SAMPLES:
-            sample = yield from self._profiler.sample(_HOLD_SECONDS)
+        while expected is None and len(samples) < _BASELINE_SAMPLES:
+            sample = yield from profiler.sample(_HOLD_SECONDS)
             if sample is not None:
                 samples.append(sample)
-        seconds, steps = (sum(s.seconds for s in samples), sum(s.steps for s in samples))
-        pace_error, watts_error = (
-            max(_LEAST_SPREAD, stdev(values)) / math.sqrt(len(samples))
-            for values in (
-                [sample.log_pace for sample in samples],
-                [math.log(max(sample.joules / sample.seconds, 1e-3)) for sample in samples],
-            )
-        )
-        watts = sum(sample.joules for sample in samples) / seconds
-        return Estimate(seconds / steps, watts, pace_error, watts_error, steps, seconds)
-
-    def _compare(self, baseline: Estimate) -> Generator[Command, Reading, Estimate]:
-        """Give the choice up if it is worse than the reference beyond doubt.
-
-        What was measured while probing leaves disturbances out, so where it raises the question
-        the reference is measured again for as long as the choice was.
-        """
-        profiler, reference, choice = self._profiler, self._reference, self.choice
-        assert choice is not None  # noqa: S101 - probing made it
-        earlier = profiler.estimates()[reference]
-        if profiler.position == reference or not self._scorer.is_worse(baseline, earlier):
-            return baseline
-        yield from profiler.move(reference)
-        reference_now = yield from self._baseline()
-        if self._scorer.is_worse(baseline, reference_now):
-            self.choice = replace(choice, position=reference, chosen=reference_now)
-            return reference_now
-        yield from profiler.move(choice.position)
-        return baseline
-
-    def _trim(self, choice: TuningChoice) -> Procedure:
-        """Refine the choice by a watt or two while measuring at it."""
-        profiler, posterior = self._profiler, choice.posterior
-        assert self._model is not None  # noqa: S101 - probing made it
-        assert posterior is not None  # noqa: S101 - probing has one
-        for _ in range(_MOST_TRIMS):
-            spread = posterior.log_seconds[:, profiler.position].std()
-            steps = profiler.slice_steps(profiler.pace_seconds, profiler.noise(), spread)
-            yield from profiler.measure(int(steps))
-            measured = self.estimates()
-            posterior = self._model.posterior(measured)
-            score = self._scorer.score(posterior)
-            excess = float(score.excess[profiler.position]) - score.regret
-            if excess > self._config.tolerance / 4 or not score.safe[profiler.position]:
-                yield from profiler.move(score.position)
-            self.choice = choice = replace(
-                choice,
-                position=profiler.position,
-                regret=score.regret,
-                chosen=measured.get(profiler.position) or posterior.predict(profiler.position),
-                measured=measured,
-                posterior=posterior,
-            )
-
-    def _watch(self, baseline: Estimate) -> Procedure:
-        """Return once the job behaves differently."""
-        profiler = self._profiler
-        steps = max(1.0, _HOLD_SECONDS / baseline.seconds)
-        spread = baseline.seconds_error * math.sqrt(_BASELINE_SAMPLES)
-        spread = max(spread, 2 * profiler.noise() / math.sqrt(steps))
-        change = max(_LEAST_DRIFT, _DRIFT_SPREADS * spread)
-        pace = DriftDetector(math.log(baseline.seconds), change)
-        power = DriftDetector(math.log(max(baseline.watts, 1e-3)), change)
-        while True:
+            if profiler.reading.now_seconds >= ends:
+                return False
+        pace, power = self._detectors(expected or _summarize(samples))
+        while profiler.reading.now_seconds < ends:
             sample = yield from profiler.sample(_HOLD_SECONDS)
             if sample is None:
                 continue
@@ -403,19 +478,44 @@ class TuningMachine(ProfilingMachine):
             if sample.joules > 3 * sample.sigma_joules:
                 drifted |= power.changed(math.log(sample.joules / sample.seconds))
             if drifted:
-                return
+                return True
+        return False
+
+    def _detectors(self, baseline: Estimate) -> tuple[DriftDetector, DriftDetector]:
+        steps = max(1.0, _HOLD_SECONDS / baseline.seconds)
+        spread = baseline.seconds_error * math.sqrt(_BASELINE_SAMPLES)
+        spread = max(spread, 2 * self._profiler.noise() / math.sqrt(steps))
+        change = max(_LEAST_DRIFT, _DRIFT_SPREADS * spread)
+        return (
+            DriftDetector(math.log(baseline.seconds), change),
+            DriftDetector(math.log(max(baseline.watts, 1e-3)), change),
+        )
 
     def _hold_earlier(self, earlier: TuningChoice) -> Procedure:
         """Use an earlier profile for as long as the job agrees with it."""
         profiler = self._profiler
         profiler.state = TunerState.HOLDING
-        profiler.measured = {}
         self.choice = earlier
         yield from profiler.move(self._reference if self._config.dry_run else earlier.position)
         # A profile has both the choice and the reference.
         at_choice = profiler.position == earlier.position
         expected = earlier.chosen if at_choice else earlier.measured[profiler.position]
-        yield from self._watch(replace(expected, seconds_error=0.0))
+        while not (yield from self._watch(math.inf, replace(expected, seconds_error=0.0))):
+            pass
+
+
+def _summarize(samples: Sequence[StepSample]) -> Estimate:
+    """The job at one position, with all that disturbs it regularly."""
+    seconds, steps = (sum(s.seconds for s in samples), sum(s.steps for s in samples))
+    pace_error, watts_error = (
+        max(_LEAST_SPREAD, stdev(values)) / math.sqrt(len(samples))
+        for values in (
+            [sample.log_pace for sample in samples],
+            [math.log(max(sample.joules / sample.seconds, 1e-3)) for sample in samples],
+        )
+    )
+    watts = sum(sample.joules for sample in samples) / seconds
+    return Estimate(seconds / steps, watts, pace_error, watts_error, steps, seconds)
 
 
 class PlannedMachine(ProfilingMachine):
@@ -448,10 +548,12 @@ class PlannedMachine(ProfilingMachine):
             self._measured_all()
         profiler.state = TunerState.HOLDING
         yield from profiler.move(self._hold)
+        part = Slice(self._hold)
+        profiler.slices.append(part)
         for _ in range(_HELD_SAMPLES):
             sample = yield from profiler.sample(_HOLD_SECONDS)
             if sample is not None:
-                profiler.here().samples.append(sample)
+                part.samples.append(sample)
                 self._choose(began)
         while True:
             yield from profiler.sample(_LONG_STEPS * profiler.pace_seconds)

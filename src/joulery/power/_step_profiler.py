@@ -11,8 +11,12 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 from enum import StrEnum
-from statistics import median
+from statistics import median, stdev
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from joulery.power._drift import Slices, find_period, separate
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Sequence
@@ -38,15 +42,20 @@ _WARM_DIFFERENCE, _WARMUP_SAMPLES = 0.05, 20
 # Least samples and steps of a slice: a median needs three, a step after a stall is left out.
 LEAST_SAMPLES, LEAST_STEPS = 3, 4
 # Steps up to which a slice may take longer than _LONGEST_SLICE_SECONDS; by hand.
-_FEW_STEPS = 64.0
+_FEW_STEPS = 12.0
 # Disturbances of a tenth of a second stand out in samples of this length.
 _LONGEST_SAMPLE_SECONDS = 1.0
+# Steps that are measured one by one to find a period, where they vary by so much, from this length
+# of a step on: shorter ones repeat within a sample; by hand.
+_PERIOD_STEPS, _UNEVEN, _SHORT_STEP_SECONDS = 40, 0.03, 0.02
+# Steps of several periods up to which a slice has three samples; by hand.
+_LONGEST_PERIODS = 24
 # Time after a change of the knob that is not measured: boards need 20 to 100 ms.
 SETTLE_SECONDS = 0.1
 # Shortest sample worth an energy reading; several counter refreshes.
 _SAMPLE_SECONDS = 0.1
 # Longest slice, unless it would have few steps; by hand.
-_LONGEST_SLICE_SECONDS = 20.0
+_LONGEST_SLICE_SECONDS = 4.0
 
 
 class TunerState(StrEnum):
@@ -119,6 +128,7 @@ class StepSample:
     seconds: float
     joules: float
     sigma_joules: float
+    end_seconds: float = 0.0
 
     @property
     def log_pace(self) -> float:
@@ -142,11 +152,17 @@ class Estimate:
 
 
 @dataclass(slots=True)
-class SampleSet:
-    """All samples of one setting in the order of time, from ``visits`` separate slices."""
+class Slice:
+    """Samples of one setting in the order of time, with none of another setting in between."""
 
+    position: int
     samples: list[StepSample] = field(default_factory=list)
-    visits: int = 0
+
+    @property
+    def at_seconds(self) -> float:
+        """Time of its middle."""
+        first, last = self.samples[0], self.samples[-1]
+        return 0.5 * (first.end_seconds - first.seconds + last.end_seconds)
 
     def estimate(self, step_noise: float) -> Estimate:
         """Step time and power without disturbed samples, given the relative noise of one step."""
@@ -200,17 +216,17 @@ def drop_disturbed(samples: Sequence[StepSample], step_noise: float) -> list[Ste
     return [sample for sample in samples if agrees(sample)] or list(samples)
 
 
-def step_noise(settings: Iterable[SampleSet]) -> float:
-    """Relative standard deviation of one step, pooled over settings; robust to stalls."""
+def step_noise(slices: Iterable[Slice]) -> float:
+    """Relative standard deviation of one step, pooled over slices; robust to stalls."""
     deviations = []
-    for setting in settings:
-        if len(setting.samples) < 2:
+    for part in slices:
+        if len(part.samples) < 2:
             continue
-        middle = median(sample.log_pace for sample in setting.samples)
-        shrink = math.sqrt(len(setting.samples) / (len(setting.samples) - 1))
+        middle = median(sample.log_pace for sample in part.samples)
+        shrink = math.sqrt(len(part.samples) / (len(part.samples) - 1))
         deviations += [
             shrink * math.sqrt(sample.steps) * abs(sample.log_pace - middle)
-            for sample in setting.samples
+            for sample in part.samples
         ]
     if not deviations:
         return _GUESSED_NOISE
@@ -220,6 +236,26 @@ def step_noise(settings: Iterable[SampleSet]) -> float:
     return max(_LEAST_NOISE, math.sqrt(squares / (len(calm) + _GUESS_WEIGHT)))
 
 
+def _varies(samples: Sequence[StepSample]) -> bool:
+    """Whether lengths of steps differ by more than noise would, so that they may repeat."""
+    return stdev(sample.log_pace for sample in samples) > _UNEVEN
+
+
+def _join(samples: Sequence[StepSample], count: int) -> list[StepSample]:
+    """Each ``count`` samples as one; what remains is left out."""
+    groups = [samples[at : at + count] for at in range(0, len(samples) - count + 1, count)]
+    return [
+        StepSample(
+            sum(sample.steps for sample in group),
+            sum(sample.seconds for sample in group),
+            sum(sample.joules for sample in group),
+            math.hypot(group[0].sigma_joules, group[-1].sigma_joules) / math.sqrt(2),
+            group[-1].end_seconds,
+        )
+        for group in groups
+    ]
+
+
 class StepProfiler:
     """Moves a knob and measures steps.
 
@@ -227,7 +263,9 @@ class StepProfiler:
         state: State to report in commands.
         position: Position of the knob.
         pace_seconds: Recent seconds per step; NaN before the first.
-        measured: Samples by knob position.
+        period: Number of steps after which their lengths repeat.
+        lead: Logarithm by which the job was slower, on the median, when settings were measured.
+        slices: Slices in the order of time.
         reading: Latest reading; set by the machine when it starts.
     """
 
@@ -235,22 +273,51 @@ class StepProfiler:
         self.state = TunerState.WARMUP
         self.position = position
         self.pace_seconds = math.nan
-        self.measured: dict[int, SampleSet] = {}
+        self.period = 1
+        self.lead = 0.0
+        self.slices: list[Slice] = []
         self.reading = Reading(0.0, 0.0, 0.0, 0)
+        self._reference = position
 
     def noise(self) -> float:
         """Relative standard deviation of one step."""
-        return step_noise(self.measured.values())
+        return step_noise(self.slices)
 
     def estimates(self) -> dict[int, Estimate]:
-        """Estimates by knob position."""
-        measured = dict(self.measured)  # another thread may be measuring
-        noise = step_noise(measured.values())
-        return {at: samples.estimate(noise) for at, samples in measured.items() if samples.samples}
+        """Estimates by knob position, of the job as it is now; see :func:`separate`."""
+        slices = [part for part in tuple(self.slices) if part.samples]
+        if not slices:
+            return {}
+        noise = step_noise(slices)
+        parts = [part.estimate(noise) for part in slices]
+        times = np.array([part.at_seconds for part in slices])
+        at = np.array([part.position for part in slices], dtype=np.intp)
+        pace = np.log([part.seconds for part in parts])
+        power = np.log([max(part.watts, 1e-3) for part in parts])
+        pace_errors = np.array([part.seconds_error for part in parts])
+        power_errors = np.array([part.watts_error for part in parts])
+        seconds = separate(Slices(times, at, pace, pace_errors), self._reference)
+        watts = separate(Slices(times, at, power, power_errors), self._reference, seconds.anchor)
+        gaps = seconds.levels[at != self._reference] - seconds.level
+        self.lead = float(np.median(gaps)) if len(gaps) else 0.0
+        estimates = {}
+        for position in dict.fromkeys(at.tolist()):
+            own = [
+                part for part, where in zip(parts, at.tolist(), strict=True) if where == position
+            ]
+            estimates[position] = Estimate(
+                math.exp(seconds.level + seconds.means[position]),
+                math.exp(watts.level + watts.means[position]),
+                max(_LEAST_SECONDS_ERROR, seconds.errors[position]),
+                max(_LEAST_WATTS_ERROR, watts.errors[position]),
+                sum(part.steps for part in own),
+                sum(part.span_seconds for part in own),
+            )
+        return estimates
 
-    def here(self) -> SampleSet:
-        """The samples at the present position."""
-        return self.measured.setdefault(self.position, SampleSet())
+    def visits(self, position: int) -> int:
+        """Number of slices at a position."""
+        return sum(part.position == position for part in self.slices)
 
     def slice_steps(self, pace_seconds: Any, noise: float, spread: Any) -> Any:
         """Steps of a slice whose standard error equals the present uncertainty, within limits.
@@ -260,8 +327,6 @@ class StepProfiler:
             noise: Relative standard deviation of one step.
             spread: Relative uncertainty of the step time as it is known, alike.
         """
-        import numpy as np
-
         least = LEAST_SAMPLES * _SAMPLE_SECONDS / pace_seconds
         longest = np.maximum(_FEW_STEPS, _LONGEST_SLICE_SECONDS / pace_seconds)
         telling = np.minimum((noise / np.maximum(spread, 1e-9)) ** 2, longest)
@@ -275,13 +340,15 @@ class StepProfiler:
             # The first step after a pause waits for loaders and caches.
             begin = yield from self._wait(1)
         pace = self.pace_seconds
-        end = yield from self._wait(1 if math.isnan(pace) else math.ceil(seconds / pace))
+        count = 1 if math.isnan(pace) else math.ceil(seconds / pace)
+        end = yield from self._wait(self.period * math.ceil(count / self.period))
         progress, elapsed = end.steps - begin.steps, end.now_seconds - begin.now_seconds
         if progress <= 0 or elapsed <= 0:
             return None
         self.pace_seconds = elapsed / progress
         sigma = math.hypot(begin.sigma_joules, end.sigma_joules)
-        return StepSample(progress, elapsed, max(0.0, end.joules - begin.joules), sigma)
+        joules = max(0.0, end.joules - begin.joules)
+        return StepSample(progress, elapsed, joules, sigma, end.now_seconds)
 
     def move(self, position: int) -> Procedure:
         """Change the knob, and let a step and some time pass."""
@@ -294,18 +361,34 @@ class StepProfiler:
 
     def measure(self, steps: int) -> Procedure:
         """Measure a slice of at least ``steps`` steps at the present position."""
-        samples, progress, count = self.here(), 0, 0
-        samples.visits += 1
-        while progress < steps or count < LEAST_SAMPLES:
+        part, progress = Slice(self.position), 0
+        self.slices.append(part)
+        least = max(1, min(LEAST_SAMPLES, _LONGEST_PERIODS // self.period))
+        while progress < steps or len(part.samples) < least:
             # Few long samples are as exact as many short ones and need fewer energy readings; but
             # in one that is too long a short disturbance does not stand out.
             length = min(_LONGEST_SAMPLE_SECONDS, (steps - progress) * self.pace_seconds / 4)
-            length = max(_SAMPLE_SECONDS, length)
-            sample = yield from self.sample(length)
+            sample = yield from self.sample(max(_SAMPLE_SECONDS, length))
             if sample is not None:
-                samples.samples.append(sample)
+                part.samples.append(sample)
                 progress += sample.steps
-                count += 1
+
+    def measure_singly(self, steps: int) -> Procedure:
+        """Measure a slice step by step, and note after how many steps their lengths repeat."""
+        if not self.pace_seconds >= _SHORT_STEP_SECONDS:
+            yield from self.measure(steps)
+            return
+        part = Slice(self.position)
+        self.slices.append(part)
+        while len(part.samples) < steps:
+            sample = yield from self.sample(0.0)
+            if sample is not None:
+                part.samples.append(sample)
+            if len(part.samples) == steps < _PERIOD_STEPS and _varies(part.samples):
+                steps = _PERIOD_STEPS
+        if all(sample.steps == 1 for sample in part.samples):
+            self.period = find_period([sample.log_pace for sample in part.samples])
+            part.samples = _join(part.samples, self.period)
 
     def warm_up(self) -> Procedure:
         """Wait until the step time is steady; the first steps compile, cache and load."""
@@ -315,7 +398,6 @@ class StepProfiler:
             if sample is None:
                 continue
             if before is not None and abs(sample.log_pace - before.log_pace) < _WARM_DIFFERENCE:
-                self.here().samples.append(sample)
                 return
             before = sample
 

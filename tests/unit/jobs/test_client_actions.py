@@ -77,10 +77,50 @@ def test_a_client_that_can_probe_is_asked_to():
 )
 def test_a_probe_becomes_a_training_with_a_ceiling(wanted, limit):
     """Clients that cannot probe would be asked to, or would try without end."""
-    action, reason = asked(chosen(wanted=wanted), probing=False)
+    action, reason = asked(chosen(wanted=wanted), before(), probing=False)
     assert (action["kind"], action["arm"], action["limit"]) == (ActionKind.TRAIN, 1, limit)
     assert action["ceiling"] == 2 * 1000.0
     assert "probes are not made" in reason
+
+
+def test_a_client_of_one_training_has_more_patience():
+    """A night would end without a model because a batch size is tried that costs twice as much."""
+    for kind in ActionKind:
+        action, _ = asked(chosen(kind, ceiling=2000.0), probing=False)
+        assert action["ceiling"] == 4 * 1000.0
+    assert asked(chosen(ActionKind.TRAIN, ceiling=2000.0))[0]["ceiling"] == 2000.0
+
+
+def stopped(number, arm=1, ceiling=3000.0):
+    """A training that was stopped at its ceiling."""
+    action = {"kind": 0, "arm": arm, "batch_size": JOB.batch_sizes[arm], "ceiling": ceiling}
+    body = {"action": action, "recurrence": number, "end": int(RunEnd.STOPPED), "limit": 0}
+    figures = {"epochs": 3.0, "cost": ceiling, "measured": [[0, 1.0, 5e4, 0.01]]}
+    return RunReport.of(JOB, number, body | figures)
+
+
+@pytest.mark.parametrize("quarantined", [False, True])
+def test_two_nights_in_a_row_are_not_stopped(quarantined):
+    """A job that becomes dear would leave no model night after night, hidden in quarantine."""
+    state = state_of((0, 900.0), (0, 1000.0), (1, 1500.0))
+    report = stopped(9)
+    state.reports.add(report)
+    report.quarantined = quarantined
+    action, reason = asked(chosen(ActionKind.TRAIN, ceiling=10.0), state=state, probing=False)
+    assert (action["batch_size"], action["ceiling"]) == (8, None)
+    assert "confirmed" in reason
+    within = asked(chosen(ActionKind.TRAIN, ceiling=10.0), state=state)[0]
+    assert within["ceiling"] == 10.0
+
+
+def test_a_surprising_success_is_repeated_without_a_ceiling():
+    """What has to be confirmed would never be, or be stopped before it can."""
+    state = state_of((0, 900.0), (0, 1000.0), (0, 950.0), (1, 1500.0))
+    report = reached(9, 1, 60000.0)
+    state.reports.add(report)
+    assert report.quarantined
+    action, _ = asked(chosen(ActionKind.TRAIN, ceiling=10.0), state=state, probing=False)
+    assert (action["batch_size"], action["ceiling"]) == (16, None)
 
 
 def test_before_any_success_there_is_no_ceiling():

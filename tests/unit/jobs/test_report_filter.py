@@ -357,3 +357,39 @@ def test_memory_is_bounded_and_comes_back_the_same(reporter):
     back = ReportFilter.from_list(JOB, json.loads(json.dumps(latest.to_list())))
     assert back.to_list() == latest.to_list()
     assert back.quarantined() == latest.quarantined() != []
+
+
+@pytest.mark.parametrize(
+    ("wrong", "text", "release"),
+    [
+        ({"factor": 10.0}, "far from those of 5 other runs", "further runs of batch size 64"),
+        ({"volunteered": True, "arm": 3}, "128 was asked for", "that the policy chooses"),
+        (
+            {"arm": 3, "end": int(RunEnd.EXHAUSTED), "epochs": 1.0, "measured": []},
+            "neither its cost ceiling nor max_epochs",
+            "a second run of batch size 128",
+        ),
+    ],
+)
+def test_quarantine_has_a_reason_and_a_way_out(reporter, wrong, text, release):
+    """A client would learn that it is not believed, but not why nor what to do."""
+    assert reporter.filter.reasons() == {}
+    for _ in range(5):
+        reporter.report()
+    assert not reporter.report(**wrong)
+    (reason,) = reporter.filter.reasons().values()
+    assert text in reason
+    assert release in reason
+
+
+def test_a_change_ends_the_memory(reporter):
+    """Batch sizes that are run again after a change would each have to prove it anew."""
+    for _ in range(2):
+        reporter.report(arm=3)
+    for _ in range(9):
+        reporter.report(arm=2)
+    while not reporter.report(arm=2, factor=15.0):
+        assert reporter.number < 20
+    assert {report.arm for report in reporter.filter.latest} == {2}
+    assert reporter.report(arm=3, factor=15.0)
+    assert reporter.filter.best_cost() == pytest.approx(15.0 * 20.0 * EPOCH_COST)

@@ -84,6 +84,7 @@ def test_beliefs_of_each_policy(tmp_path, policy):
         with opened.reading() as transaction:
             found = job_beliefs(transaction, transaction.job(number))
         assert not found.changed
+        assert found.quarantine == {}
         if policy == "grid":
             assert found.costs == {}
         else:

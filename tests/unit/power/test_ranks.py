@@ -77,10 +77,11 @@ def test_ranks_switch_together_and_choose_for_all():
                 tuner.step()
                 limits[rank].append(loop.limit_watts)
 
-            loop.run(step, steps=250)
+            loop.run(step, steps=400)
             assert tuner.failure is None
             results[rank] = tuner.result
-            assert loop.regret(Cost(0.5, 250.0), loop.limit_watts) < 0.02
+            choice = tuner.result.chosen.setting.power_limit_watts
+            assert loop.regret(Cost(0.5, 250.0), choice) < 0.02
         assert loop.limit_watts == 250
 
     together(train)

@@ -142,7 +142,7 @@ def test_a_choice_that_costs_more_than_the_limit_found_is_given_up():
     """Whatever the model believes, tuning must not end worse than doing nothing."""
     work = Work(*smooth())
     work.worse = 2.0
-    assert work.tuned(Cost(0.5, 300.0)) == len(LIMITS) - 1
+    assert work.tuned(Cost(0.5, 300.0), seconds=300.0) == len(LIMITS) - 1
 
 
 @pytest.mark.parametrize("curves", [smooth, kinked])

@@ -9,7 +9,7 @@ from joulery.power import Reading
 from joulery.power._state_machine import DriftDetector
 from joulery.power._step_profiler import (
     LEAST_STEPS,
-    SampleSet,
+    Slice,
     StepProfiler,
     StepSample,
     drop_disturbed,
@@ -24,7 +24,7 @@ def sample(steps=10, pace=0.1, watts=200.0, sigma=1.0):
 
 def test_estimate_is_the_mean_of_what_agrees():
     """A stall in one sample would shift step time and power."""
-    samples = SampleSet([sample(), sample(), sample(pace=0.15, watts=120.0), sample()])
+    samples = Slice(9, [sample(), sample(), sample(pace=0.15, watts=120.0), sample()])
     estimate = samples.estimate(0.01)
     assert estimate.seconds == pytest.approx(0.1)
     assert estimate.watts == pytest.approx(200.0)
@@ -39,7 +39,7 @@ def test_two_samples_cannot_outvote_each_other():
 def test_the_fast_ones_count_though_most_are_disturbed():
     """Another process that is busy more often than not would otherwise set the pace."""
     disturbed = [sample(pace=0.18 + 0.01 * n, watts=230.0) for n in range(5)]
-    estimate = SampleSet([*disturbed, sample(), sample(pace=0.1001)]).estimate(0.005)
+    estimate = Slice(9, [*disturbed, sample(), sample(pace=0.1001)]).estimate(0.005)
     assert estimate.seconds == pytest.approx(0.1, rel=1e-3)
     assert estimate.watts == pytest.approx(200.0)
 
@@ -53,8 +53,8 @@ def test_noise_alone_loses_no_sample():
 
 def test_errors_shrink_with_steps_and_time():
     """Slices end by confidence, so the confidence must grow."""
-    short = SampleSet([sample()] * 3).estimate(0.01)
-    long = SampleSet([sample()] * 48).estimate(0.01)
+    short = Slice(9, [sample()] * 3).estimate(0.01)
+    long = Slice(9, [sample()] * 48).estimate(0.01)
     assert long.seconds_error == pytest.approx(short.seconds_error / 4)
     assert long.watts_error < short.watts_error
 
@@ -63,8 +63,8 @@ def test_noise_is_found_within_a_third():
     """Too small a noise makes the tuner rash, too large a one slow."""
     chance = np.random.default_rng(1)
     settings = [
-        SampleSet(
-            [sample(16, 0.1 * math.exp(0.02 * chance.standard_normal() / 4)) for _ in range(12)]
+        Slice(
+            9, [sample(16, 0.1 * math.exp(0.02 * chance.standard_normal() / 4)) for _ in range(12)]
         )
         for _ in range(4)
     ]
@@ -73,7 +73,7 @@ def test_noise_is_found_within_a_third():
 
 def test_noise_without_repeats_is_a_cautious_guess():
     """Zero noise would end the first slice at once."""
-    assert step_noise([SampleSet([sample()])]) == pytest.approx(0.01)
+    assert step_noise([Slice(9, [sample()])]) == pytest.approx(0.01)
 
 
 def test_drift_needs_more_than_one_bad_sample():
@@ -105,7 +105,7 @@ def driven(profiler, procedure, pace=0.1, watts=200.0):
 
 @pytest.mark.parametrize(
     ("spread", "expected"),
-    [(0.1, 4), (0.001, 100), (0.0, 200), (1e-9, 200)],
+    [(0.1, 4), (0.002, 25), (0.0, 40), (1e-9, 40)],
 )
 def test_slices_tell_as_much_as_is_known(spread, expected):
     """Shorter ones would be wasted on what is known well, longer ones on what is not."""
@@ -116,7 +116,7 @@ def test_slices_of_long_steps_have_a_few_and_not_many():
     """A slice of minutes would cost more than it tells."""
     profiler = StepProfiler(9)
     assert profiler.slice_steps(2.0, 0.01, 0.1) == LEAST_STEPS
-    assert profiler.slice_steps(2.0, 0.01, 1e-6) == 64
+    assert profiler.slice_steps(2.0, 0.01, 1e-6) == 12
 
 
 def test_measuring_ends_and_counts_its_visits():
@@ -124,9 +124,8 @@ def test_measuring_ends_and_counts_its_visits():
     profiler = StepProfiler(9)
     driven(profiler, profiler.measure(20))
     driven(profiler, profiler.measure(20))
-    samples = profiler.here()
-    assert samples.visits == 2
-    assert sum(sample.steps for sample in samples.samples) >= 40
+    assert profiler.visits(9) == 2
+    assert sum(sample.steps for part in profiler.slices for sample in part.samples) >= 40
     assert profiler.estimates()[9].seconds == pytest.approx(0.1)
     assert profiler.estimates()[9].watts == pytest.approx(200.0)
 
@@ -135,7 +134,7 @@ def test_a_long_slice_is_made_of_short_samples():
     """A burst of another process would vanish in a sample of many seconds, and bias it."""
     profiler = StepProfiler(9)
     driven(profiler, profiler.measure(300))
-    longest = max(sample.seconds for sample in profiler.here().samples)
+    longest = max(sample.seconds for sample in profiler.slices[0].samples)
     assert longest < 1.2, "a second, and the step under way"
 
 

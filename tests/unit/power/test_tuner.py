@@ -78,7 +78,7 @@ def test_result_after_the_end_tells_what_was_saved():
     """A limit held to the end would be reported as if it had never been in force."""
     loop = TrainingLoop()
     with loop.tuner(BALANCED) as tuner:
-        loop.run(tuner.step, steps=30)
+        loop.run(tuner.step, steps=90)
     assert "would save" in str(tuner.result), "closed while probing"
     with loop.tuner(BALANCED) as tuner:
         loop.run(tuner.step, until=holding(tuner))
@@ -140,6 +140,24 @@ def test_slow_first_steps_are_left_out():
         loop.slower = 1.0
         loop.run(tuner.step, until=holding(tuner))
         assert loop.regret(objective, tuner.result.chosen.setting.power_limit_watts) < 0.01
+
+
+def test_a_slower_start_that_fades_does_not_break_the_bound():
+    """A reference that is measured once, while caches fill, allows what is far too slow later."""
+    loop = TrainingLoop()
+    objective = LeastEnergy(max_slowdown=0.05)
+    with loop.tuner(objective) as tuner:
+
+        def step():
+            loop.slower = 1 + 0.3 * max(0.0, 1 - loop.steps / 200)
+            tuner.step()
+
+        loop.run(step, steps=2000)
+        choice = tuner.result.chosen.setting.power_limit_watts
+        assert tuner.result.slowdown == pytest.approx(
+            loop.point(choice).seconds / loop.point(250.0).seconds - 1, abs=0.005
+        )
+    assert loop.regret(objective, choice) < 0.02
 
 
 def test_profiles_again_when_the_job_changes_but_not_for_noise():

@@ -25,9 +25,9 @@ TRANSFER_SHARE = 0.4
 _LEAST_ERROR = 1e-3
 # Limits that are known this well are not measured again.
 _SETTLED_SD = 0.003
-# Epochs whose time or power changes by more than this (a logarithm), and by so many standard errors,
-# mean that the job has changed; by hand: between a noisy neighbour's 10 % and the 1.5 times at which
-# reports are quarantined. All else that was measured is then known this well.
+# Epochs whose time or power changes by more than this (a logarithm), and so many standard errors,
+# mean that the job has changed; by hand: between a noisy neighbour's 10 % and the factor of 1.5
+# from which reports are quarantined. All else that was measured is then known this well.
 _JUMP, _JUMP_SPREADS = 0.2, 4.0
 _JUMP_SD = 0.05
 # Changing the limit for a slice disturbs a run by at least this share of the slice.
@@ -97,14 +97,12 @@ class EpochProfiles:
 
     def _shift(self, jobs: NDArray[np.int64], row: NDArray[np.int64], residual: Floats) -> None:
         """Move all that is known of the jobs of some rows by the mean of their residuals."""
-        count = np.maximum(np.bincount(row, minlength=len(jobs)), 1)
-        shift = np.stack([np.bincount(row, part, len(jobs)) for part in residual.T], axis=1)
         rows = np.unique(row)
         job = jobs[rows]
-        means = (shift / count[:, None])[rows]
-        self.logs[job] += (
-            np.where(self.precision[job] > 0, 1.0, 0.0)[:, :, None, :] * means[:, None, :, None]
-        )
+        total = np.stack([np.bincount(row, part, len(jobs)) for part in residual.T], axis=1)
+        shift = total[rows] / np.bincount(row)[rows, None]
+        measured = (self.precision[job] > 0)[:, :, None, :]
+        self.logs[job] += np.where(measured, shift[:, None, :, None], 0.0)
         self.precision[job] = np.minimum(self.precision[job], 1.0 / _JUMP_SD**2)
 
     def measured(self, rows: NDArray[np.int64]) -> NDArray[np.bool_]:

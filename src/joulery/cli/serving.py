@@ -1,0 +1,493 @@
+"""``joulery serving``: meter, tune, sweep and simulate a served language model."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from joulery import serving
+from joulery.cli.dispatch import Output, signals_interrupt
+from joulery.cli.options import Action, duration, file, names, number, option, whole, write_file
+from joulery.cli.progress import Progress
+from joulery.clock import REAL_CLOCK
+from joulery.errors import InvalidValueError, UsageError
+from joulery.reports import Paragraph, Report, Table
+from joulery.units import human, human_duration, kilowatt_hours, per_cent
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Callable, Sequence
+
+    from joulery.serving import (
+        LedgerAccount,
+        PolicyOutcome,
+        ServiceReport,
+        SweepRow,
+        UncertainValue,
+    )
+
+SCHEMA = "joulery.serving/1"
+_TICK_SECONDS = 0.25
+_SHOW_SECONDS = 1.0
+
+
+def _meter(arguments: argparse.Namespace) -> Output:
+    watch = serving.ServiceWatch(arguments.engine, arguments.device)
+    ledger, progress = watch.ledger(), Progress()
+    first = state = watch.read()
+    rows: list[dict[str, float]] = []
+    try:
+        with signals_interrupt():
+            while state.now_seconds - first.now_seconds < arguments.seconds:
+                REAL_CLOCK.sleep(_TICK_SECONDS)
+                state = watch.read()
+                ledger.add(state)
+                rows.append(_log_row(state, first))
+                progress.show(f"joulery: {_account_line(ledger.account())}")
+    except KeyboardInterrupt:
+        pass  # an end like any other
+    finally:
+        progress.done()
+        watch.close()
+    account = ledger.account()
+    if arguments.csv is not None:
+        write_file(arguments.csv, _csv(rows), "--csv")
+    if arguments.prometheus is not None:
+        write_file(arguments.prometheus, _prometheus(account, watch), "--prometheus")
+    document = _head(watch) | account.to_dict() | {"by_model": _by_model(watch, account)}
+    return Output(document, lambda: _account_report(account, watch.metrics.engine))
+
+
+def _head(watch: serving.ServiceWatch) -> dict[str, Any]:
+    boards = [device.info.name for device in watch.devices]
+    return {"schema": SCHEMA, "engine": watch.metrics.engine, "boards": boards}
+
+
+def _by_model(watch: serving.ServiceWatch, account: LedgerAccount) -> dict[str, dict[str, float]]:
+    """Energy above waiting by the model that the engine's labels name."""
+    prefill = account.prefill_joules_per_token.value
+    decode = account.decode_joules_per_token.value
+    return {
+        name: {
+            "prompt_tokens": prompt,
+            "generation_tokens": tokens,
+            "joules": prompt * prefill + tokens * decode,
+        }
+        for name, (prompt, tokens) in watch.reader.tokens_by_model.items()
+    }
+
+
+def _log_row(state: serving.EngineState, first: serving.EngineState) -> dict[str, float]:
+    return {
+        "seconds": state.now_seconds - first.now_seconds,
+        "joules": state.joules - first.joules,
+        "running": state.running,
+        "waiting": state.waiting,
+        "prompt_tokens": state.prompt_tokens - first.prompt_tokens,
+        "generation_tokens": state.generation_tokens - first.generation_tokens,
+        "kv_share": state.kv_share,
+    }
+
+
+def _csv(rows: Sequence[dict[str, float]]) -> str:
+    text = io.StringIO()
+    if rows:
+        writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+    return text.getvalue()
+
+
+def _prometheus(account: LedgerAccount, watch: serving.ServiceWatch) -> str:
+    """The account as a file for node_exporter's textfile collector."""
+    values = {
+        "joulery_serving_joules_total": account.joules,
+        "joulery_serving_waiting_watts": account.waiting_watts,
+        "joulery_serving_prefill_joules_per_token": account.prefill_joules_per_token.value,
+        "joulery_serving_prefill_joules_per_token_error": account.prefill_joules_per_token.error,
+        "joulery_serving_decode_joules_per_token": account.decode_joules_per_token.value,
+        "joulery_serving_decode_joules_per_token_error": account.decode_joules_per_token.error,
+        "joulery_serving_joules_per_request": account.joules_per_request.value,
+    }
+    label = f'engine="{watch.metrics.engine}"'
+    return "".join(f"{name}{{{label}}} {value}\n" for name, value in values.items())
+
+
+def _figure(figure: UncertainValue, unit: str) -> str:
+    if math.isnan(figure.value):
+        return "unknown"
+    return f"{human(figure.value, unit)} ± {per_cent(figure.relative_error)}"
+
+
+def _account_line(account: LedgerAccount) -> str:
+    prefill, decode = account.prefill_joules_per_token, account.decode_joules_per_token
+    watts = account.joules / account.seconds if account.seconds else math.nan
+    return (
+        f"{human_duration(account.seconds)}, {watts:.0f} W; prompt token {_figure(prefill, 'J')}, "
+        f"generated token {_figure(decode, 'J')}"
+    )
+
+
+_FLAGS = {
+    "few-intervals": "Too little time or traffic to tell prompts and answers apart.",
+    "idle-assumed": "No idle time was seen: the power of waiting is assumed from the catalog.",
+    "unstable": "Errors are above 3 %: measure longer, or with a load that changes.",
+    "inseparable": "Prompts and answers always came together: their figures are not to be trusted.",
+}
+
+
+def _account_report(account: LedgerAccount, engine: str) -> Report:
+    rows = [
+        ("energy", f"{human(account.joules, 'J')} in {human_duration(account.seconds)}"),
+        ("prompt token", _figure(account.prefill_joules_per_token, "J")),
+        ("generated token", _figure(account.decode_joules_per_token, "J")),
+        ("request", _figure(account.joules_per_request, "J")),
+        ("waiting", f"{account.waiting_watts:.0f} W, {human(account.waiting_joules, 'J')}"),
+        ("requests", f"{account.requests}"),
+        (
+            "tokens",
+            f"{account.prompt_tokens:.0f} prompt, {account.generation_tokens:.0f} generated",
+        ),
+    ]
+    columns = {"what": lambda row: row[0], ">figure": lambda row: row[1]}
+    notes = [Paragraph(_FLAGS[name], soft=True) for name in account.flags]
+    title = f"Energy of the service on {engine}"
+    return Report(title, "measured", (Table.of(rows, columns), *notes))
+
+
+def _objective(arguments: argparse.Namespace) -> serving.LatencyObjective:
+    return serving.LatencyObjective(arguments.ttft, arguments.tpot, arguments.quantile)
+
+
+def _tune(arguments: argparse.Namespace) -> Output:
+    progress = Progress()
+    tuner = serving.Tuner(
+        arguments.engine, _objective(arguments), devices=arguments.device, knob=arguments.knob
+    )
+    began = REAL_CLOCK.now()
+    try:
+        with signals_interrupt(), tuner:
+            while REAL_CLOCK.now() - began < arguments.seconds:
+                REAL_CLOCK.sleep(min(_SHOW_SECONDS, arguments.seconds))
+                progress.show(f"joulery: {_tune_line(tuner.report())}")
+    except KeyboardInterrupt:
+        tuner.close()  # the signal may have come before the block was entered
+    finally:
+        progress.done()
+    report = tuner.report()
+    document = _head(tuner.watch) | report.to_dict()
+    return Output(document, lambda: _tune_report(report, _objective(arguments)))
+
+
+def _tune_line(report: ServiceReport) -> str:
+    setting = max(report.seconds_at, key=report.seconds_at.__getitem__, default="as found")
+    return (
+        f"mostly {setting}, {per_cent(report.saved)} saved (predicted); within bounds: "
+        f"TTFT {per_cent(report.attained['ttft'])}, TPOT {per_cent(report.attained['tpot'])}"
+        + (f"; {report.trouble}" if report.trouble else "")
+    )
+
+
+def _tune_report(report: ServiceReport, objective: serving.LatencyObjective) -> Report:
+    rows = [
+        ("TTFT", objective.ttft_seconds, report.latencies["ttft"], report.attained["ttft"]),
+        ("TPOT", objective.tpot_seconds, report.latencies["tpot"], report.attained["tpot"]),
+    ]
+    columns: dict[str, Callable[[Any], str]] = {
+        "latency": lambda row: row[0],
+        ">bound": lambda row: _milliseconds(row[1]),
+        ">median": lambda row: _milliseconds(row[2][0]),
+        ">99 %": lambda row: _milliseconds(row[2][1]),
+        ">within": lambda row: per_cent(row[3]),
+    }
+    settings = {"setting": lambda row: row[0], ">time": lambda row: human_duration(row[1])}
+    words = [f"{per_cent(report.saved)} of the energy saved, as predicted from the catalog."]
+    if report.failures:
+        words.append(f"{report.failures} failures, the last: {report.trouble}")
+    return Report(
+        f"Tuned service on {report.engine}, by its {report.knob}",
+        "measured",
+        (
+            Table.of(rows, columns),
+            Table.of(sorted(report.seconds_at.items()), settings),
+            *(Paragraph(text, soft=True) for text in words),
+            *_account_report(report.account, report.engine).blocks,
+        ),
+    )
+
+
+def _milliseconds(seconds: float) -> str:
+    return "–" if math.isnan(seconds) else f"{1e3 * seconds:.0f} ms"
+
+
+def _sweep(arguments: argparse.Namespace) -> Output:
+    watch = serving.ServiceWatch(arguments.engine, arguments.device)
+    knob = serving.BoardsKnob(watch.devices, arguments.knob)
+    top, progress = len(knob.settings) - 1, Progress()
+    step = max(1, round(top / max(1, arguments.settings - 1)))
+    positions = list(range(top, -1, -step))
+
+    def show(row: SweepRow) -> None:
+        progress.show(
+            f"joulery: {row.setting}: {row.watts:.0f} W, {row.joules_per_token:.2f} J/token"
+        )
+
+    try:
+        with signals_interrupt():
+            rows, frontier = serving.sweep_service(
+                watch, knob, positions, arguments.seconds, on_row=show
+            )
+    finally:
+        progress.done()
+        knob.release()
+        watch.close()
+    if arguments.frontier is not None and frontier is not None:
+        write_file(arguments.frontier, frontier.to_json() + "\n", "--frontier")
+    document = _head(watch) | {"knob": knob.kind, "settings": [row.to_dict() for row in rows]}
+    return Output(document, lambda: _sweep_report(rows, watch), page=arguments.html)
+
+
+def _sweep_report(rows: Sequence[SweepRow], watch: serving.ServiceWatch) -> Report:
+    columns: dict[str, Callable[[SweepRow], str]] = {
+        "setting": lambda row: row.setting,
+        ">power": lambda row: f"{row.watts:.0f} W",
+        ">tokens/s": lambda row: f"{row.tokens_per_second:.0f}",
+        ">J/token": lambda row: f"{row.joules_per_token:.3f}",
+        ">J/prompt token": lambda row: f"{row.prefill_joules_per_token:.4f}",
+        ">J/generated": lambda row: f"{row.decode_joules_per_token:.3f}",
+        ">TTFT 99 %": lambda row: _milliseconds(row.ttft_seconds[1]),
+        ">TPOT 99 %": lambda row: _milliseconds(row.tpot_seconds[1]),
+    }
+    text = f"{len(watch.devices)} boards, {rows[0].seconds:.0f} s at each setting, own traffic."
+    title = f"Service on {watch.metrics.engine} by setting"
+    return Report(title, "measured", (Paragraph(text), Table.of(rows, columns)))
+
+
+def _simulate(arguments: argparse.Namespace) -> Output:
+    case = _case(arguments)
+    unknown = sorted(set(arguments.policies) - set(serving.POLICIES))
+    if unknown:
+        known = ", ".join(serving.POLICIES)
+        raise UsageError(f"no policy {unknown[0]!r}", remedy=f"choose among {known}")
+    outcomes = serving.compare_policies(case, arguments.policies)
+    run = case.run_at(len(case.positions()) - 1)
+    waiting = case.board.awake_watts * case.model.boards
+    advice = serving.sleep_advice(
+        run, waiting, arguments.asleep_watts * case.model.boards, arguments.wake
+    )
+    if arguments.frontier is not None:
+        text = serving.served_frontier(case).to_json()
+        write_file(arguments.frontier, text + "\n", "--frontier")
+    document = {
+        "schema": SCHEMA,
+        "model": case.model.name,
+        "device": case.board.name,
+        "count": case.model.boards,
+        "requests": len(case.requests),
+        "seconds": run.seconds,
+        "node_watts": serving.node_watts(
+            case.board, case.model.boards, run.joules / run.seconds / case.model.boards
+        ),
+        "policies": {name: outcome.to_dict() for name, outcome in outcomes.items()},
+        "idle": advice,
+    }
+    return Output(document, lambda: _simulate_report(case, outcomes, advice, arguments))
+
+
+def _case(arguments: argparse.Namespace) -> serving.ServingCase:
+    board = serving.serving_board(arguments.device, _products(arguments.precision))
+    model = serving.served_model(arguments.model, board, arguments.count, arguments.precision)
+    requests = serving.at_rate(serving.read_trace(arguments.trace), arguments.speed)
+    requests = requests[: arguments.requests]
+    engine = serving.EngineSettings(arguments.batched_tokens, arguments.batch)
+    settings = serving.clock_settings(board)
+    if arguments.knob == "limit":
+        settings = serving.limit_settings(board)
+    case = serving.ServingCase(
+        requests, model, board, _objective(arguments), engine, settings, lag_seconds=arguments.lag
+    )
+    return case if arguments.calibrate is None else _calibrated(case, arguments)
+
+
+def _calibrated(case: serving.ServingCase, arguments: argparse.Namespace) -> serving.ServingCase:
+    """The case with times fitted to latencies that a real engine logged."""
+    requests = serving.read_trace(arguments.calibrate)
+    ttft, tpot = serving.read_latencies(arguments.calibrate)
+    table = case.board.within(case.board.limit_watts)
+    model = serving.calibrate_model(case.model, table, requests, ttft, tpot, case.engine)
+    return replace(case, model=model)
+
+
+def _products(precision: str) -> str:
+    if precision not in ("bf16", "fp16", "fp8", "int8", "int4"):
+        raise InvalidValueError(f"no precision {precision!r}", remedy="bf16, fp8, int8 or int4")
+    return "fp8" if precision in ("fp8", "int8") else "bf16"
+
+
+def _simulate_report(
+    case: serving.ServingCase,
+    outcomes: dict[str, PolicyOutcome],
+    advice: dict[str, float],
+    arguments: argparse.Namespace,
+) -> Report:
+    price = arguments.price
+    columns: dict[str, Callable[[PolicyOutcome], str]] = {
+        "policy": lambda outcome: f"{outcome.policy} {outcome.setting}".strip(),
+        ">energy": lambda outcome: human(outcome.joules, "J"),
+        ">saved": lambda outcome: per_cent(outcome.saved),
+        ">within bounds": lambda outcome: f"{100 * outcome.attained:.2f} %",
+        ">TTFT 99 %": lambda outcome: _milliseconds(outcome.ttft_seconds[1]),
+        ">TPOT 99 %": lambda outcome: _milliseconds(outcome.tpot_seconds[1]),
+        ">cost": lambda outcome: f"{kilowatt_hours(outcome.joules) * price:.2f}",
+    }
+    words = (
+        f"The board is idle {per_cent(advice['idle_share'])} of the time and then draws "
+        f"{advice['waiting_watts']:.0f} W. Sleeping pays from gaps of "
+        f"{human_duration(advice['pays_from_seconds'])}: {advice['gaps_that_pay']:.0f} of them "
+        f"would save {human(advice['saved_joules'], 'J')} and delay as many requests."
+    )
+    boards = f"{case.model.boards} × {case.board.name}"
+    title = f"{case.model.name} on {boards}, {len(case.requests)} requests"
+    return Report(title, "simulated", (Table.of(outcomes.values(), columns), Paragraph(words)))
+
+
+_ENGINE = option("--engine", "address of the engine", "URL", required=True)
+_DEVICE = option("--device", "boards of the service (default: all GPUs)", "NAME,…", names)
+_KNOB = option("--knob", "clock, limit or auto (auto)", "WORD", default="auto")
+_BOUNDS = (
+    option(
+        "--ttft", "bound of the time to first token, such as 500ms", "TIME", duration, required=True
+    ),
+    option(
+        "--tpot",
+        "bound of the time per output token, such as 50ms",
+        "TIME",
+        duration,
+        required=True,
+    ),
+    option(
+        "--quantile",
+        "share of requests to keep both (0.99)",
+        "Q",
+        number(0.5, 0.9999),
+        default=0.99,
+    ),
+)
+COMMAND = Action(
+    actions={
+        "meter": Action(
+            _meter,
+            (
+                _ENGINE,
+                _DEVICE,
+                option(
+                    "--seconds",
+                    "length (default: until interrupted)",
+                    "TIME",
+                    duration,
+                    default=math.inf,
+                ),
+                file("--csv", "write every reading"),
+                file("--prometheus", "write the account for node_exporter's textfile collector"),
+            ),
+            summary="joules per prompt token, generated token and request of a running engine",
+        ),
+        "tune": Action(
+            _tune,
+            (
+                _ENGINE,
+                *_BOUNDS,
+                _DEVICE,
+                _KNOB,
+                option(
+                    "--seconds",
+                    "length (default: until interrupted)",
+                    "TIME",
+                    duration,
+                    default=math.inf,
+                ),
+            ),
+            summary="hold the clock or limit of least energy that keeps the latencies",
+            epilog="example: joulery serving tune --engine http://127.0.0.1:8000 --ttft 0.5s "
+            "--tpot 50ms",
+        ),
+        "sweep": Action(
+            _sweep,
+            (
+                _ENGINE,
+                _DEVICE,
+                _KNOB,
+                option("--seconds", "time at each setting (30s)", "TIME", duration, default=30.0),
+                option("--settings", "number of settings (7)", "N", whole(2, 14), default=7),
+                file("--frontier", "write the frontier of a mean request as JSON"),
+                file("--html", "write a page"),
+            ),
+            summary="watts, tokens per second, latencies and joules per token by setting",
+        ),
+        "simulate": Action(
+            _simulate,
+            (
+                file("--trace", "requests: CSV or JSON lines, also .gz", required=True),
+                file(
+                    "--model", "description of the model, as for `joulery predict`", required=True
+                ),
+                option("--device", "board of the catalog", "NAME", required=True),
+                option(
+                    "--count",
+                    "boards of the tensor-parallel group (1)",
+                    "N",
+                    whole(1, 64),
+                    default=1,
+                ),
+                *_BOUNDS,
+                option("--precision", "of the weights (bf16)", "WORD", default="bf16"),
+                option("--knob", "clock or limit (clock)", "WORD", default="clock"),
+                option(
+                    "--policies",
+                    f"among {', '.join(serving.POLICIES)}",
+                    "NAME,…",
+                    names,
+                    default=list(serving.POLICIES),
+                ),
+                option(
+                    "--speed",
+                    "factor on the rate of arrivals (1)",
+                    "X",
+                    number(1e-6, 1e6),
+                    default=1.0,
+                ),
+                option("--requests", "most requests to replay", "N", whole(1, 10**9)),
+                option(
+                    "--batched-tokens",
+                    "most tokens of an iteration (2048)",
+                    "N",
+                    whole(16, 10**6),
+                    default=2048,
+                ),
+                option("--batch", "most requests at once (256)", "N", whole(1, 10**6), default=256),
+                option(
+                    "--lag",
+                    "time until a setting is in force (0.1s)",
+                    "TIME",
+                    duration,
+                    default=0.1,
+                ),
+                option("--price", "price of a kilowatt-hour (0.2)", "X", number(0.0), default=0.2),
+                option(
+                    "--asleep-watts", "power of a board asleep (20)", "W", number(0.0), default=20.0
+                ),
+                option(
+                    "--wake", "time to load the model again (30s)", "TIME", duration, default=30.0
+                ),
+                file("--calibrate", "fit times to a log of a real engine (JSON lines)"),
+                file(
+                    "--frontier", "write the frontier at the objective, a job's curve for `cluster`"
+                ),
+            ),
+            summary="replay requests through a model of continuous batching, policies side by side",
+        ),
+    },
+)

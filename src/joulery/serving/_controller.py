@@ -1,0 +1,388 @@
+"""Controller of a served model: the least energy that keeps the objectives on TTFT and TPOT.
+
+The controller is told what the engine's metrics show and answers with a position of the knob; it
+does no input or output. It never predicts latencies from nothing: it keeps the recent ones, as they
+would have been at full power, and predicts how each setting stretches them. A setting is good when,
+of the requests that would keep their bounds at full power, no more than a small share would miss
+them. Part of the room between a latency and its bound, the margin, stays unused; the margin grows
+with each request that missed a bound because of us and shrinks slowly while none does.
+
+Beside this standing choice, which needs a history, three guards act on what is seen now: a queue
+that will not drain in time, tokens that already come too slowly, and a jump of the load.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from joulery.errors import InvalidValueError
+from joulery.units import finite
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from joulery.serving._boards import ServingBoard
+    from joulery.serving._simulator import EngineState
+
+# Share of all requests that may miss a bound because of us.
+_ALLOWANCE = 0.002
+# Margin as a share of the slack: at the start, at least and at most. All constants of this module
+# were chosen on simulated boards of three voltage curves with traces of `benchmarks/serving.py`.
+_FIRST_MARGIN, _LEAST_MARGIN, _MOST_MARGIN = 0.35, 0.15, 0.9
+# Growth of the margin at a miss, and its decline per request that is well.
+_MARGIN_UP, _MARGIN_DOWN = 0.08, 0.0002
+# Latencies are remembered for so long, at least so many of them before the power goes down.
+_MEMORY_SECONDS, _MOST_SAMPLES, _LEAST_SAMPLES = 600.0, 1000, 8
+_RECENT_SECONDS = 60.0
+# The standing choice is made anew so often, and goes down by at most so many positions at once.
+_CHOICE_SECONDS, _STEPS_DOWN = 1.0, 2
+# Bounds are tight when latencies at full power reach this share of them.
+_TIGHT = 0.7
+# Tokens of an answer over which the setting is averaged, as lengths are not known.
+_ANSWER_TOKENS = 20
+# Arrivals beyond so many standard deviations above the recent mean are a jump of the load.
+_JUMP_SIGMAS, _JUMP_SECONDS = 4.0, 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class LatencyObjective:
+    """Bounds on the latencies of requests.
+
+    Attributes:
+        ttft_seconds: Bound of the time to the first token.
+        tpot_seconds: Bound of the time per output token of a request.
+        quantile: Share of the requests that shall keep both.
+    """
+
+    ttft_seconds: float
+    tpot_seconds: float
+    quantile: float = 0.99
+
+    def __post_init__(self) -> None:
+        finite(self.ttft_seconds, "TTFT bound in seconds", minimum=1e-6)
+        finite(self.tpot_seconds, "TPOT bound in seconds", minimum=1e-6)
+        if not 0.5 <= self.quantile < 1:
+            raise InvalidValueError(
+                f"quantile must be 0.5 to below 1, not {self.quantile}", remedy="give 0.99 for p99"
+            )
+
+
+@dataclass(frozen=True)
+class KnobCurves:
+    """Prediction of how each position of the knob changes time and energy; the last is full power.
+
+    Attributes:
+        prefill: Time of prompts relative to full power.
+        decode: Time of generated tokens relative to full power.
+        prefill_joules: Energy of prompts above waiting, relative to full power.
+        decode_joules: Energy of generated tokens above waiting, relative to full power.
+    """
+
+    prefill: NDArray[np.float64]
+    decode: NDArray[np.float64]
+    prefill_joules: NDArray[np.float64]
+    decode_joules: NDArray[np.float64]
+
+
+def knob_curves(
+    board: ServingBoard, settings: Sequence[tuple[float, float | None]], fixed_share: float = 0.1
+) -> KnobCurves:
+    """Curves of a board from the catalog.
+
+    Args:
+        board: Board, or one of a group of equal boards.
+        settings: Power limit in watts and locked clock in hertz of each position.
+        fixed_share: Time on host and links as a share of the kernels' time.
+    """
+    rows = []
+    for limit_watts, clock_hertz in settings:
+        table = board.within(limit_watts, clock_hertz)
+        costs = [table.cost(*work) for work in ((0.9, 0.1, 0.05), (0.2, 0.8, fixed_share))]
+        rows.append(
+            [
+                *(cost[0] for cost in costs),
+                *(cost[1] - board.awake_watts * cost[0] for cost in costs),
+            ]
+        )
+    table_array = np.array(rows)
+    relative = table_array / table_array[-1]
+    return KnobCurves(*(relative[:, column] for column in range(4)))
+
+
+class _Latencies:
+    """Recent latencies of one kind as they would have been at full power, and their margin.
+
+    A latency is the sum of a request's own work, which stretches with the setting, and of time that
+    it spent on others: queues and chunks of other prompts. The guards raise the power during the
+    latter, so it is taken not to stretch.
+    """
+
+    def __init__(self, bound_seconds: float) -> None:
+        self._bound = bound_seconds
+        # Rows: time, own work and rest of each request; the oldest columns are overwritten.
+        self._ring = np.empty((3, _MOST_SAMPLES))
+        self._count = 0
+        self._next_look = -math.inf
+        self._tight = True
+        self.margin = _FIRST_MARGIN
+
+    def __len__(self) -> int:
+        return min(self._count, _MOST_SAMPLES)
+
+    def add(self, now: float, latency: float, own: float, stretch: float) -> None:
+        """Add a request; the margin learns from it.
+
+        Args:
+            now: Time of the reading.
+            latency: Latency of the request.
+            own: Time of its own work at full power, as far as that is known.
+            stretch: Stretch of its own work while it was served.
+        """
+        own = min(own, latency / stretch)
+        others = latency - own * stretch
+        self._ring[:, self._count % _MOST_SAMPLES] = now, own, others
+        self._count += 1
+        ours = latency > self._bound >= own + others
+        change = _MARGIN_UP if ours else -_MARGIN_DOWN
+        self.margin = min(_MOST_MARGIN, max(_LEAST_MARGIN, self.margin + change))
+
+    def _samples(self, now: float) -> NDArray[np.float64]:
+        samples = self._ring[:, : len(self)]
+        return samples[:, samples[0] >= now - _MEMORY_SECONDS]
+
+    def is_kept(self, stretched: Any, at_full_power: Any) -> NDArray[np.bool_]:
+        """Whether stretched latencies leave the margin of the slack unused."""
+        slack = self._bound - at_full_power
+        return np.asarray(stretched - at_full_power <= (1 - self.margin) * slack)
+
+    def is_tight(self, now: float) -> bool:
+        """Whether some requests come close to the bound already at full power."""
+        if now >= self._next_look and self._count:
+            self._next_look = now + _CHOICE_SECONDS
+            late = self._samples(now)[1:].sum(axis=0) > _TIGHT * self._bound
+            self._tight = bool(late.mean() > _ALLOWANCE) if len(late) else True
+        return self._tight
+
+    def losses(self, now: float, stretches: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Share of the requests that each stretch would make late, the worse of long and short."""
+        times, own, others = self._samples(now)
+        at_full_power = own + others
+        stretched = own * stretches[:, None] + others
+        lost = (at_full_power <= self._bound) & ~self.is_kept(stretched, at_full_power)
+        losses = lost.mean(axis=1) if len(times) else np.ones(len(stretches))
+        recent = times >= now - _RECENT_SECONDS
+        if recent.sum() >= _LEAST_SAMPLES:
+            losses = np.maximum(losses, lost[:, recent].mean(axis=1))
+        return np.asarray(losses)
+
+
+class ServingController:
+    """Chooses the position of a knob for a served model; see the module's text.
+
+    Args:
+        objective: Bounds to keep.
+        curves: Predicted effect of each position.
+    """
+
+    def __init__(self, objective: LatencyObjective, curves: KnobCurves) -> None:
+        self._objective = objective
+        self._curves = curves
+        self._top = len(curves.prefill) - 1
+        self._position = self._standing = self._top
+        self._ttft = _Latencies(objective.ttft_seconds)
+        self._tpot = _Latencies(objective.tpot_seconds)
+        self._past: deque[tuple[float, float, float]] = deque(maxlen=600)  # time and stretches
+        self._load = _Load()
+        self._next_choice = -math.inf
+
+    def decide(self, state: EngineState) -> int:
+        """Position to use from now on."""
+        now = state.now_seconds
+        self._load.add(state, self._stretches)
+        self._learn(state)
+        if now >= self._next_choice:
+            self._next_choice = now + _CHOICE_SECONDS
+            self._standing = max(self._choose(now), self._standing - _STEPS_DOWN)
+        position = max(
+            self._standing, self._queue_guard(now), self._token_guard(), self._chunk_guard(now)
+        )
+        self._position = self._top if self._load.jumped(now) else position
+        self._past.append((now, *self._stretches))
+        return self._position
+
+    @property
+    def _stretches(self) -> tuple[float, float]:
+        curves, position = self._curves, self._position
+        return float(curves.prefill[position]), float(curves.decode[position])
+
+    def _learn(self, state: EngineState) -> None:
+        """Remember new latencies as they would have been at full power."""
+        now = state.now_seconds
+        for latency in state.ttft_seconds:
+            prefill, _ = self._stretches_since(now - latency)
+            self._ttft.add(now, latency, self._load.prompt_seconds, prefill)
+        for latency in state.tpot_seconds:
+            _, decode = self._stretches_since(now - _ANSWER_TOKENS * latency)
+            self._tpot.add(now, latency, self._load.usual_token_seconds, decode)
+
+    def _stretches_since(self, since: float) -> tuple[float, float]:
+        """Mean stretches of prompts and tokens that were in force since a moment."""
+        prefill = decode = 0.0
+        count = 0
+        for moment, one_prefill, one_decode in reversed(self._past):
+            if moment < since and count:
+                break
+            prefill, decode, count = prefill + one_prefill, decode + one_decode, count + 1
+        return (prefill / count, decode / count) if count else (1.0, 1.0)
+
+    def _choose(self, now: float) -> int:
+        """The standing position: least energy among those that keep the objective."""
+        if len(self._ttft) < _LEAST_SAMPLES or len(self._tpot) < _LEAST_SAMPLES:
+            return self._top
+        prefill, decode = self._curves.prefill, self._curves.decode
+        losses = self._ttft.losses(now, prefill) + self._tpot.losses(now, decode)
+        share = self._load.prompt_share
+        joules = share * self._curves.prefill_joules + (1 - share) * self._curves.decode_joules
+        allowed = np.flatnonzero(losses <= _ALLOWANCE)
+        lowest = int(allowed[0]) if len(allowed) else self._top
+        return lowest + int(np.argmin(joules[lowest:]))
+
+    def _queue_guard(self, now: float) -> int:
+        """Lowest position at which every waiting request gets its first token in time."""
+        ages, seconds = self._load.queue(now)
+        if not len(ages):
+            return 0
+        full = ages + seconds
+        if full[-1] > self._objective.ttft_seconds:
+            return self._top
+        stretched = ages + seconds * self._curves.prefill[:, None]
+        kept = self._ttft.is_kept(stretched, full).all(axis=1)
+        return int(np.argmax(kept)) if kept.any() else self._top
+
+    def _token_guard(self) -> int:
+        """Lowest position at which tokens come in time at the present pace."""
+        seconds = self._load.token_seconds / self._curves.decode[self._position]
+        if not seconds > 0:
+            return 0
+        if seconds > self._objective.tpot_seconds:
+            return self._top
+        kept = self._tpot.is_kept(seconds * self._curves.decode, seconds)
+        return int(np.argmax(kept)) if kept.any() else self._top
+
+    def _chunk_guard(self, now: float) -> int:
+        """Lowest position at which chunks of waiting prompts delay the tokens of others in time."""
+        load = self._load
+        if not load.prompts_wait or not self._tpot.is_tight(now):
+            return 0
+        usual = min(load.usual_token_seconds, self._objective.tpot_seconds)
+        chunks = load.prompts_wait * load.chunk_seconds / max(1.0, load.mean_answer)
+        if usual + chunks > self._objective.tpot_seconds:
+            return self._top
+        stretched = usual * self._curves.decode + chunks * self._curves.prefill
+        kept = self._tpot.is_kept(stretched, usual + chunks)
+        return int(np.argmax(kept)) if kept.any() else self._top
+
+
+class _Load:
+    """Load of an engine, from the differences of its counters."""
+
+    def __init__(self) -> None:
+        self._previous: EngineState | None = None
+        # Time, arrivals, prompt tokens and generated tokens of each reading.
+        self._history: deque[tuple[float, float, float, float]] = deque()
+        self._queue: deque[float] = deque()
+        self._units: deque[float] = deque(maxlen=200)
+        self._iterations: deque[float] = deque(maxlen=200)
+        self._unit_seconds = 0.0
+        self._mean_prompt = 0.0
+        self._rate = 0.0
+        self._until = -math.inf
+        self._paces: deque[tuple[float, float, float]] = deque()
+        self.token_seconds = 0.0  # per token, now
+        self.usual_token_seconds = math.inf  # without prompts in between
+        self.chunk_seconds = 0.0  # of an iteration with prompts
+        self.prompt_seconds = 0.0  # own work of the latest first tokens
+        self.prompt_share = 0.0
+        self.mean_answer = math.inf  # tokens
+
+    def add(self, state: EngineState, stretches: tuple[float, float]) -> None:
+        """Add a reading; ``stretches`` are those of prompts and tokens since the last one."""
+        before, self._previous = self._previous, state
+        now = state.now_seconds
+        if before is None:
+            return
+        arrivals = state.arrived - before.arrived
+        prompt = state.prompt_tokens - before.prompt_tokens
+        tokens = state.generation_tokens - before.generation_tokens
+        self._history.append((now, arrivals, prompt, tokens))
+        while self._history[0][0] < now - _RECENT_SECONDS:
+            self._history.popleft()
+        self._queue.extend([now] * arrivals)
+        firsts = len(state.ttft_seconds)
+        for _ in range(min(firsts, len(self._queue))):
+            self._queue.popleft()
+        if firsts == 1 and prompt >= 64:
+            self._units.append(state.ttft_seconds[0] / prompt / stretches[0])
+        self.prompt_seconds = self._unit_seconds * prompt / max(1, firsts)
+        self._follow_pace(before, state, stretches[1])
+        self._summarise(now)
+
+    def _follow_pace(self, before: EngineState, state: EngineState, stretch: float) -> None:
+        now, running = state.now_seconds, min(before.running, state.running)
+        seconds = now - before.now_seconds if running else 0.0
+        iterations = state.iterations - before.iterations
+        if math.isnan(iterations):  # each request in the batch gets a token per iteration
+            iterations = (state.generation_tokens - before.generation_tokens) / max(1, running)
+        self._paces.append((now, seconds, iterations if running else 0.0))
+        while self._paces[0][0] < now - 1.0:
+            self._paces.popleft()
+        total = sum(entry[2] for entry in self._paces)
+        self.token_seconds = sum(entry[1] for entry in self._paces) / total if total else 0.0
+        if iterations > 0 and seconds > 0:
+            self._iterations.append(seconds / iterations / stretch)
+
+    def _summarise(self, now: float) -> None:
+        if now < self._until:
+            return
+        self._until = now + 1.0
+        seconds = max(1.0, now - self._history[0][0])
+        arrivals = sum(entry[1] for entry in self._history)
+        prompt = sum(entry[2] for entry in self._history)
+        self._rate = arrivals / seconds
+        if arrivals:
+            self._mean_prompt = prompt / arrivals
+            self.mean_answer = sum(entry[3] for entry in self._history) / arrivals
+        if self._units:
+            self._unit_seconds = float(np.quantile(np.array(self._units), 0.2))
+        if self._iterations:
+            usual, chunk = np.quantile(np.array(self._iterations), (0.5, 0.95))
+            self.usual_token_seconds, self.chunk_seconds = float(usual), float(chunk)
+        self.prompt_share = min(1.0, prompt / seconds * self._unit_seconds)
+
+    @property
+    def prompts_wait(self) -> int:
+        """Number of requests without a first token."""
+        return len(self._queue)
+
+    def queue(self, now: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Ages of requests without a first token, oldest first, and seconds until they get it."""
+        ages = now - np.array(self._queue)
+        ahead = np.arange(1, len(ages) + 1) * self._mean_prompt * self._unit_seconds
+        return ages, np.asarray(ahead, float)
+
+    def jumped(self, now: float) -> bool:
+        """Whether more requests came in the last seconds than chance explains."""
+        count = 0.0
+        for moment, arrivals, *_ in reversed(self._history):
+            if moment < now - _JUMP_SECONDS:
+                break
+            count += arrivals
+        usual = self._rate * _JUMP_SECONDS
+        return count > usual + _JUMP_SIGMAS * math.sqrt(usual + 1)

@@ -1,0 +1,364 @@
+"""Metrics of serving engines as data: which names each exports, and how to read a page of them.
+
+A reader turns pages of Prometheus text into :class:`EngineState`. Histograms are read as
+differences between two pages: counts by bucket and the exact sum give back the latencies of the few
+requests in between, since a single request's latency is the sum itself.
+"""
+
+from __future__ import annotations
+
+import http.client
+import math
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from joulery.errors import InvalidValueError, NotPossibleHereError, UnsupportedError
+from joulery.serving._simulator import EngineState
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+# An engine that does not answer within this time is taken to hang.
+_TIMEOUT_SECONDS = 1.0
+_MOST_BYTES = 8 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class EngineMetrics:
+    """Names of an engine's metrics; of several, the first that a page has is used.
+
+    Attributes:
+        engine: Name of the engine.
+        prefix: Start of all its names, by which a page is recognised.
+        path: Path of the page.
+        running: Gauge of the requests in the batch.
+        waiting: Gauge of the requests in the queue.
+        kv_share: Gauge of the KV cache in use, 0 to 1.
+        prompt_tokens: Counter of prompt tokens.
+        generation_tokens: Counter of generated tokens.
+        finished: Counter of requests that ended.
+        iterations: Counter of the engine's iterations.
+        ttft: Histogram of times to first token, in seconds.
+        tpot: Histogram of times per output token, in seconds.
+    """
+
+    engine: str
+    prefix: str
+    running: tuple[str, ...]
+    waiting: tuple[str, ...]
+    prompt_tokens: tuple[str, ...]
+    generation_tokens: tuple[str, ...]
+    finished: tuple[str, ...] = ()
+    kv_share: tuple[str, ...] = ()
+    iterations: tuple[str, ...] = ()
+    ttft: tuple[str, ...] = ()
+    tpot: tuple[str, ...] = ()
+    path: str = "/metrics"
+
+
+ENGINES = (
+    EngineMetrics(
+        "vLLM",
+        "vllm:",
+        running=("vllm:num_requests_running",),
+        waiting=("vllm:num_requests_waiting",),
+        prompt_tokens=("vllm:prompt_tokens_total",),
+        generation_tokens=("vllm:generation_tokens_total",),
+        finished=("vllm:request_success_total",),
+        kv_share=("vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc"),
+        iterations=("vllm:iteration_tokens_total_count",),
+        ttft=("vllm:time_to_first_token_seconds",),
+        tpot=(
+            "vllm:request_time_per_output_token_seconds",
+            "vllm:inter_token_latency_seconds",
+            "vllm:time_per_output_token_seconds",  # before 0.11
+        ),
+    ),
+    EngineMetrics(
+        "SGLang",
+        "sglang:",
+        running=("sglang:num_running_reqs",),
+        waiting=("sglang:num_queue_reqs",),
+        prompt_tokens=("sglang:prompt_tokens_total",),
+        generation_tokens=("sglang:generation_tokens_total",),
+        finished=("sglang:num_requests_total",),
+        kv_share=("sglang:token_usage",),
+        ttft=("sglang:time_to_first_token_seconds",),
+        tpot=(
+            "sglang:request_time_per_output_token_seconds",
+            "sglang:inter_token_latency_seconds",
+            "sglang:time_per_output_token_seconds",
+        ),
+    ),
+    EngineMetrics(  # exports no latencies
+        "llama.cpp",
+        "llamacpp:",
+        running=("llamacpp:requests_processing",),
+        waiting=("llamacpp:requests_deferred",),
+        prompt_tokens=("llamacpp:prompt_tokens_total",),
+        generation_tokens=("llamacpp:tokens_predicted_total",),
+        kv_share=("llamacpp:kv_cache_usage_ratio",),
+        iterations=("llamacpp:n_decode_total",),
+    ),
+    EngineMetrics(
+        "TensorRT-LLM",
+        "trtllm_",
+        running=("trtllm_num_requests_running",),
+        waiting=("trtllm_num_requests_waiting",),
+        prompt_tokens=("trtllm_prompt_tokens_total",),
+        generation_tokens=("trtllm_generation_tokens_total",),
+        finished=("trtllm_request_success_total",),
+        kv_share=("trtllm_kv_cache_utilization",),
+        ttft=("trtllm_time_to_first_token_seconds",),
+        tpot=("trtllm_time_per_output_token_seconds",),
+        path="/prometheus/metrics",
+    ),
+    EngineMetrics(  # has no time to first token, and its time per token includes the prompt
+        "TGI",
+        "tgi_",
+        running=("tgi_batch_current_size",),
+        waiting=("tgi_queue_size",),
+        prompt_tokens=("tgi_request_input_length_sum",),
+        generation_tokens=("tgi_request_generated_tokens_sum",),
+        finished=("tgi_request_success_total", "tgi_request_success"),
+    ),
+)
+
+_LINE = re.compile(r"^([A-Za-z_:][\w:]*)(?:\{([^}]*)\})? +(\S+)", re.MULTILINE)
+_EDGE = re.compile(r'le="([^"]+)"')
+_MODEL = re.compile(r'model_name="([^"]*)"')
+
+
+def parse_page(text: str, prefix: str) -> dict[str, list[tuple[str, float]]]:
+    """Values of a page of Prometheus text by name, with their labels as written."""
+    values: dict[str, list[tuple[str, float]]] = {}
+    for name, labels, number in _LINE.findall(text):
+        if name.startswith(prefix):
+            try:
+                values.setdefault(name, []).append((labels, float(number)))
+            except ValueError:
+                continue  # a line that is cut off, or not of this format
+    return values
+
+
+def recognise_engine(text: str) -> EngineMetrics:
+    """The engine that a page of metrics comes from.
+
+    Raises:
+        UnsupportedError: No engine that we know.
+    """
+    for metrics in ENGINES:
+        if re.search(rf"^{re.escape(metrics.prefix)}", text, re.MULTILINE):
+            return metrics
+    raise UnsupportedError(
+        "the page has no metrics of a serving engine that is known here",
+        remedy=f"known are {', '.join(metrics.engine for metrics in ENGINES)}; "
+        "llama.cpp needs --metrics, SGLang --enable-metrics",
+    )
+
+
+class EngineReader:
+    """Turns pages of an engine's metrics into states; counters that restart begin anew.
+
+    Args:
+        metrics: Names of the engine's metrics.
+
+    Attributes:
+        restarts: Number of times that a counter fell, as after a restart of the engine.
+        tokens_by_model: Prompt and generated tokens by the label ``model_name``.
+    """
+
+    def __init__(self, metrics: EngineMetrics) -> None:
+        self.metrics = metrics
+        self.restarts = 0
+        self.tokens_by_model: dict[str, tuple[float, float]] = {}
+        self._ttft = _HistogramReader()
+        self._tpot = _HistogramReader()
+        self._offsets: dict[str, float] = {}
+        self._latest: dict[str, float] = {}
+
+    def read(self, text: str, now_seconds: float) -> EngineState:
+        """State of the engine by one page.
+
+        Raises:
+            UnsupportedError: The page lacks the counters of tokens.
+        """
+        metrics, values = self.metrics, parse_page(text, self.metrics.prefix)
+        prompt = self._counter(values, metrics.prompt_tokens)
+        tokens = self._counter(values, metrics.generation_tokens)
+        if math.isnan(prompt) or math.isnan(tokens):
+            raise UnsupportedError(
+                f"the page of {metrics.engine} lacks {metrics.prompt_tokens[0]} or "
+                f"{metrics.generation_tokens[0]}",
+                remedy="see whether the engine's metrics are on, and report its version",
+            )
+        self._note_models(values)
+        running, waiting = (_gauge(values, names) for names in (metrics.running, metrics.waiting))
+        finished = self._counter(values, metrics.finished)
+        inside = running + waiting
+        return EngineState(
+            now_seconds,
+            running=int(running),
+            waiting=int(waiting),
+            arrived=int(inside + (0.0 if math.isnan(finished) else finished)),
+            prompt_tokens=prompt,
+            generation_tokens=tokens,
+            iterations=self._counter(values, metrics.iterations),
+            kv_share=_gauge(values, metrics.kv_share),
+            ttft_seconds=self._ttft.latencies(values, metrics.ttft),
+            tpot_seconds=self._tpot.latencies(values, metrics.tpot),
+        )
+
+    def _counter(
+        self, values: Mapping[str, list[tuple[str, float]]], names: Sequence[str]
+    ) -> float:
+        """A counter that goes on where it stood when the engine's began anew."""
+        for name in names:
+            if name in values:
+                total = sum(value for _, value in values[name])
+                latest = self._latest.get(name, total)
+                if total < latest:
+                    self.restarts += 1
+                    self._offsets[name] = self._offsets.get(name, 0.0) + latest
+                self._latest[name] = total
+                return self._offsets.get(name, 0.0) + total
+        return math.nan
+
+    def _note_models(self, values: Mapping[str, list[tuple[str, float]]]) -> None:
+        counts: dict[str, list[float]] = {}
+        for kind, names in enumerate((self.metrics.prompt_tokens, self.metrics.generation_tokens)):
+            for labels, value in values.get(names[0], ()):
+                label = _MODEL.search(labels)
+                counts.setdefault(label[1] if label else "", [0.0, 0.0])[kind] += value
+        self.tokens_by_model = {name: (pair[0], pair[1]) for name, pair in counts.items()}
+
+
+class _HistogramReader:
+    """Latencies between two pages, from one histogram."""
+
+    def __init__(self) -> None:
+        self._buckets: dict[float, float] | None = None
+        self._sum = 0.0
+
+    def latencies(
+        self, values: Mapping[str, list[tuple[str, float]]], names: Sequence[str]
+    ) -> list[float]:
+        """Latencies since the last page; none from the first."""
+        name = next((name for name in names if f"{name}_bucket" in values), None)
+        if name is None:
+            return []
+        buckets: dict[float, float] = {}
+        for labels, count in values[f"{name}_bucket"]:
+            edge = _EDGE.search(labels)
+            if edge is not None:
+                key = math.inf if "Inf" in edge[1] else float(edge[1])
+                buckets[key] = buckets.get(key, 0.0) + count
+        total = sum(value for _, value in values.get(f"{name}_sum", ()))
+        before, self._buckets = self._buckets, buckets
+        seconds, self._sum = total - self._sum, total
+        if before is None or seconds < 0 or before.keys() != buckets.keys():
+            return []
+        return spread_latencies(before, buckets, seconds)
+
+
+def spread_latencies(
+    before: Mapping[float, float], after: Mapping[float, float], seconds: float
+) -> list[float]:
+    """Latencies that lie in the buckets that grew, and add up to the growth of the sum.
+
+    Examples:
+        >>> spread_latencies({0.1: 5, 0.25: 7, float("inf"): 7}, {0.1: 5, 0.25: 8, float("inf"): 8},
+        ...     0.14)
+        [0.14]
+    """
+    parts, low, below = [], 0.0, 0.0
+    for edge in sorted(after):
+        grown = after[edge] - before[edge]
+        count = round(grown - below)
+        if count > 0:
+            parts.append((count, low, edge if math.isfinite(edge) else max(2 * low, seconds)))
+        below, low = grown, edge
+    width = sum(count * (high - bottom) for count, bottom, high in parts)
+    bottom_sum = sum(count * bottom for count, bottom, _ in parts)
+    share = min(1.0, max(0.0, (seconds - bottom_sum) / width)) if width > 0 else 0.0
+    return [
+        round(bottom + share * (high - bottom), 12)
+        for count, bottom, high in parts
+        for _ in range(count)
+    ]
+
+
+def _gauge(values: Mapping[str, list[tuple[str, float]]], names: Sequence[str]) -> float:
+    for name in names:
+        if name in values:
+            return sum(value for _, value in values[name])
+    return 0.0
+
+
+class EngineClient:
+    """Fetches an engine's metrics over HTTP; one connection, kept open.
+
+    Args:
+        url: Address of the engine, such as ``http://127.0.0.1:8000``.
+        timeout_seconds: Longest time to wait for an answer.
+
+    Raises:
+        InvalidValueError: The address is no HTTP address.
+    """
+
+    def __init__(self, url: str, timeout_seconds: float = _TIMEOUT_SECONDS) -> None:
+        parts = urlsplit(url if "://" in url else f"http://{url}")
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise InvalidValueError(
+                f"{url!r} is no address of an engine", remedy="write http://HOST:PORT"
+            )
+        self.url = url
+        self._path = parts.path if parts.path not in ("", "/") else None
+        kind = (
+            http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+        )
+        self._connection = kind(parts.hostname, parts.port, timeout=timeout_seconds)
+
+    def fetch(self, path: str = "/metrics") -> str:
+        """The page of metrics.
+
+        Raises:
+            NotPossibleHereError: The engine does not answer, or not with a page of metrics.
+        """
+        try:
+            self._connection.request("GET", self._path or path)
+            answer = self._connection.getresponse()
+            body = answer.read(_MOST_BYTES)
+        except (OSError, http.client.HTTPException) as error:
+            self._connection.close()
+            raise NotPossibleHereError(
+                f"the engine at {self.url} does not answer: {error or type(error).__name__}",
+                remedy="start it, or give its address with --engine",
+            ) from None
+        if answer.status != 200:
+            raise NotPossibleHereError(
+                f"the engine at {self.url} answers {answer.status} for its metrics",
+                remedy="switch its metrics on (SGLang --enable-metrics, llama.cpp --metrics)",
+            )
+        return body.decode("utf-8", "replace")
+
+    def find_metrics(self) -> EngineMetrics:
+        """The engine that answers, by the page at its usual places.
+
+        Raises:
+            NotPossibleHereError: Nothing answers.
+            UnsupportedError: It is no engine that we know.
+        """
+        error: Exception | None = None
+        for path in dict.fromkeys(metrics.path for metrics in ENGINES):
+            try:
+                return recognise_engine(self.fetch(path))
+            except (NotPossibleHereError, UnsupportedError) as problem:
+                error = error or problem
+        raise error or UnsupportedError("no engine", remedy="start one")
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._connection.close()

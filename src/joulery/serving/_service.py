@@ -1,0 +1,440 @@
+"""A running service: its engine's metrics and the energy of its boards, read side by side.
+
+Nothing here sits in the path of requests. When the engine or a board does not answer, the boards
+return to their original setting and reading is tried again later.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+from collections import deque
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from joulery.clock import REAL_CLOCK
+from joulery.errors import JouleryError, MissingHardwareError, UnsupportedError
+from joulery.frontier import Frontier, OperatingPoint, Origin, Provenance
+from joulery.hardware import DeviceKind
+from joulery.metering import Meter, my_devices
+from joulery.serving._controller import ServingController
+from joulery.serving._engines import EngineClient, EngineReader
+from joulery.serving._knobs import BoardsKnob, board_of
+from joulery.serving._ledger import EnergyLedger
+from joulery.units import finite
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from typing import Self
+
+    from joulery.clock import Clock
+    from joulery.governor import Hold
+    from joulery.hardware import Device
+    from joulery.serving._controller import LatencyObjective
+    from joulery.serving._knobs import BoardsKnob as Knob
+    from joulery.serving._ledger import LedgerAccount
+    from joulery.serving._simulator import EngineState
+
+_log = logging.getLogger("joulery")
+# Time between two readings: shorter costs more than 0.5 % of a core with vLLM's page.
+_TICK_SECONDS = 0.25
+# After a failure, the next try comes so much later.
+_RETRY_SECONDS = 2.0
+_MOST_LATENCIES = 20_000
+
+
+class ServiceWatch:
+    """Engine and boards of a service, read together.
+
+    Args:
+        engine: Address of the engine.
+        devices: Boards of the service; all of this machine unless given.
+        clock: Real or virtual clock.
+
+    Raises:
+        NotPossibleHereError: The engine does not answer.
+        UnsupportedError: It is no engine that we know.
+    """
+
+    def __init__(
+        self,
+        engine: str | EngineClient,
+        devices: Sequence[Device | str] | None = None,
+        clock: Clock = REAL_CLOCK,
+    ) -> None:
+        self._client = EngineClient(engine) if isinstance(engine, str) else engine
+        self.metrics = self._client.find_metrics()
+        self.reader = EngineReader(self.metrics)
+        self._clock = clock
+        self._meter = Meter(_boards(clock) if devices is None else devices, clock=clock).start()
+        self._window = self._meter.begin("serving")
+        self.devices = self._meter.devices
+
+    def read(self) -> EngineState:
+        """State of the engine and energy of the boards now.
+
+        Raises:
+            NotPossibleHereError: The engine does not answer.
+            UnsupportedError: Its page lacks what is needed.
+        """
+        state = self.reader.read(self._client.fetch(self.metrics.path), self._clock.now())
+        state.joules = self._window.joules
+        return state
+
+    def ledger(self) -> EnergyLedger:
+        """A ledger for the boards of this service."""
+        idle = board_of(self.devices).awake_watts * max(1, len(self.devices))
+        return EnergyLedger(idle)
+
+    def close(self) -> None:
+        """Stop measuring."""
+        self._meter.end(self._window)
+        self._meter.close()
+        self._client.close()
+
+
+def _boards(clock: Clock) -> list[Device]:
+    boards = [device for device in my_devices(clock) if device.info.kind is DeviceKind.GPU]
+    if not boards:
+        raise MissingHardwareError(
+            "there is no GPU here whose energy could be read", remedy="see `joulery doctor`"
+        )
+    return boards
+
+
+@dataclass(slots=True)
+class ServiceReport:
+    """What a tuner did and saw.
+
+    Attributes:
+        engine: Name of the engine.
+        knob: ``clock`` or ``limit``.
+        account: Energy by the ledger.
+        attained: Share of the requests that kept their bounds, by kind of latency.
+        latencies: Median and 99th percentile of TTFT and TPOT, in seconds.
+        saved: Share of the energy that the settings saved against full power, as predicted.
+        seconds_at: Seconds at each setting.
+        decisions: Number of decisions.
+        failures: Number of readings or settings that failed.
+        restarts: Number of restarts of the engine.
+        trouble: Latest failure.
+    """
+
+    engine: str
+    knob: str
+    account: LedgerAccount
+    attained: dict[str, float]
+    latencies: dict[str, tuple[float, float]]
+    saved: float
+    seconds_at: dict[str, float]
+    decisions: int
+    failures: int
+    restarts: int
+    trouble: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The report as a JSON document."""
+        return asdict(self)
+
+
+class Tuner:
+    """Keeps a running service at the least energy that keeps its objective.
+
+    A thread reads the engine's metrics, asks the controller and sets the boards through leases.
+    Failures never raise after the start: the boards return to their original setting.
+
+    Args:
+        engine: Address of the engine, such as ``http://127.0.0.1:8000``.
+        objective: Bounds to keep.
+        devices: Boards of the service; all of this machine unless given.
+        knob: ``clock``, ``limit`` or ``auto``.
+        tick_seconds: Time between two decisions.
+        clock: Real or virtual clock.
+        hold: Function that holds a board; a lease of the governor unless given.
+
+    Raises:
+        NotPossibleHereError: The engine does not answer.
+        UnsupportedError: The engine exports no latencies, or the boards have no knob.
+
+    Examples:
+        >>> from joulery.serving import LatencyObjective, Tuner
+        >>> with Tuner("http://127.0.0.1:8000", LatencyObjective(0.5, 0.05)):  # doctest: +SKIP
+        ...     wait_for_the_night()
+    """
+
+    def __init__(  # noqa: PLR0913 - one argument per part that a test or site replaces
+        self,
+        engine: str | EngineClient,
+        objective: LatencyObjective,
+        *,
+        devices: Sequence[Device | str] | None = None,
+        knob: str = "auto",
+        tick_seconds: float = _TICK_SECONDS,
+        clock: Clock = REAL_CLOCK,
+        hold: Hold | None = None,
+    ) -> None:
+        self._tick_seconds = finite(tick_seconds, "tick in seconds", minimum=0.01)
+        self._clock = clock
+        self.watch = ServiceWatch(engine, devices, clock)
+        if not (self.watch.metrics.ttft and self.watch.metrics.tpot):
+            self.watch.close()
+            raise UnsupportedError(
+                f"{self.watch.metrics.engine} exports no times to first token",
+                remedy="use `joulery serving meter` and `sweep` with it",
+            )
+        self._knob: Knob = BoardsKnob(self.watch.devices, knob, hold)
+        self._curves = self._knob.curves()
+        self._objective = objective
+        self._controller = ServingController(objective, self._curves)
+        self._tally = _Tally(objective)
+        self.ledger = self.watch.ledger()
+        self._next_try = -math.inf
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def __enter__(self) -> Self:
+        self._thread = threading.Thread(target=self._run, name="joulery-serving", daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Stop, and put the original setting back."""
+        self._stop.set()
+        if self._thread is not None:
+            self._thread.join(2 * _RETRY_SECONDS)
+        self._release()
+        self.watch.close()
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            began = self._clock.now()
+            self.step()
+            self._stop.wait(max(0.0, self._tick_seconds - (self._clock.now() - began)))
+
+    def step(self) -> None:
+        """Read, decide and set once. Never raises."""
+        if self._clock.now() < self._next_try:
+            return
+        try:
+            state = self.watch.read()
+            position = self._knob.position
+            self.ledger.add(state, self._scale(position))
+            self._tally.add(state, self._knob.settings[position], self._scale(position))
+            self._knob.set(self._controller.decide(state))
+        except Exception as error:  # noqa: BLE001 - the service goes on whatever happens here
+            self._fail(error)
+
+    def _scale(self, position: int) -> tuple[float, float]:
+        curves = self._curves
+        return float(curves.prefill_joules[position]), float(curves.decode_joules[position])
+
+    def _fail(self, error: Exception) -> None:
+        self._release()
+        self._next_try = self._clock.now() + _RETRY_SECONDS
+        if str(error) != self._tally.trouble:
+            _log.warning("serving goes on at the original setting: %s", error)
+        self._tally.trouble = str(error)
+        self._tally.failures += 1
+        # What was learned before the engine failed may not hold for what comes back.
+        self._controller = ServingController(self._objective, self._curves)
+
+    def _release(self) -> None:
+        try:
+            self._knob.release()
+        except JouleryError as error:
+            _log.warning("the governor restores the setting: %s", error)
+
+    def report(self) -> ServiceReport:
+        """What was done and seen until now."""
+        tally = self._tally
+        return ServiceReport(
+            self.watch.metrics.engine,
+            self._knob.kind,
+            self.ledger.account(),
+            tally.attained(),
+            tally.quantiles(),
+            tally.saved(self.ledger.waiting_watts),
+            dict(tally.seconds_at),
+            tally.decisions,
+            tally.failures,
+            self.watch.reader.restarts,
+            tally.trouble,
+        )
+
+
+@dataclass(slots=True)
+class _Tally:
+    """Figures of a tuner's report, added up as it goes."""
+
+    objective: LatencyObjective
+    ttft: deque[float] = field(default_factory=lambda: deque(maxlen=_MOST_LATENCIES))
+    tpot: deque[float] = field(default_factory=lambda: deque(maxlen=_MOST_LATENCIES))
+    seconds_at: dict[str, float] = field(default_factory=dict)
+    decisions: int = 0
+    failures: int = 0
+    trouble: str = ""
+    joules: float = 0.0
+    seconds: float = 0.0
+    scaled_joules: float = 0.0  # above waiting, at full power
+    scaled_seconds: float = 0.0
+    _previous: tuple[float, float] | None = None
+
+    def add(self, state: EngineState, setting: object, scale: tuple[float, float]) -> None:
+        """Add the time since the last reading, spent at a setting."""
+        self.decisions += 1
+        self.ttft.extend(state.ttft_seconds)
+        self.tpot.extend(state.tpot_seconds)
+        before, self._previous = self._previous, (state.now_seconds, state.joules)
+        if before is None:
+            return
+        seconds, joules = state.now_seconds - before[0], state.joules - before[1]
+        if not joules >= 0:
+            return
+        name = str(setting)
+        self.seconds_at[name] = self.seconds_at.get(name, 0.0) + seconds
+        relative = 0.5 * (scale[0] + scale[1])
+        self.joules += joules
+        self.seconds += seconds
+        self.scaled_joules += joules / relative
+        self.scaled_seconds += seconds / relative
+
+    def saved(self, waiting_watts: float) -> float:
+        """Predicted saving: energy above waiting as it would have been at full power."""
+        above = self.scaled_joules - waiting_watts * self.scaled_seconds
+        full = above + waiting_watts * self.seconds
+        return 1 - self.joules / full if full > 0 else math.nan
+
+    def attained(self) -> dict[str, float]:
+        bounds = {"ttft": self.objective.ttft_seconds, "tpot": self.objective.tpot_seconds}
+        return {
+            name: float(np.mean(np.array(values) <= bounds[name])) if values else math.nan
+            for name, values in (("ttft", self.ttft), ("tpot", self.tpot))
+        }
+
+    def quantiles(self) -> dict[str, tuple[float, float]]:
+        return {
+            name: _quantiles(values) for name, values in (("ttft", self.ttft), ("tpot", self.tpot))
+        }
+
+
+def _quantiles(values: Sequence[float] | deque[float]) -> tuple[float, float]:
+    if not values:
+        return math.nan, math.nan
+    middle, high = np.quantile(np.array(values), (0.5, 0.99))
+    return float(middle), float(high)
+
+
+@dataclass(frozen=True, slots=True)
+class SweepRow:
+    """A service at one setting.
+
+    Attributes:
+        setting: The setting.
+        seconds: Time at it.
+        watts: Mean power of all boards.
+        prompt_tokens_per_second: Prompt tokens computed.
+        tokens_per_second: Tokens generated.
+        requests_per_second: Requests that arrived.
+        ttft_seconds: Median and 99th percentile.
+        tpot_seconds: Median and 99th percentile.
+        joules_per_token: Energy per generated token, prompts and waiting included.
+        prefill_joules_per_token: Energy of a prompt token above waiting; NaN where unknown.
+        decode_joules_per_token: Energy of a generated token above waiting; NaN where unknown.
+    """
+
+    setting: str
+    seconds: float
+    watts: float
+    prompt_tokens_per_second: float
+    tokens_per_second: float
+    requests_per_second: float
+    ttft_seconds: tuple[float, float]
+    tpot_seconds: tuple[float, float]
+    joules_per_token: float
+    prefill_joules_per_token: float
+    decode_joules_per_token: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """The row as a JSON document."""
+        return asdict(self)
+
+
+def sweep_service(
+    watch: ServiceWatch,
+    knob: BoardsKnob,
+    positions: Sequence[int],
+    seconds: float,
+    *,
+    clock: Clock = REAL_CLOCK,
+    on_row: Callable[[SweepRow], None] | None = None,
+) -> tuple[list[SweepRow], Frontier | None]:
+    """A running service under its own traffic at one setting after another.
+
+    Args:
+        watch: The service.
+        knob: Its boards.
+        positions: Positions to hold, in this order.
+        seconds: Time at each.
+        clock: Real or virtual clock.
+        on_row: Function to call with each row.
+
+    Returns:
+        The rows, and the frontier of time and energy of a mean request where requests came.
+    """
+    rows, points = [], []
+    try:
+        for position in positions:
+            knob.set(position)
+            row = _hold(watch, str(knob.settings[position]), seconds, clock)
+            rows.append(row)
+            if on_row is not None:
+                on_row(row)
+            if row.requests_per_second > 0 and not math.isnan(row.ttft_seconds[0]):
+                answer = row.tokens_per_second / row.requests_per_second
+                latency = row.ttft_seconds[0] + answer * np.nan_to_num(row.tpot_seconds[0])
+                points.append(
+                    OperatingPoint(
+                        float(latency),
+                        row.watts / row.requests_per_second,
+                        knob.settings[position],
+                        Provenance(Origin.MEASURED, f"{watch.metrics.engine}, {seconds:g} s each"),
+                    )
+                )
+    finally:
+        knob.release()
+    return rows, Frontier.from_points(points, "one request") if points else None
+
+
+def _hold(watch: ServiceWatch, setting: str, seconds: float, clock: Clock) -> SweepRow:
+    """Read the service for some time at one setting."""
+    ledger, ttft, tpot = watch.ledger(), list[float](), list[float]()
+    first = state = watch.read()
+    while state.now_seconds - first.now_seconds < seconds:
+        clock.sleep(_TICK_SECONDS)
+        state = watch.read()
+        ledger.add(state)
+        ttft += state.ttft_seconds
+        tpot += state.tpot_seconds
+    elapsed = state.now_seconds - first.now_seconds
+    tokens = state.generation_tokens - first.generation_tokens
+    joules = state.joules - first.joules
+    account = ledger.account()
+    return SweepRow(
+        setting,
+        elapsed,
+        joules / elapsed,
+        (state.prompt_tokens - first.prompt_tokens) / elapsed,
+        tokens / elapsed,
+        max(0, state.arrived - first.arrived) / elapsed,
+        _quantiles(ttft),
+        _quantiles(tpot),
+        joules / tokens if tokens else math.nan,
+        account.prefill_joules_per_token.value,
+        account.decode_joules_per_token.value,
+    )

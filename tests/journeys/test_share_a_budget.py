@@ -1,0 +1,42 @@
+"""Journey: share the power budget of a cluster over jobs whose frontiers were measured."""
+
+import json
+
+import pytest
+
+from joulery.hardware import catalog, settle
+
+LIMITS = 7
+
+
+def test_an_allocation_keeps_the_budget_and_beats_equal_watts(world):
+    """Jobs under their shares draw more than the budget, or one is slowed down for nothing."""
+    names = [world.draw.choice(("V100", "A100", "A40", "H100")) for _ in range(4)]
+    boards = {f"job {number}": catalog.board(name) for number, name in enumerate(names)}
+    gpus = {job: world.draw.randrange(1, 9) for job in boards}
+    works = {job: catalog.workload("resnet50", board) for job, board in boards.items()}
+
+    def truth(job, watts):
+        steady = settle(boards[job], works[job], watts)
+        return steady.watts, 1 / steady.seconds
+
+    def points(job):
+        low, high = boards[job].min_limit_watts, boards[job].default_limit_watts
+        limits = [low + (high - low) * n / (LIMITS - 1) for n in range(LIMITS)]
+        return [[limit, truth(job, limit)[1]] for limit in limits]
+
+    jobs = [{"id": job, "gpus": gpus[job], "points": points(job)} for job in boards]
+    (world.folder / "jobs.json").write_text(json.dumps({"jobs": jobs}), encoding="utf-8")
+    most = sum(gpus[job] * boards[job].default_limit_watts for job in boards)
+    budget = world.draw.uniform(0.6, 0.9) * most
+    performance = {}
+    for policy in ("fair", "max-min", "equal-watts"):
+        options = ("--jobs", "jobs.json", "--budget", f"{budget / 1000:.6f}kW", "--policy", policy)
+        document = world.joulery("cluster", "allocate", *options)
+        shares = {job["id"]: job["watts"] / gpus[job["id"]] for job in document["jobs"]}
+        drawn = sum(gpus[job] * truth(job, watts)[0] for job, watts in shares.items())
+        assert drawn <= budget * (1 + 1e-6)
+        performance[policy] = [truth(j, w)[1] / points(j)[-1][1] for j, w in shares.items()]
+    worst = {policy: min(values) for policy, values in performance.items()}
+    assert worst["max-min"] == pytest.approx(max(worst.values()), abs=0.02)
+    assert sum(performance["fair"]) >= sum(performance["equal-watts"]) - 0.02

@@ -1,0 +1,60 @@
+"""Journey: the power limit of a training is found while it runs, and is back afterwards."""
+
+import signal
+import time
+
+import pytest
+
+import joulery
+from support.journeys import TRAINING
+
+SCRIPT = (
+    TRAINING
+    + """
+node.set_load(0, work)
+original, number = node.power_limit(0), 0
+with joulery.Run("tuned", objective="least-energy:slowdown=10%") as run:
+    while True:
+        train(number)
+        run.step()
+        number += 1
+        if node.power_limit(0) < original:
+            print("probing", flush=True)
+"""
+)
+
+
+def test_a_training_saves_energy_within_its_bound(world):
+    """The chosen limit saves nothing, slows the training down too much, or stays.
+
+    Time is virtual here: the bound is on step times, which a busy machine would change.
+    """
+    bound = world.draw.uniform(0.03, 0.15)
+    gpu = world.virtual_board()
+    original = gpu.power_limits().current_watts
+    with joulery.Run("tuned", objective=joulery.LeastEnergy(bound), devices=[gpu]) as run:
+        for number in range(3000):
+            gpu.run(world.step.scaled(world.assumptions.step_factor(number)))
+            run.step()
+        limit = gpu.power_limits().current_watts
+    seconds, joules = world.true_point(limit)
+    full_seconds, full_joules = world.true_point(original)
+    assert joules < 0.97 * full_joules
+    assert seconds < (1 + bound + 0.01) * full_seconds
+    assert gpu.power_limits().current_watts == original
+
+
+@pytest.mark.slow
+def test_a_killed_training_leaves_the_original_limit(world):
+    """A board stays slow for whoever gets it next."""
+    lowest, highest = world.board.min_limit_watts, world.board.default_limit_watts
+    original = round(world.draw.uniform(0.8, 1.0) * highest)  # as an administrator may set it
+    world.node.set_power_limit(0, original)
+    with world.popen(world.script("train.py", SCRIPT)) as training:
+        assert training.stdout.readline() == "probing\n", training.stderr.read()
+        assert lowest <= world.node.power_limit(0) <= original
+        training.send_signal(signal.SIGKILL)
+    deadline = time.monotonic() + 30
+    while world.node.power_limit(0) != original and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert world.node.power_limit(0) == original
