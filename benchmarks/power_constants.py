@@ -81,7 +81,7 @@ def main() -> None:
     power_draws.FIRST_SEED = FIRST_SEED
     jobs = [*list(tables(options.data))[:: options.every], *made_up(options.count)]
     if options.smoke:
-        jobs = made_up(1)[:1]
+        jobs = list(made_up(1))[:1]
     boards = sorted({job.board for job in jobs})
     present = next(iter(CONSTANTS.items()))
     settings = [(present[0], present[1][0])]
