@@ -43,7 +43,7 @@ _SENSOR_AGREES = 0.1  # on simulated boards
 # How long power may take to follow a change of load.
 _RESPONSE_SECONDS = 0.01  # by hand: some sensors follow within 15 ms
 # One sigma of that time, as a fraction of it.
-_RESPONSE_DOUBT = 0.2  # by hand
+_RESPONSE_DOUBT = 0.6  # on simulated boards, whose power follows within 0 to 20 ms
 # Chance that the load changes within a span: for one that just did, and per relative change of
 # power lately.
 _CHANGE_CHANCE = 0.5  # by hand
