@@ -384,7 +384,9 @@ def missed_fraction(sensor: PowerSensor, period_seconds: float, *, counts: bool)
     return min(window - period, _BURST_SECONDS / 2) / window
 
 
-def hidden_share(missed: float, amplitude: float, seconds: float, period: float) -> float:
+def hidden_share(
+    missed: float, amplitude: float, slow_amplitude: float, seconds: float, period: float
+) -> float:
     """One sigma of a window's energy, relative, from the time in which its sensor does not look.
 
     Looks at phases of a step average out from one to the next; looks at bursts, whose readings
@@ -393,11 +395,12 @@ def hidden_share(missed: float, amplitude: float, seconds: float, period: float)
     Args:
         missed: Fraction of the time in which it does not.
         amplitude: Spread of its readings, relative.
+        slow_amplitude: Spread of their means over half a second, relative.
         seconds: Length of the window.
         period: Time between two looks in seconds.
     """
     looks = _OF_LOOK * amplitude * math.sqrt(min(1.0, period / seconds))
-    in_step = _OF_SPREAD * amplitude**2 * math.sqrt(min(1.0, _IN_STEP_SECONDS / seconds))
+    in_step = _OF_SPREAD * slow_amplitude * math.sqrt(min(1.0, _IN_STEP_SECONDS / seconds))
     return missed * math.hypot(looks, in_step)
 
 
