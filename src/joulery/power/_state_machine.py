@@ -407,13 +407,18 @@ class TuningMachine(ProfilingMachine):
         yield from self._watch(_FIRST_PAIR_SECONDS)
 
     def _compare(self) -> Generator[Command, Reading, float]:
-        """Measure the choice, the reference and the choice again; the seconds of one of them."""
+        """Measure the choice, the reference and the choice again; the seconds of one of them.
+
+        Where the reference is the choice, for want of another that is safe, the most promising
+        position takes its place.
+        """
         profiler = self._profiler
         position, began = profiler.position, profiler.reading.now_seconds
         steps = int(profiler.slice_steps(profiler.pace_seconds, profiler.noise(), _PAIR_ERROR))
         yield from profiler.measure(steps)
-        if position != self._reference:
-            yield from profiler.move(self._reference)
+        other = self._find_candidate() if position == self._reference else self._reference
+        if other != position:
+            yield from profiler.move(other)
             yield from profiler.measure(steps)
             yield from profiler.move(position)
             yield from profiler.measure(steps)
@@ -424,6 +429,12 @@ class TuningMachine(ProfilingMachine):
                 profiler.slices[:_PROBES_KEPT] + profiler.slices[_PROBES_KEPT + extra :]
             )
         return (profiler.reading.now_seconds - began) / 3
+
+    def _find_candidate(self) -> int:
+        """The position that may turn out best; the reference where none would gain enough."""
+        gains = self._scorer.score(self._posterior(self.estimates())).gains
+        candidate = int(gains.argmax())
+        return candidate if gains[candidate] > self._config.tolerance else self._reference
 
     def _is_contradicted(self) -> bool:
         """Whether the latest pair is far slower than the choice was believed to be."""

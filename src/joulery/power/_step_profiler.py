@@ -46,8 +46,8 @@ _FEW_STEPS = 12.0
 # Disturbances of a tenth of a second stand out in samples of this length.
 _LONGEST_SAMPLE_SECONDS = 1.0
 # Steps that are measured one by one to find a period, where they vary by so much, from this length
-# of a step on: shorter ones repeat within a sample; by hand.
-_PERIOD_STEPS, _UNEVEN, _SHORT_STEP_SECONDS = 40, 0.03, 0.02
+# of a step on: shorter ones repeat within a sample; three times the longest period, and by hand.
+_PERIOD_STEPS, _UNEVEN, _SHORT_STEP_SECONDS = 48, 0.03, 0.02
 # Steps of several periods up to which a slice has three samples; by hand.
 _LONGEST_PERIODS = 24
 # Time after a change of the knob that is not measured: boards need 20 to 100 ms.
@@ -386,7 +386,8 @@ class StepProfiler:
                 part.samples.append(sample)
             if len(part.samples) == steps < _PERIOD_STEPS and _varies(part.samples):
                 steps = _PERIOD_STEPS
-        if all(sample.steps == 1 for sample in part.samples):
+        # A few even steps may be part of a longer period that was found before.
+        if steps >= _PERIOD_STEPS and all(sample.steps == 1 for sample in part.samples):
             self.period = find_period([sample.log_pace for sample in part.samples])
             part.samples = _join(part.samples, self.period)
 
