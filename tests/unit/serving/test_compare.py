@@ -1,7 +1,6 @@
 """Policies side by side, capacity, frontier and sleep."""
 
 import pytest
-from support.served import LLAMA_8B, steady_requests
 
 from joulery.cluster import PowerCurve
 from joulery.serving import (
@@ -17,6 +16,7 @@ from joulery.serving import (
     sleep_advice,
     synthetic_trace,
 )
+from support.served import LLAMA_8B, steady_requests
 
 BOARD = serving_board("h100")
 MODEL = served_model(LLAMA_8B, BOARD)
@@ -50,7 +50,7 @@ def test_capacity_is_where_bounds_begin_to_break():
 def test_a_served_model_is_a_job_of_a_cluster():
     """The frontier of a service cannot be given to the allocator of a power budget."""
     frontier = served_frontier(CASE)
-    curve = PowerCurve.from_frontier(frontier)
+    curve = PowerCurve.from_frontier(frontier, gpus=1)
     assert len(frontier) >= 3
     assert 0 < curve.least_watts < curve.most_watts <= BOARD.limit_watts
 

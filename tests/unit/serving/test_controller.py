@@ -4,7 +4,6 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from support.served import steady_states
 
 from joulery.errors import InvalidValueError
 from joulery.serving import (
@@ -15,6 +14,7 @@ from joulery.serving import (
     knob_curves,
     serving_board,
 )
+from support.served import steady_states
 
 BOARD = serving_board("h100")
 CURVES = knob_curves(BOARD, clock_settings(BOARD))

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from support.served import LLAMA_8B
 
 from joulery.serving import (
     EnergyLedger,
@@ -13,6 +12,7 @@ from joulery.serving import (
     serving_board,
     synthetic_trace,
 )
+from support.served import LLAMA_8B
 
 BOARD = serving_board("a100")
 MODEL = served_model(LLAMA_8B, BOARD)

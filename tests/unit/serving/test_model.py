@@ -1,10 +1,10 @@
 """A model on boards: arithmetic and traffic of an iteration."""
 
 import pytest
-from support.served import LLAMA_8B, LLAMA_70B
 
 from joulery.errors import InvalidValueError
 from joulery.serving import served_model, serving_board
+from support.served import LLAMA_8B, LLAMA_70B
 
 MIXTURE = LLAMA_8B | {"experts": 64, "experts_per_token": 4, "expert_feedforward": 1408}
 

@@ -1,9 +1,8 @@
 """Policies beside the controller."""
 
-from support.served import steady_states
-
 from joulery.serving import LatencyObjective, ServingCase, compare_policies
 from joulery.serving._policies import FixedPosition, ReactiveLadder
+from support.served import steady_states
 
 
 def test_a_fixed_position_stays():

@@ -5,7 +5,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
-from support.served import LLAMA_8B, steady_requests
 
 from joulery.errors import InvalidValueError
 from joulery.serving import (
@@ -16,6 +15,7 @@ from joulery.serving import (
     serving_board,
     synthetic_trace,
 )
+from support.served import LLAMA_8B, steady_requests
 
 BOARD = serving_board("h100")
 MODEL = served_model(LLAMA_8B, BOARD)
