@@ -89,8 +89,8 @@ class ScalarPolicy(Protocol):
     """A rule that chooses the next training of one job.
 
     ``name`` is what users type. A class may also have ``reasons``, a tuple of texts for
-    :attr:`BatchChoice.reason`, and ``version``, an integer to raise when the same runs lead to another
-    state.
+    :attr:`BatchChoice.reason`, and ``version``, an integer to raise when the same runs lead to
+    another state.
     """
 
     name: str
