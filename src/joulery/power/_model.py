@@ -9,8 +9,8 @@ samples of the posterior.
 
 Everything is relative to the reference: the value of the knob as it was found.
 
-:class:`ObjectiveScorer` scores the samples by an objective and chooses a knob position.
-:func:`plan_probe` asks of every position how much better than the choice it may turn out to be;
+``ObjectiveScorer`` scores the samples by an objective and chooses a knob position.
+``plan_probe`` asks of every position how much better than the choice it may turn out to be;
 that gain over the remaining time stands against the cost of a slice there.
 """
 

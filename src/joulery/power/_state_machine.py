@@ -162,7 +162,7 @@ class DriftDetector:
 
 
 class ProfilingMachine(ABC):
-    """A machine around a :class:`StepProfiler`; :meth:`start` it, then :meth:`send` it readings."""
+    """A machine around a ``StepProfiler``; ``start`` it, then ``send`` it readings."""
 
     def __init__(self, config: TunerConfig, reference: int) -> None:
         self.choice: TuningChoice | None = None

@@ -1,7 +1,7 @@
 """Measure step time and power at knob positions, without I/O.
 
-The profiler is a family of generators: each yields a :class:`Command` (where the knob should be,
-and after how many steps to report) and takes a :class:`Reading` (time, joules and steps so far).
+The profiler is a family of generators: each yields a ``Command`` (where the knob should be,
+and after how many steps to report) and takes a ``Reading`` (time, joules and steps so far).
 Samples that a stall, a pause or another process disturbed stand out and are left out. The noise of
 a step is pooled over all settings, because three samples of one setting cannot estimate it.
 """
@@ -284,7 +284,7 @@ class StepProfiler:
         return step_noise(self.slices)
 
     def estimates(self) -> dict[int, Estimate]:
-        """Estimates by knob position, of the job as it is now; see :func:`separate`."""
+        """Estimates by knob position, of the job as it is now; see ``separate``."""
         slices = [part for part in tuple(self.slices) if part.samples]
         if not slices:
             return {}
