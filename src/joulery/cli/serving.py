@@ -288,6 +288,9 @@ def _simulate(arguments: argparse.Namespace) -> Output:
         "count": case.model.boards,
         "requests": len(case.requests),
         "seconds": run.seconds,
+        "node_watts": serving.node_watts(
+            case.board, case.model.boards, run.joules / run.seconds / case.model.boards
+        ),
         "policies": {name: outcome.to_dict() for name, outcome in outcomes.items()},
         "idle": advice,
     }

@@ -20,9 +20,10 @@ if TYPE_CHECKING:
 
     Array = NDArray[np.float64]
 
-# Variances that the level may gain from one slice to the next, and their probabilities; by hand.
+# Variances that the level may gain from one slice to the next, and their probabilities; by hand:
+# most jobs are steady, and two slices are enough to tell that one is not.
 _WANDERING = np.array([1e-10, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2])
-_PROBABILITY = np.array([0.5, 0.1, 0.1, 0.1, 0.1, 0.05, 0.05])
+_PROBABILITY = np.array([0.95, 0.03, 0.015, 0.004, 8e-4, 3e-4, 5e-5])
 # Passes in which the slices say when the level wandered, and the share of it that may happen at any
 # time; by hand.
 _PASSES, _CALM = 3, 0.02
@@ -36,7 +37,7 @@ _LATEST, _LATEST_SECONDS = 4, 600.0
 _SLOWER, _FASTER = 1.0, 0.3
 
 
-class Slices(NamedTuple):
+class TimedSlices(NamedTuple):
     """Slices of one quantity in the order of time: when, at which setting, logarithm and error."""
 
     times: Array
@@ -63,7 +64,7 @@ class Effects(NamedTuple):
     errors: dict[int, float]
 
 
-def separate(slices: Slices, reference: int, anchor: int | None = None) -> Effects:
+def separate(slices: TimedSlices, reference: int, anchor: int | None = None) -> Effects:
     """Effects of positions relative to a reference, whatever the level did between slices.
 
     Args:
@@ -90,7 +91,7 @@ def separate(slices: Slices, reference: int, anchor: int | None = None) -> Effec
     )
 
 
-def _find_anchor(slices: Slices, levels: Array, reference: int) -> int:
+def _find_anchor(slices: TimedSlices, levels: Array, reference: int) -> int:
     at = np.flatnonzero(slices.positions == reference)
     if len(at) == 0:
         return len(levels) - 1
@@ -107,7 +108,7 @@ def _wandering_time(levels: Array) -> Array:
 
 
 def _average(
-    slices: Slices, design: Array, aged: Array, times: Array
+    slices: TimedSlices, design: Array, aged: Array, times: Array
 ) -> tuple[Array, Array, Array]:
     """Effects, their variances and levels, averaged over how fast the level may wander."""
     spacing = times[-1] / max(1, len(times) - 1)

@@ -11,12 +11,12 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 from enum import StrEnum
-from statistics import median
+from statistics import median, stdev
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from joulery.power._drift import Slices, find_period, separate
+from joulery.power._drift import TimedSlices, find_period, separate
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Sequence
@@ -45,9 +45,9 @@ LEAST_SAMPLES, LEAST_STEPS = 3, 4
 _FEW_STEPS = 12.0
 # Disturbances of a tenth of a second stand out in samples of this length.
 _LONGEST_SAMPLE_SECONDS = 1.0
-# Steps that are measured one by one to find a period, from this length of a step on: shorter ones
-# repeat within a sample; by hand.
-_PERIOD_STEPS, _SHORT_STEP_SECONDS = 40, 0.02
+# Steps that are measured one by one to find a period, where they vary by so much, from this length
+# of a step on: shorter ones repeat within a sample; three times the longest period, and by hand.
+_PERIOD_STEPS, _UNEVEN, _SHORT_STEP_SECONDS = 48, 0.03, 0.02
 # Steps of several periods up to which a slice has three samples; by hand.
 _LONGEST_PERIODS = 24
 # Time after a change of the knob that is not measured: boards need 20 to 100 ms.
@@ -236,6 +236,11 @@ def step_noise(slices: Iterable[Slice]) -> float:
     return max(_LEAST_NOISE, math.sqrt(squares / (len(calm) + _GUESS_WEIGHT)))
 
 
+def _varies(samples: Sequence[StepSample]) -> bool:
+    """Whether lengths of steps differ by more than noise would, so that they may repeat."""
+    return stdev(sample.log_pace for sample in samples) > _UNEVEN
+
+
 def _join(samples: Sequence[StepSample], count: int) -> list[StepSample]:
     """Each ``count`` samples as one; what remains is left out."""
     groups = [samples[at : at + count] for at in range(0, len(samples) - count + 1, count)]
@@ -291,8 +296,10 @@ class StepProfiler:
         power = np.log([max(part.watts, 1e-3) for part in parts])
         pace_errors = np.array([part.seconds_error for part in parts])
         power_errors = np.array([part.watts_error for part in parts])
-        seconds = separate(Slices(times, at, pace, pace_errors), self._reference)
-        watts = separate(Slices(times, at, power, power_errors), self._reference, seconds.anchor)
+        seconds = separate(TimedSlices(times, at, pace, pace_errors), self._reference)
+        watts = separate(
+            TimedSlices(times, at, power, power_errors), self._reference, seconds.anchor
+        )
         gaps = seconds.levels[at != self._reference] - seconds.level
         self.lead = float(np.median(gaps)) if len(gaps) else 0.0
         estimates = {}
@@ -368,17 +375,21 @@ class StepProfiler:
                 part.samples.append(sample)
                 progress += sample.steps
 
-    def learn_period(self) -> Procedure:
+    def measure_singly(self, steps: int) -> Procedure:
         """Measure a slice step by step, and note after how many steps their lengths repeat."""
         if not self.pace_seconds >= _SHORT_STEP_SECONDS:
+            yield from self.measure(steps)
             return
         part = Slice(self.position)
         self.slices.append(part)
-        for _ in range(_PERIOD_STEPS):
+        while len(part.samples) < steps:
             sample = yield from self.sample(0.0)
             if sample is not None:
                 part.samples.append(sample)
-        if all(sample.steps == 1 for sample in part.samples):
+            if len(part.samples) == steps < _PERIOD_STEPS and _varies(part.samples):
+                steps = _PERIOD_STEPS
+        # A few even steps may be part of a longer period that was found before.
+        if steps >= _PERIOD_STEPS and all(sample.steps == 1 for sample in part.samples):
             self.period = find_period([sample.log_pace for sample in part.samples])
             part.samples = _join(part.samples, self.period)
 

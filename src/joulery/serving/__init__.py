@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from joulery.serving._boards import (
         ClockTable as ClockTable,
         ServingBoard as ServingBoard,
+        node_watts as node_watts,
         serving_board as serving_board,
     )
     from joulery.serving._calibrate import calibrate_model as calibrate_model

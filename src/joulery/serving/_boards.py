@@ -34,11 +34,15 @@ _LEAKY = {"awake": 0.26, "clock": 0.12, "transport": 0.72, "dram": 0.23, "issue"
 _VOLTAGE, _A100_VOLTAGE, _LEAKY_VOLTAGE = (0.70, 0.57), (0.74, 0.67), (0.64, 0.74)
 # Energy of an operation in inference relative to `operation_joules`, which were chosen on large
 # products; from the same MLPerf results, whose kernels rarely fill the units.
-_OPERATION_ENERGY = 0.85
+_OPERATION_ENERGY = 0.78
 # Arithmetic draws at least this share of the limit: halved rates of GeForce boards save no energy.
 _LEAST_COMPUTE = 0.7
 # Clocks of GeForce boards under light load exceed the stated boost clock by this much (RTX 3090).
 _BEYOND_BOOST = 1.15
+# Wall power of a node beyond its boards, as a share of their default limits: MLPerf nodes with
+# NVLink boards (DGX A100 and H100, XE9680) and with eight PCIe boards.
+_LINKED_OVERHEAD, _PCIE_OVERHEAD = 0.35, 0.2
+_PCIE_BYTES = 100e9
 _OVERLAP = 3.0
 _MIXES = 65
 
@@ -199,3 +203,15 @@ def serving_board(name: str, precision: str = "bf16") -> ServingBoard:
         limit_watts=limit,
         min_limit_watts=device.min_limit_watts,
     )
+
+
+def node_watts(board: ServingBoard, count: int, board_watts: float) -> float:
+    """Power of a whole node at the wall while each of its boards draws ``board_watts``.
+
+    Args:
+        board: Boards of the node.
+        count: Number of boards.
+        board_watts: Power of one board.
+    """
+    share = _LINKED_OVERHEAD if board.link_bytes_per_second > _PCIE_BYTES else _PCIE_OVERHEAD
+    return count * (board_watts + share * board.limit_watts)

@@ -130,7 +130,8 @@ class EnergyLedger:
         prompt = state.prompt_tokens - before.prompt_tokens
         tokens = state.generation_tokens - before.generation_tokens
         steps = state.iterations - before.iterations
-        if min(joules, prompt, tokens) < 0 or steps < 0:  # a counter restarted
+        # Energy may go back a little, when a later reading of a counter corrects an estimate.
+        if min(prompt, tokens) < 0 or steps < 0 or math.isnan(joules):  # a counter restarted
             self._open.clear()
             return
         steps = tokens / max(1, state.running) if math.isnan(steps) else steps

@@ -118,7 +118,7 @@ def served_model(
     if precision not in _WEIGHT_BYTES:
         known = ", ".join(_WEIGHT_BYTES)
         raise InvalidValueError(f"no precision {precision!r}", remedy=f"one of {known}")
-    dense, active, total = _parameters(shape)
+    active, total = _parameters(shape)
     weight_bytes = total * _WEIGHT_BYTES[precision] / count
     kv_bytes = _kv_bytes(shape) / count
     room = _MEMORY_SHARE * board.memory_bytes - weight_bytes - _ACTIVATION_BYTES
@@ -142,12 +142,12 @@ def served_model(
         kv_tokens=int(room / kv_bytes),
         link_seconds=reduces * _REDUCE_SECONDS,
         link_token_seconds=reduces * message,
-        expert_share=dense / total if active < total else 1.0,
+        expert_share=active / total if shape.experts else 1.0,
     )
 
 
-def _parameters(shape: Transformer) -> tuple[float, float, float]:
-    """Parameters read by one token with embeddings left out, active ones, and all."""
+def _parameters(shape: Transformer) -> tuple[float, float]:
+    """Parameters that one token visits, and all."""
     attention = shape.layers * shape.attention_parameters()
     head = shape.embedding_parameters()
     blocks = (shape.layers - shape.expert_layers) * shape.block_parameters(shape.feedforward)
@@ -157,7 +157,7 @@ def _parameters(shape: Transformer) -> tuple[float, float, float]:
     stored = shape.expert_layers * shape.experts * expert
     active = attention + head + blocks + shared + visited
     total = attention + (1 if shape.tied else 2) * head + blocks + shared + stored
-    return active, active, total
+    return active, total
 
 
 def _kv_bytes(shape: Transformer) -> float:

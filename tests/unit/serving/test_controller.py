@@ -1,0 +1,92 @@
+"""The controller of a served model, fed with readings."""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from joulery.errors import InvalidValueError
+from joulery.serving import (
+    EngineState,
+    LatencyObjective,
+    ServingController,
+    clock_settings,
+    knob_curves,
+    serving_board,
+)
+from support.served import steady_states
+
+BOARD = serving_board("h100")
+CURVES = knob_curves(BOARD, clock_settings(BOARD))
+TOP = len(CURVES.prefill) - 1
+
+
+def drive(controller, states):
+    """Positions for a sequence of readings."""
+    return [controller.decide(state) for state in states]
+
+
+def test_curves_end_at_full_power():
+    """Stretches are not relative to full power, and all predictions are off by a factor."""
+    assert CURVES.prefill[-1] == CURVES.decode[-1] == CURVES.decode_joules[-1] == 1.0
+    assert (np.diff(CURVES.prefill) <= 1e-9).all()
+    assert CURVES.decode[0] < CURVES.prefill[0]
+
+
+def test_it_starts_at_full_power():
+    """Power goes down before a single latency is known."""
+    assert drive(ServingController(LatencyObjective(1.0, 0.1), CURVES), steady_states(5))[0] == TOP
+
+
+def test_roomy_bounds_bring_the_power_down_gradually():
+    """Nothing is saved though latencies are a tenth of their bounds, or the power falls at once."""
+    positions = drive(ServingController(LatencyObjective(2.0, 0.5), CURVES), steady_states(400))
+    assert positions[-1] < TOP // 2
+    assert min(after - before for before, after in pairwise(positions)) >= -2
+
+
+def test_tight_bounds_keep_full_power():
+    """Requests miss bounds that full power only just keeps."""
+    states = steady_states(400, ttft=0.05, tpot=0.01)
+    assert drive(ServingController(LatencyObjective(0.051, 0.0102), CURVES), states)[-1] >= TOP - 1
+
+
+def test_a_jump_of_the_load_brings_full_power_at_once():
+    """A burst of requests meets a slow board for seconds."""
+    controller = ServingController(LatencyObjective(2.0, 0.5), CURVES)
+    *_, last = steady_states(400)
+    assert drive(controller, steady_states(400))[-1] < TOP
+    burst = EngineState(
+        40.0,
+        running=1,
+        waiting=60,
+        arrived=last.arrived + 60,
+        prompt_tokens=last.prompt_tokens,
+        generation_tokens=last.generation_tokens,
+        iterations=last.iterations,
+    )
+    assert controller.decide(burst) == TOP
+
+
+def test_misses_of_our_own_raise_the_margin():
+    """The same bound is missed again and again, and nothing is learned."""
+    controller = ServingController(LatencyObjective(0.15, 0.5), CURVES)
+    assert drive(controller, steady_states(300))[-1] < TOP
+    before = controller._ttft.margin
+    drive(controller, list(steady_states(303, ttft=0.151))[300:])
+    assert controller._ttft.margin > before
+
+
+def test_counts_of_iterations_may_be_missing():
+    """Engines that count no iterations crash the controller."""
+    states = list(steady_states(300))
+    for state in states:
+        state.iterations = float("nan")
+    assert 0 <= drive(ServingController(LatencyObjective(2.0, 0.5), CURVES), states)[-1] < TOP
+
+
+@pytest.mark.parametrize("quantile", [0.2, 1.0])
+def test_objectives_are_checked(quantile):
+    """A quantile of 99 instead of 0.99 is taken for a promise."""
+    with pytest.raises(InvalidValueError):
+        LatencyObjective(1.0, 0.1, quantile)

@@ -1,0 +1,114 @@
+"""Readers of engines' metrics."""
+
+import contextlib
+import math
+
+import pytest
+from hypothesis import given, strategies as st
+
+from joulery.errors import InvalidValueError, NotPossibleHereError, UnsupportedError
+from joulery.serving import ENGINES, EngineClient, EngineReader, recognise_engine
+from joulery.serving._engines import spread_latencies
+
+LABELS = '{engine="0",model_name="m"}'
+
+
+def vllm_page(scale=1.0, tpot="vllm:request_time_per_output_token_seconds", kv="kv_cache"):
+    """A page as vLLM writes it, with counters ``scale`` times as large."""
+    rows = {
+        "vllm:num_requests_running": 3,
+        "vllm:num_requests_waiting": 2,
+        f"vllm:{kv}_usage_perc": 0.25,
+        "vllm:prompt_tokens_total": 1000 * scale,
+        "vllm:generation_tokens_total": 200 * scale,
+        'vllm:request_success_total{finished_reason="stop"}': 10 * scale,
+        'vllm:request_success_total{finished_reason="length"}': 5 * scale,
+        "vllm:iteration_tokens_total_count": 100 * scale,
+    }
+    lines = [f"{name}{'' if '{' in name else LABELS} {value}" for name, value in rows.items()]
+    for name in ("vllm:time_to_first_token_seconds", tpot):
+        lines += [
+            f'{name}_bucket{{model_name="m",le="0.1"}} {4 * scale}',
+            f'{name}_bucket{{model_name="m",le="0.25"}} {6 * scale}',
+            f'{name}_bucket{{model_name="m",le="+Inf"}} {6 * scale}',
+            f"{name}_sum{LABELS} {0.6 * scale}",
+            f"{name}_count{LABELS} {6 * scale}",
+        ]
+    return "# HELP vllm:prompt_tokens_total text\n" + "\n".join(lines) + "\n"
+
+
+@pytest.mark.parametrize("tpot", ENGINES[0].tpot)
+@pytest.mark.parametrize("kv", ["kv_cache", "gpu_cache"])
+def test_pages_of_several_versions_of_vllm(tpot, kv):
+    """A renamed metric of another version of vLLM is not found."""
+    reader = EngineReader(recognise_engine(vllm_page(tpot=tpot, kv=kv)))
+    first = reader.read(vllm_page(1.0, tpot, kv), 0.0)
+    second = reader.read(vllm_page(2.0, tpot, kv), 1.0)
+    assert (first.running, first.waiting, first.kv_share) == (3, 2, 0.25)
+    assert (first.prompt_tokens, second.generation_tokens) == (1000.0, 400.0)
+    assert second.arrived - first.arrived == 15
+    assert len(second.ttft_seconds) == len(second.tpot_seconds) == 6
+    assert sum(second.ttft_seconds) == pytest.approx(0.6)
+    assert first.ttft_seconds == []
+    assert reader.tokens_by_model == {"m": (2000.0, 400.0)}
+
+
+def test_a_restart_goes_on_counting():
+    """A restarted engine gives negative tokens or freezes the ledger."""
+    reader = EngineReader(ENGINES[0])
+    reader.read(vllm_page(3.0), 0.0)
+    state = reader.read(vllm_page(1.0), 1.0)
+    assert state.prompt_tokens == 4000.0
+    assert state.ttft_seconds == []
+    assert reader.restarts > 0
+
+
+@pytest.mark.parametrize("page", ["", "no metrics here\n", "vllm:num_requests_running 1\n"])
+def test_pages_without_counters_are_refused(page):
+    """An empty page counts as an idle engine."""
+    with pytest.raises(UnsupportedError):
+        EngineReader(ENGINES[0]).read(page, 0.0)
+
+
+@given(st.text())
+def test_any_text_is_parsed_or_refused(text):
+    """An engine that lies brings the tuner down."""
+    with contextlib.suppress(UnsupportedError):
+        EngineReader(recognise_engine(text)).read(text, 0.0)
+
+
+@pytest.mark.parametrize("metrics", ENGINES, ids=lambda metrics: metrics.engine)
+def test_every_engine_is_recognised_by_its_own_names(metrics):
+    """A name of one engine is read as another's."""
+    page = f"{metrics.prompt_tokens[0]} 5\n{metrics.generation_tokens[0]} 7\n"
+    assert recognise_engine(page) is metrics
+    state = EngineReader(metrics).read(page, 0.0)
+    assert (state.prompt_tokens, state.generation_tokens) == (5.0, 7.0)
+
+
+@given(st.lists(st.floats(0.001, 50.0), min_size=1, max_size=6))
+def test_latencies_lie_in_their_buckets_and_add_up(values):
+    """Latencies between two pages are not those that the engine counted."""
+    edges = (0.01, 0.1, 1.0, 10.0, math.inf)
+    before = dict.fromkeys(edges, 0.0)
+    after = {edge: float(sum(value <= edge for value in values)) for edge in edges}
+    latencies = spread_latencies(before, after, sum(values))
+    assert len(latencies) == len(values)
+    assert sum(latencies) == pytest.approx(sum(values), rel=0.001)
+    for latency, value in zip(sorted(latencies), sorted(values), strict=True):
+        assert sum(latency <= edge for edge in edges) == pytest.approx(
+            sum(value <= edge for edge in edges), abs=1
+        )
+
+
+@pytest.mark.parametrize("url", ["ftp://x", "http://", "::"])
+def test_wrong_addresses_are_refused(url):
+    """A typing error in the address looks like an engine that is down."""
+    with pytest.raises((InvalidValueError, ValueError)):
+        EngineClient(url)
+
+
+def test_an_engine_that_is_down_says_so():
+    """A connection that is refused gives a traceback."""
+    with pytest.raises(NotPossibleHereError, match="does not answer"):
+        EngineClient("http://127.0.0.1:9").find_metrics()

@@ -1,0 +1,69 @@
+"""Traces of requests, from files and from a seed."""
+
+import gzip
+import json
+
+import pytest
+
+from joulery.errors import FileError
+from joulery.serving import at_rate, read_latencies, read_trace, synthetic_trace, within
+
+AZURE = """TIMESTAMP,ContextTokens,GeneratedTokens
+2023-11-16 18:17:04.0319600,3180,8
+2023-11-16 18:17:03.9799600,4808,10
+"""
+
+
+def test_azure_traces_are_read_in_order(tmp_path):
+    """Time stamps with seven digits, or out of order, break the reader of Azure's trace."""
+    path = tmp_path / "azure.csv.gz"
+    path.write_bytes(gzip.compress(AZURE.encode()))
+    first, second = read_trace(path)
+    assert (first.prompt_tokens, first.output_tokens, first.arrival_seconds) == (4808, 10, 0.0)
+    assert second.arrival_seconds == pytest.approx(0.052)
+
+
+def test_mooncake_counts_milliseconds(tmp_path):
+    """A trace in milliseconds replays a thousand times too slowly."""
+    path = tmp_path / "mooncake.csv"
+    path.write_text("timestamp_ms,input_tokens,output_tokens\n0,10,5\n2500,20,6\n", "utf-8")
+    assert read_trace(path)[1].arrival_seconds == 2.5
+
+
+@pytest.mark.parametrize("text", ["", "a,b\n1,2\n", '{"x": 1}\n', "{broken\n"])
+def test_other_files_are_refused(tmp_path, text):
+    """A file that is no trace gives an empty simulation or a traceback."""
+    path = tmp_path / "trace"
+    path.write_text(text, "utf-8")
+    with pytest.raises(FileError):
+        read_trace(path)
+
+
+def test_latencies_of_a_log(tmp_path):
+    """Times to first token count from arrival stamps of another clock, or divide by zero."""
+    rows = [
+        {"arrival_time": 5.0, "queued_ts": 1.0, "first_token_ts": 1.5, "last_token_ts": 2.5}
+        | {"output_toks": 11, "input_toks": 3},
+        {"arrival_time": 4.0, "queued_ts": 0.0, "first_token_ts": 0.2, "last_token_ts": 0.2}
+        | {"output_toks": 1, "input_toks": 3},
+    ]
+    path = tmp_path / "log.jsonl"
+    path.write_text("\n".join(map(json.dumps, rows)), "utf-8")
+    ttft, tpot = read_latencies(path)
+    assert ttft.tolist() == pytest.approx([0.2, 0.5])
+    assert tpot.tolist() == pytest.approx([0.0, 0.1])
+
+
+def test_synthetic_traces_replay_from_their_seed():
+    """Two runs of a benchmark see different requests."""
+    one, same, other = (synthetic_trace(lambda _: 5.0, 50.0, seed=seed) for seed in (1, 1, 2))
+    assert one == same != other
+    assert 150 < len(one) < 350
+
+
+def test_rates_and_parts():
+    """A trace at twice the rate, or a part of it, keeps old arrival times."""
+    requests = synthetic_trace(lambda _: 5.0, 50.0)
+    assert at_rate(requests, 2.0)[-1].arrival_seconds == requests[-1].arrival_seconds / 2
+    part = within(requests, 10.0, 20.0)
+    assert 0 <= part[0].arrival_seconds < part[-1].arrival_seconds < 20.0
