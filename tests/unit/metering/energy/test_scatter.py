@@ -49,8 +49,9 @@ def test_scatter_is_forgotten():
 def test_phases_of_a_step_are_no_slow_beat():
     """Trainings whose steps have phases would have the bars of bursts in step with the sensor."""
     chance = random.Random(1)  # noqa: S311 - phases
-    training, beat = Scatter(), Scatter()
-    for number in range(60):
+    training, beat, largest = Scatter(), Scatter(), 0.0
+    for number in range(100):
         training.add(300.0 * chance.choice((0.6, 0.9, 1.0, 1.0)), PERIOD * number)
         beat.add(120.0 + 60.0 * math.sin(PERIOD * number * 2.0), PERIOD * number)
-    assert training.slow_amplitude < 0.4 < beat.slow_amplitude
+        largest = max(largest, beat.slow_amplitude)
+    assert training.slow_amplitude < 0.4 < largest
