@@ -284,14 +284,10 @@ class StepProfiler:
         return step_noise(self.slices)
 
     def estimates(self) -> dict[int, Estimate]:
-<<<<<<< HEAD
-        """Estimates by knob position, of the job as it is now; see ``separate``."""
-=======
-        """Estimates by knob position, of the job as it is now; see :func:`separate`.
+        """Estimates by knob position, of the job as it is now; see ``separate``.
 
         Errors are those of ratios to the reference.
         """
->>>>>>> house-models
         slices = [part for part in tuple(self.slices) if part.samples]
         if not slices:
             return {}
