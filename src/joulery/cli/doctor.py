@@ -56,6 +56,7 @@ def _document(
         "obstacles": [asdict(obstacle) for obstacle in found.obstacles],
         "governor": refusals,
         "extras": {name: _installed(module) for name, (module, _) in _EXTRAS.items()},
+        "serving": _engines(),
         "may_set_limits": may_set_limits() or None in (lent or {}).values(),
     }
 
@@ -112,6 +113,9 @@ def _text(found: Survey, mine: set[str], lent: dict[str, Obstacle | None] | None
     hints = _hints(found)
     if hints:
         lines += ["", "How to get more", *hints]
+    for url, engine in _engines().items():
+        text = f"{engine} serves a model at {url}: see `joulery serving meter --engine {url}`"
+        lines += ["", text]
     if lent is not None:
         lines += ["", "A governor lends power limits and clocks; for this user it answers"]
         for name, refusal in lent.items():
@@ -121,6 +125,13 @@ def _text(found: Survey, mine: set[str], lent: dict[str, Obstacle | None] | None
         text = "Power limits and clocks can be read, but only root may set them, or a governor"
         lines += ["", f"{text} that an administrator starts (`joulery governor serve`)."]
     return "\n".join(lines) + "\n"
+
+
+def _engines() -> dict[str, str]:
+    """Serving engines of this machine, by address."""
+    from joulery.serving import find_engines
+
+    return find_engines()
 
 
 def _power_limit(device: Device) -> str:
