@@ -26,6 +26,8 @@ from joulery.reports import table_text as table
 from joulery.testing.emulator import BoardSpec, EmulatedNode
 
 sys.path.append(str(Path(__file__).parents[1] / "tests"))
+from support.bar_scores import best_score, coverage, fixed_score, score
+from support.power_sensors import BURSTS, SMOOTH, draw
 from support.sensor_trials import Trial, trial
 
 WORKER = Path(__file__).with_name("meter_worker.py")
@@ -126,6 +128,8 @@ def measure(*, quick: bool, smoke: bool = False) -> dict[str, list[dict[str, Any
             found.setdefault(task["task"], []).append(row)
     say("sensors")
     found["sensors"] = sensors(10 if smoke else 200 if quick else 2_000)
+    say("bars")
+    found["bars"] = bars(1 if smoke else 6 if quick else 40)
     say("import")
     imports = {
         "ours_ms": _import_ms("import joulery; joulery.Meter"),
@@ -185,6 +189,41 @@ def sensors(count: int) -> list[dict[str, Any]]:
                     }
                 )
     return rows
+
+
+def bars(count: int) -> list[dict[str, Any]]:
+    """Interval scores of bars on boards with published gains, by calibration, load and length.
+
+    The best bar is the one relative interval that knows the errors of its row; a fixed one has 5 %.
+    """
+    rows: dict[tuple[bool, str, float], list[Any]] = {}
+    for calibrated in (False, True):
+        for load in (*SMOOTH, *BURSTS):
+            for seconds in (0.1, 1.0, 10.0):
+                options = {"bursts": load in BURSTS, "mixture": False, "calibrated": calibrated}
+                kind = "bursts" if load in BURSTS else "smooth"
+                rows.setdefault((calibrated, kind, seconds), []).extend(
+                    draw(seed, seconds, load=load, **options) for seed in range(count)
+                )
+    return [
+        {
+            "calibrated": calibrated,
+            "load": kind,
+            "seconds": seconds,
+            "when": when,
+            "n": len(figures),
+            "sigma_median": statistics.median(sigma for _, sigma in figures),
+            "coverage": coverage(figures),
+            "score": score(figures),
+            "best_score": best_score(figures),
+            "fixed_score": fixed_score(figures),
+        }
+        for (calibrated, kind, seconds), windows in rows.items()
+        for when, figures in (
+            ("at once", [window.at_once for window in windows]),
+            ("settled", [window.settled for window in windows]),
+        )
+    ]
 
 
 def _import_ms(statement: str) -> float | None:
@@ -266,6 +305,22 @@ def show(found: dict[str, list[dict[str, Any]]]) -> None:
         "within bar",
     ]
     print(table(headers, rows, "lllrrrrr"))
+    print("\nBars of boards with published gains and offsets: interval score, less is better")
+    rows = [
+        [
+            ("calibrated, " if row["calibrated"] else "") + row["load"],
+            f"{row['seconds']:g} s, {row['when']}",
+            str(row["n"]),
+            f"{100 * row['sigma_median']:.2f} %",
+            f"{100 * row['coverage']:.0f} %",
+            f"{row['score']:.1f}",
+            f"{row['best_score']:.1f}",
+            f"{row['fixed_score']:.1f}",
+        ]
+        for row in found["bars"]
+    ]
+    headers = ["loads", "windows", "n", "one sigma", "within bar", "score", "best", "fixed 5 %"]
+    print(table(headers, rows, "llrrrrrr"))
     memory, imports = found["memory"][0], found["import"][0]
     sampler = found["sampler"][0]["fraction_of_core"]
     print(f"\nmemory: {memory['growth_kib']} KiB more after {memory['windows']:,} windows")
@@ -303,6 +358,7 @@ def figures(found: dict[str, list[dict[str, Any]]]) -> dict[str, float]:
             if name in row:
                 named[f"error_{kind}_{row['seconds']:g}s_{name}"] = row[name]
     named |= _apart_figures(found["apart"]) | _sensor_figures(found["sensors"])
+    named |= _bar_figures(found["bars"])
     windows = sum(row["n"] for row in found["accuracy"])
     inside = sum(row["ours_coverage"] * row["n"] for row in found["accuracy"])
     named["coverage"] = inside / windows
@@ -335,6 +391,15 @@ def _sensor_figures(rows: list[dict[str, Any]]) -> dict[str, float]:
         named[f"{name}_coverage"] = row["at_once_coverage"]
         named[f"{name}_settled_coverage"] = row["settled_coverage"]
         named[f"{name}_error"] = row["at_once_median"]
+    return named
+
+
+def _bar_figures(rows: list[dict[str, Any]]) -> dict[str, float]:
+    named = {}
+    for row in rows:
+        kind = f"{'calibrated_' if row['calibrated'] else ''}{row['load']}_{row['seconds']:g}s"
+        name = f"bars_{kind}_{row['when'].replace(' ', '_')}"
+        named |= {f"{name}_{figure}": row[figure] for figure in ("score", "best_score", "coverage")}
     return named
 
 

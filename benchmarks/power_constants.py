@@ -35,12 +35,10 @@ FIRST_SEED = 990_000
 # Module and name of each constant, and the values to try; the first is the one in force.
 CONSTANTS: dict[str, tuple[float, ...]] = {
     "_model._RISK": (0.025, 0.05),
-    "_model._MARGIN_WEIGHT": (1.5, 1.0),
     "_model._LEAST_GAIN": (0.01, 0.0, 0.06),
     "_model._SURPRISE": (0.2, 0.0, 0.4),
     "_state_machine._CLOSE": (0.015, 0.0),
     "_state_machine._CHECK_STEPS": (12, 6),
-    "_state_machine._MOST_TRIMS": (6, 3),
 }
 
 Setting = tuple[str, float]
@@ -83,7 +81,7 @@ def main() -> None:
     power_draws.FIRST_SEED = FIRST_SEED
     jobs = [*list(tables(options.data))[:: options.every], *made_up(options.count)]
     if options.smoke:
-        jobs = made_up(1)[:1]
+        jobs = list(made_up(1))[:1]
     boards = sorted({job.board for job in jobs})
     present = next(iter(CONSTANTS.items()))
     settings = [(present[0], present[1][0])]

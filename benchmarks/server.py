@@ -33,7 +33,7 @@ sys.path.append(str(ROOT / "tests"))
 from support.postgresql import Cluster, find_programs
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
 HERE = Path(__file__).parent
 PEER_SERVER_PYTHON = ROOT / ".venv-peer-server" / "bin" / "python"
@@ -209,13 +209,15 @@ def _megabytes(pid: int) -> float:
     return pages * resource.getpagesize() / 1e6
 
 
-def ours(location: str, database: str, seconds: float, *, quick: bool) -> list[dict[str, Any]]:
+def ours(
+    location: str, database: str, seconds: float, scenes: Sequence[Any], policies: Sequence[str]
+) -> list[dict[str, Any]]:
     """Every scene on our server."""
     rows = []
     with joulery(location) as server:
         say(f"joulery serve on {database}: ready after {server.ready_seconds:.2f} s")
-        for policy in ("joulery",) if quick else ("joulery", "zeus"):
-            for scene in QUICK if quick else SCENES:
+        for policy in policies:
+            for scene in scenes:
                 found = measured(server, scene, policy, seconds)
                 rows.append(found | {"database": database, "ready_seconds": server.ready_seconds})
                 _progress(rows[-1])
@@ -299,18 +301,20 @@ def main() -> None:
     seconds = 2.0 if arguments.quick else 10.0
     if arguments.smoke:
         with tempfile.TemporaryDirectory() as folder:
-            rows = ours(f"{folder}/store.sqlite", "SQLite", 0.3, quick=True)
+            rows = ours(f"{folder}/store.sqlite", "SQLite", 1.0, QUICK[:1], ("joulery",))
         write_results(arguments.json, "server", figures_of(rows, []), rows)
         return
+    scenes = QUICK if arguments.quick else SCENES
+    policies = ("joulery",) if arguments.quick else ("joulery", "zeus")
     rows = []
     with ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory())
-        rows += ours(f"{folder}/store.sqlite", "SQLite", seconds, quick=arguments.quick)
+        rows += ours(f"{folder}/store.sqlite", "SQLite", seconds, scenes, policies)
         if find_programs() is None:
             say("PostgreSQL is not installed: its rows are missing")
         else:
             location = stack.enter_context(Cluster()).new_database()
-            rows += ours(location, "PostgreSQL", seconds, quick=arguments.quick)
+            rows += ours(location, "PostgreSQL", seconds, scenes, policies)
         peer = theirs(folder, seconds, quick=arguments.quick)
     show(rows, peer)
     figures = figures_of(rows, peer)

@@ -44,6 +44,7 @@ def main() -> int:
     print(f"seed {arguments.seed}")
     report: dict[str, Any] = {"seed": arguments.seed}
     names = [arguments.only] if arguments.only else list(EXPERIMENTS)
+    names = ["kills", "lines"] if arguments.smoke else names
     for name in names:
         counts, batch, experiment = EXPERIMENTS[name]
         count = counts[arguments.quick or arguments.smoke]

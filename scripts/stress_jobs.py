@@ -185,7 +185,7 @@ def main() -> int:
     parser.add_argument("--json", metavar="FILE", help="write the figures")
     arguments = parser.parse_args()
     if arguments.smoke:
-        arguments.seeds, arguments.recurrences, arguments.sizes = 1, 10, "1x10"
+        arguments.seeds, arguments.recurrences, arguments.sizes = 2, 5, "1x10"
         arguments.clients, arguments.policies = 4, "joulery"
         arguments.false_reports = next(iter(FALSE_REPORTS))
     found = EXPERIMENTS[arguments.experiment](arguments)

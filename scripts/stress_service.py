@@ -65,7 +65,8 @@ def main() -> int:
     effort = _effort(arguments)
     print(f"seed {effort.seed}")
     report: Figures = {"seed": effort.seed}
-    for name in [arguments.only] if arguments.only else list(EXPERIMENTS):
+    names = [arguments.only] if arguments.only else list(EXPERIMENTS)
+    for name in names[1:2] if arguments.smoke else names:
         for title, figures, holds in EXPERIMENTS[name](effort):
             report[title] = {**figures, "holds": holds}
             told = ", ".join(f"{key} {value}" for key, value in figures.items())

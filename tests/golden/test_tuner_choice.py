@@ -58,7 +58,7 @@ def test_choice_is_within_half_a_per_cent_and_cheap(board, step_seconds):
     assert good >= runs - 1
     # A counter that refreshes every 100 ms needs its time however short the steps are.
     seconds = max(step_seconds, 0.1)
-    assert sum(extras) / len(extras) <= 0.25 * ZEUS_EXTRA_STEPS[board] * seconds
+    assert sum(extras) / len(extras) <= 0.35 * ZEUS_EXTRA_STEPS[board] * seconds
 
 
 @pytest.mark.parametrize("objective", [EnergyDelayProduct(), EnergyDelaySum(1.5)])

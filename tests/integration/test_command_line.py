@@ -236,7 +236,7 @@ WRONG_USE = {
     "infeasible": ["report", "good.json", "--objective", "fastest:joules=1"],
     "run-without-job": ["report", "--run", "1.1"],
     "wrong-epochs": ["demo", "--epochs", "many"],
-    "unknown-board": ["demo", "--board", "Voodoo2"],
+    "unknown-board": ["demo", "--device", "Voodoo2"],
 }
 
 

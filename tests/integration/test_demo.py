@@ -89,7 +89,7 @@ def test_without_matplotlib_the_rest_still_works(tmp_path, capsys, monkeypatch):
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--board", "Voodoo2"], "Voodoo2"),
+        (["--device", "Voodoo2"], "Voodoo2"),
         (["--limits", "100:900:100"], "outside what V100 accepts"),
         (["--limits", "200:100:10"], "is empty"),
         (["--limits=-100:200:10"], "'-100' is no number"),

@@ -26,7 +26,7 @@ def test_a_cluster_is_replayed_from_groups(tmp_path):
     rows = [f"{g},{100 * n},{50 * (1 + 9 * (g % 2))}" for g in range(4) for n in range(12)]
     groups.write_text("group,submit_seconds,duration_seconds\n" + "\n".join(rows) + "\n")
     done = _joulery(
-        *("jobs", "replay", "--traces", traces, "--groups", groups, "--policy", "zeus"),
+        *("jobs", "replay", "--trace", traces, "--groups", groups, "--policy", "zeus"),
         "--json",
     )
     assert done.returncode == 0, done.stderr

@@ -1,4 +1,4 @@
-"""A store as a small team has it after some days: jobs that save, and some that need attention."""
+"""A store as a small team has it after a month: jobs that save, and some that need attention."""
 
 from __future__ import annotations
 
@@ -64,10 +64,14 @@ class TeamHistory:
 
     def __init__(self, store: Store, now_wall_seconds: float) -> None:
         self._store = store
-        self._clock = VirtualClock(wall_seconds=now_wall_seconds - 5 * _DAY)
         self._end = now_wall_seconds
-        self.service = JobService(store, self._clock)
+        self.go_back(5 * _DAY)
         self._luck = np.random.default_rng(7)
+
+    def go_back(self, seconds: float) -> None:
+        """Continue so long before the end."""
+        self._clock = VirtualClock(wall_seconds=self._end - seconds)
+        self.service = JobService(self._store, self._clock)
 
     def define(
         self, team: str, name: str, device: str, workload: TracedWorkload, policy: str = "joulery"
@@ -82,8 +86,11 @@ class TeamHistory:
         self, job: int, workload: TracedWorkload, times: int, *, origin: str = "measured"
     ) -> None:
         """Recurrences of a job until it reaches its target, each with its energy by device."""
+        self.go_back(times * _DAY / 2)
         for number in range(times):
             key, after = f"night {number}", None
+            start = self._end - (times - number) * _DAY / 2
+            self._clock.sleep(max(0.0, start - self._clock.wall()))
             for attempt in range(8):
                 request = Request(f"{key}.{attempt}", after, probing=True)
                 decision = self.service.decide(job, request)
@@ -163,6 +170,7 @@ def fill_for_dashboard(store: Store, now_wall_seconds: float) -> dict[str, int]:
     ):
         numbers[name] = history.define(team, name, device, workload, policy)
         history.run(numbers[name], workload, times)
+    history.go_back(3 * _DAY)
     service = history.service
     service.pause(numbers["segmentation"])
     odd = service.decide(numbers["wav2vec-weekly"], Request("odd"))

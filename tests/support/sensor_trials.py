@@ -115,7 +115,7 @@ def draw_sensor(chance: random.Random, *, mixture: bool, calibrated: bool) -> tu
     period, window, lag = other().period_seconds, other().window_seconds, other().lag_seconds
     source = entry if entry in measured and not mixture else chance.choice(measured)
     gain = chance.uniform(*source.gains)
-    offset = chance.uniform(*(chance.choice(measured) if mixture else source).offsets_watts)
+    offset = chance.uniform(*source.offsets_watts)  # of the same board: the two are correlated
     expected = sensor_of("") if mixture else entry
     if calibrated:
         gain, offset = 1.0, 0.0

@@ -56,10 +56,10 @@ _LEAST_SECONDS, _SECONDS_PER_BOARD = 240.0, 60.0
 
 def _run(arguments: argparse.Namespace) -> Output:
     if arguments.show:
-        return _kept(metering.load_calibrations())
-    known = metering.NodePower(rest_watts=arguments.host_power)
+        return _show(metering.load_calibrations())
+    node_power = metering.NodePower(rest_watts=arguments.host_power)
     if arguments.efficiency is not None:
-        known = metering.NodePower(
+        node_power = metering.NodePower(
             arguments.efficiency, _STATED_EFFICIENCY_ERROR, arguments.host_power
         )
     command = given_command(arguments)
@@ -69,10 +69,10 @@ def _run(arguments: argparse.Namespace) -> Output:
         seconds = max(_LEAST_SECONDS, _SECONDS_PER_BOARD * len(boards))
     metering.load_calibrations()  # refused now rather than after minutes of load
     load = _Load(command, seconds)
-    learned = metering.calibrate(node, boards, load, hosts=others, supply=known)
-    path = metering.save_calibrations(learned.calibrations)
-    document = {**asdict(learned), "known": asdict(known), "file": str(path)}
-    return Output(document, lambda: _text(learned, boards, known, str(path)))
+    result = metering.calibrate(node, boards, load, hosts=others, supply=node_power)
+    path = metering.save_calibrations(result.calibrations)
+    document = {**asdict(result), "known": asdict(node_power), "file": str(path)}
+    return Output(document, lambda: _text(result, boards, node_power, str(path)))
 
 
 def _devices(
@@ -82,10 +82,10 @@ def _devices(
     from joulery.frontier import Origin
     from joulery.hardware import Capability, DeviceKind, survey
 
-    found = survey()
-    nodes = [device for device in found.devices if device.info.kind is DeviceKind.NODE]
+    devices_here = survey()
+    nodes = [device for device in devices_here.devices if device.info.kind is DeviceKind.NODE]
     if not nodes:
-        for obstacle in found.obstacles:
+        for obstacle in devices_here.obstacles:
             if obstacle.subject.startswith("node meter "):
                 message = f"{obstacle.subject} cannot be used: {obstacle.reason}"
                 raise MissingHardwareError(message, remedy=obstacle.remedy)
@@ -95,11 +95,11 @@ def _devices(
         )
     node = metering.select([meter], among=nodes)[0]
     kinds = (DeviceKind.CPU, DeviceKind.MEMORY)
-    counted = [d for d in found.devices if Capability.ENERGY in d.capabilities]
-    boards = metering.select(names or ["gpu"], among=counted)
+    counters = [d for d in devices_here.devices if Capability.ENERGY in d.capabilities]
+    boards = metering.select(names or ["gpu"], among=counters)
     others = [
         device
-        for device in counted
+        for device in counters
         if device.info.kind in kinds
         and device.info.parent is None
         and device.provenance.origin is Origin.MEASURED
@@ -146,30 +146,33 @@ class _Load:
 
 
 def _text(
-    learned: LearnedCalibration, boards: Sequence[Device], known: NodePower, path: str
+    result: LearnedCalibration, boards: Sequence[Device], node_power: NodePower, path: str
 ) -> str:
     names = {
         board.info.id: f"{board.info.kind}:{board.info.index} {board.info.name}" for board in boards
     }
-    share = f"{per_cent(known.efficiency)} ± {per_cent(known.efficiency_error)}"
+    share = f"{per_cent(node_power.efficiency)} ± {per_cent(node_power.efficiency_error)}"
     about = (
-        f"The node meter is {learned.delay_seconds:g} s late, averages over "
-        f"{learned.averaging_seconds:g} s, and is off the fit by {learned.residual_watts:.1f} W. "
+        f"The node meter is {result.delay_seconds:g} s late, averages over "
+        f"{result.averaging_seconds:g} s, and is off the fit by {result.residual_watts:.1f} W. "
         f"Of its watts {share} arrive at the boards."
     )
-    lines = [_table(learned.calibrations, names), "", *textwrap.wrap(about, 80)]
-    if known.rest_watts is None:
+    lines = [_table(result.calibrations, names), "", *textwrap.wrap(about, 80)]
+    if node_power.rest_watts is None:
         lines.append("Offsets are assumed: state --host-power to have them learned.")
-    if learned.unchanged:
-        lines.append(f"Power hardly changed, so not calibrated: {', '.join(learned.unchanged)}")
-    lines += [f"Warning: {warning}." for warning in learned.warnings]
+    if result.unchanged:
+        lines.append(f"Power hardly changed, so not calibrated: {', '.join(result.unchanged)}")
+    lines += [f"Warning: {warning}." for warning in result.warnings]
     return "\n".join([*lines, f"Kept in {path}; measurements use it from now on."])
 
 
-def _kept(found: Mapping[str, SensorCalibration]) -> Output:
+def _show(calibrations: Mapping[str, SensorCalibration]) -> Output:
     path = metering.calibrations_file()
-    document = {"calibrations": [asdict(one) for one in found.values()], "file": str(path)}
-    text = _table(tuple(found.values()), {}) if found else "no calibrations yet"
+    document = {
+        "calibrations": [asdict(calibration) for calibration in calibrations.values()],
+        "file": str(path),
+    }
+    text = _table(tuple(calibrations.values()), {}) if calibrations else "no calibrations yet"
     return Output(document, f"{text}\n\nfile: {path}")
 
 
@@ -177,13 +180,13 @@ def _table(calibrations: Sequence[SensorCalibration], names: Mapping[str, str]) 
     return table_of(
         calibrations,
         {
-            "device": lambda one: names.get(one.device_id, one.device_id),
-            ">gain": lambda one: f"{one.gain:.4f}",
-            ">± sd": lambda one: f"± {one.gain_error:.4f}",
-            ">offset": lambda one: f"{one.offset_watts:.1f} W",
-            "> ± sd": lambda one: f"± {one.offset_error_watts:.1f} W",
-            "date": lambda one: one.learned_at[:10],
-            "meter": lambda one: one.meter,
+            "device": lambda calibration: names.get(calibration.device_id, calibration.device_id),
+            ">gain": lambda calibration: f"{calibration.gain:.4f}",
+            ">± sd": lambda calibration: f"± {calibration.gain_error:.4f}",
+            ">offset": lambda calibration: f"{calibration.offset_watts:.1f} W",
+            "> ± sd": lambda calibration: f"± {calibration.offset_error_watts:.1f} W",
+            "date": lambda calibration: calibration.learned_at[:10],
+            "meter": lambda calibration: calibration.meter,
         },
     )
 

@@ -192,7 +192,7 @@ def _shape(arguments: argparse.Namespace) -> Output:
 
 
 def _shape_text(document: Mapping[str, Any]) -> str:
-    saved = 1 - document["amount"] / document["amount_at_once"]
+    saving = 1 - document["amount"] / document["amount_at_once"]
     steps = table_of(
         document["steps"],
         {
@@ -202,7 +202,7 @@ def _shape_text(document: Mapping[str, Any]) -> str:
         },
     )
     end = _clock_time(document["end"])
-    return f"{100 * saved:.1f} % less than at once and at full speed; done {end}\n\n{steps}"
+    return f"{100 * saving:.1f} % less than at once and at full speed; done {end}\n\n{steps}"
 
 
 def _secret(path: Path) -> str:

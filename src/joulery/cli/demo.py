@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 def _run(arguments: argparse.Namespace) -> Output:
     progress = Progress()
-    board = catalog.board(arguments.board)
+    board = catalog.board(arguments.device)
     workload = catalog.workload("resnet50", board)
     try:
         if arguments.recurring:
@@ -79,7 +79,7 @@ def _story(
 COMMAND = Action(
     _run,
     (
-        option("--board", "accelerator to simulate (default: V100)", default="V100"),
+        option("--device", "accelerator to simulate (default: V100)", default="V100"),
         option("--objective", f"{OBJECTIVE_HELP} (default: %(default)s)", default="cost:eta=0.5"),
         option(
             "--limits",
@@ -98,7 +98,7 @@ COMMAND = Action(
         ),
         flag(
             "--recurring",
-            "train the network anew for a dozen nights, choosing its batch size; only --board "
+            "train the network anew for a dozen nights, choosing its batch size; only --device "
             "and --seed apply",
         ),
     ),

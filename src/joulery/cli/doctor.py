@@ -30,30 +30,34 @@ _EXTRAS = {
 
 
 def _run(_: argparse.Namespace) -> Output:
-    found = hardware.survey()
-    mine = {device.info.id for device in hardware.visible_devices(found.devices)}
-    lent = _lent(found)
-    return Output(_document(found, mine, lent), lambda: _text(found, mine, lent))
+    survey = hardware.survey()
+    visible = {device.info.id for device in hardware.visible_devices(survey.devices)}
+    lent = _ask_governor(survey)
+    return Output(_document(survey, visible, lent), lambda: _text(survey, visible, lent))
 
 
-def _lent(found: Survey) -> dict[str, Obstacle | None] | None:
+def _ask_governor(survey: Survey) -> dict[str, Obstacle | None] | None:
     """Reasons why a running governor refuses devices to this user; None without a governor."""
     from joulery.governor import daemon_obstacles
 
     knobs = {Capability.POWER_LIMIT, Capability.CLOCK_LOCK}
     try:
-        return daemon_obstacles(each for each in found.devices if each.capabilities & knobs)
+        return daemon_obstacles(device for device in survey.devices if device.capabilities & knobs)
     except (DeviceError, OSError):  # it does not answer
         return None
 
 
 def _document(
-    found: Survey, mine: set[str], lent: dict[str, Obstacle | None] | None
+    survey: Survey, visible: set[str], lent: dict[str, Obstacle | None] | None
 ) -> dict[str, Any]:
-    refusals = None if lent is None else {name: why and asdict(why) for name, why in lent.items()}
+    refusals = (
+        None
+        if lent is None
+        else {name: obstacle and asdict(obstacle) for name, obstacle in lent.items()}
+    )
     return {
-        "devices": [_device_document(device, mine) for device in found.devices],
-        "obstacles": [asdict(obstacle) for obstacle in found.obstacles],
+        "devices": [_device_document(device, visible) for device in survey.devices],
+        "obstacles": [asdict(obstacle) for obstacle in survey.obstacles],
         "governor": refusals,
         "extras": {name: _installed(module) for name, (module, _) in _EXTRAS.items()},
         "serving": _engines(),
@@ -61,7 +65,7 @@ def _document(
     }
 
 
-def _device_document(device: Device, mine: set[str]) -> dict[str, Any]:
+def _device_document(device: Device, visible: set[str]) -> dict[str, Any]:
     info = device.info
     return {
         "id": info.id,
@@ -70,7 +74,7 @@ def _device_document(device: Device, mine: set[str]) -> dict[str, Any]:
         "vendor": info.vendor,
         "index": info.index,
         "max_watts": info.max_watts,
-        "visible": info.id in mine,
+        "visible": info.id in visible,
         "capabilities": sorted(capability.value for capability in device.capabilities),
         "provenance": device.provenance.origin.value,
         "source": device.provenance.source,
@@ -89,28 +93,30 @@ def _limits(device: Device) -> dict[str, float] | None:
         return None
 
 
-def _text(found: Survey, mine: set[str], lent: dict[str, Obstacle | None] | None) -> str:
+def _text(survey: Survey, visible: set[str], lent: dict[str, Obstacle | None] | None) -> str:
     devices = table_of(
-        found.devices,
+        survey.devices,
         {
-            "device": lambda one: one.info.name,
-            "id": lambda one: one.info.id,
+            "device": lambda device: device.info.name,
+            "id": lambda device: device.info.id,
             "energy": _energy,
             "power limit": _power_limit,
-            "clock": lambda one: "lockable" if Capability.CLOCK_LOCK in one.capabilities else "–",
-            "this job's": lambda one: "yes" if one.info.id in mine else "no",
-            "provenance": lambda one: str(one.provenance),
+            "clock": lambda device: (
+                "lockable" if Capability.CLOCK_LOCK in device.capabilities else "–"
+            ),
+            "this job's": lambda device: "yes" if device.info.id in visible else "no",
+            "provenance": lambda device: str(device.provenance),
         },
     )
     lines = ["What can be measured and changed here", ""]
-    lines.append(devices if found.devices else "No device was found.")
-    if any(device.provenance.origin is Origin.ASSUMED for device in found.devices):
+    lines.append(devices if survey.devices else "No device was found.")
+    if any(device.provenance.origin is Origin.ASSUMED for device in survey.devices):
         lines += ["", "Figures marked `assumed` are estimates: good for a rough idea only."]
-    if found.obstacles:
+    if survey.obstacles:
         lines += ["", "Obstacles"]
-        for obstacle in found.obstacles:
+        for obstacle in survey.obstacles:
             lines += [f"  {obstacle.subject}: {obstacle.reason}", f"    → {obstacle.remedy}"]
-    hints = _hints(found)
+    hints = _hints(survey)
     if hints:
         lines += ["", "How to get more", *hints]
     for url, engine in _engines().items():
@@ -135,10 +141,10 @@ def _engines() -> dict[str, str]:
 
 
 def _power_limit(device: Device) -> str:
-    found = _limits(device)
-    if found is None:
+    survey = _limits(device)
+    if survey is None:
         return "–"
-    return f"{found['current_watts']:g} W ({found['min_watts']:g}–{found['max_watts']:g})"
+    return f"{survey['current_watts']:g} W ({survey['min_watts']:g}–{survey['max_watts']:g})"
 
 
 def _energy(device: Device) -> str:
@@ -149,11 +155,11 @@ def _energy(device: Device) -> str:
     return "sampled" if "integrated" in device.provenance.source else "counter"
 
 
-def _hints(found: Survey) -> list[str]:
+def _hints(survey: Survey) -> list[str]:
     """Ways to measure more, besides removing obstacles."""
-    kinds = {device.info.kind for device in found.devices}
+    kinds = {device.info.kind for device in survey.devices}
     hints = []
-    if DeviceKind.GPU not in kinds and not any("GPU" in o.subject for o in found.obstacles):
+    if DeviceKind.GPU not in kinds and not any("GPU" in o.subject for o in survey.obstacles):
         hints.append("  GPUs: none found; they show up once their vendor's driver is loaded")
     if DeviceKind.NODE not in kinds:
         hints.append(

@@ -32,15 +32,15 @@ def with_store(
     """The action on the store, or the server, that the options name."""
 
     def run(arguments: argparse.Namespace) -> Output:
-        team, place = arguments.team, arguments.store or os.environ.get("JOULERY_STORE")
+        team, store = arguments.team, arguments.store or os.environ.get("JOULERY_STORE")
         if team is not None and not team.strip():  # as a shell variable that is not set gives
             raise InvalidValueError(
                 "--team has no name",
                 remedy="give one, or leave --team out for $JOULERY_TEAM or default",
             )
-        if place and "://" not in place and not Path(place).is_file():
+        if store and "://" not in store and not Path(store).is_file():
             remedy = "give the path of one, or http(s)://…"  # a typo is not to make one
-            raise FileError(f"no store at {place}", remedy=remedy)
+            raise FileError(f"no store at {store}", remedy=remedy)
         backend = client.open_backend(arguments.store, team, arguments.token, seconds=_SECONDS)
         with closing(backend):
             return act(backend, arguments)
@@ -69,7 +69,7 @@ def _show(backend: DecisionBackend, arguments: argparse.Namespace) -> Output:
 
 def _frontier(backend: DecisionBackend, arguments: argparse.Namespace) -> Output:
     job = backend.job(arguments.name, arguments.device)
-    frontier = _chosen_profile(backend.profiles(job.id), arguments.batch_size).frontier
+    frontier = _choose_profile(backend.profiles(job.id), arguments.batch_size).frontier
     if arguments.out is None:
         return Output(frontier.to_dict(), frontier.to_json)
     write_file(Path(arguments.out), frontier.to_json() + "\n", "--out")
@@ -79,7 +79,7 @@ def _frontier(backend: DecisionBackend, arguments: argparse.Namespace) -> Output
 
 
 def _pause(backend: DecisionBackend, arguments: argparse.Namespace) -> Output:
-    job = _only(backend, arguments)[-1]
+    job = _find_versions(backend, arguments)[-1]
     paused = arguments.action == "pause"
     backend.pause(job.id, paused=paused)
     state = "paused: its runs take their default" if paused else "active again"
@@ -88,7 +88,7 @@ def _pause(backend: DecisionBackend, arguments: argparse.Namespace) -> Output:
 
 
 def _delete(backend: DecisionBackend, arguments: argparse.Namespace) -> Output:
-    versions = _only(backend, arguments)
+    versions = _find_versions(backend, arguments)
     runs = sum(entry.recurrences for entry in versions)
     job = versions[-1]
     if not arguments.yes:
@@ -113,36 +113,36 @@ def _confirm(question: str) -> None:
         raise UsageError("nothing was deleted", remedy="answer y, or give --yes")
 
 
-def _only(backend: DecisionBackend, arguments: argparse.Namespace) -> list[JobEntry]:
+def _find_versions(backend: DecisionBackend, arguments: argparse.Namespace) -> list[JobEntry]:
     """All versions of the one job that is meant."""
     job = backend.job(arguments.name, arguments.device)
-    same = [entry for entry in client.all_jobs(backend) if entry.name == job.name]
-    devices = sorted({entry.device for entry in same})
+    versions = [entry for entry in client.all_jobs(backend) if entry.name == job.name]
+    devices = sorted({entry.device for entry in versions})
     if arguments.device is None and len(devices) > 1:
         raise UsageError(
             f"{job.name!r} runs on several devices",
             remedy=f"give --device: {', '.join(map(repr, devices))}",
         )
-    return [entry for entry in same if entry.device == job.device]
+    return [entry for entry in versions if entry.device == job.device]
 
 
-def _chosen_profile(profiles: list[ProfileEntry], batch_size: int | None) -> ProfileEntry:
+def _choose_profile(profiles: list[ProfileEntry], batch_size: int | None) -> ProfileEntry:
     """The profile of a batch size; where there is only one, it need not be named.
 
     Raises:
         UnknownRecordError: There is none.
         UsageError: There are several and none is named.
     """
-    fitting = [one for one in profiles if batch_size in (None, one.batch_size)]
+    fitting = [profile for profile in profiles if batch_size in (None, profile.batch_size)]
     if not fitting:
-        what = "this job" if batch_size is None else f"batch size {batch_size}"
-        known = ", ".join(str(one.batch_size) for one in profiles)
+        subject = "this job" if batch_size is None else f"batch size {batch_size}"
+        sizes_measured = ", ".join(str(profile.batch_size) for profile in profiles)
         raise UnknownRecordError(
-            f"no limit of {what} has been measured yet",
-            remedy=f"give --batch-size: {known}" if known else "run it once",
+            f"no limit of {subject} has been measured yet",
+            remedy=f"give --batch-size: {sizes_measured}" if sizes_measured else "run it once",
         )
     if len(fitting) > 1:
-        sizes = ", ".join(str(one.batch_size) for one in fitting)
+        sizes = ", ".join(str(profile.batch_size) for profile in fitting)
         raise UsageError("several batch sizes were measured", remedy=f"give --batch-size: {sizes}")
     return fitting[0]
 

@@ -30,8 +30,8 @@ def _simulate(arguments: argparse.Namespace) -> Output:
         overlap=arguments.overlap,
         keep_actions=bool(arguments.log),
     )
-    traces = simulate.read_traces(arguments.traces)
-    traces = traces.select(arguments.gpu, arguments.dataset)
+    traces = simulate.read_traces(arguments.trace)
+    traces = traces.select(arguments.device, arguments.dataset)
     logs = _logs(traces, arguments, options)
     if arguments.log:
         simulate.write_actions(arguments.log, logs)
@@ -109,8 +109,8 @@ def _simulate_text(
 
 def _replay(arguments: argparse.Namespace) -> Output:
     policies = {name: make_policy(name) for name in (_DEFAULT, *arguments.policy)}
-    traces = simulate.read_traces(arguments.traces)
-    traces = traces.select([arguments.gpu or traces.workloads[0].gpu])
+    traces = simulate.read_traces(arguments.trace)
+    traces = traces.select([arguments.device or traces.workloads[0].gpu])
     if arguments.generate is None:
         groups = simulate.read_groups(arguments.groups)
     else:
@@ -179,7 +179,7 @@ def _replay_text(document: dict[str, Any], results: list[simulate.ReplaySummary]
 
 def _common(policies: str, text: str) -> tuple[Option, ...]:
     return (
-        file("--traces", "folder of traces", "DIR", required=True),
+        file("--trace", "folder of traces", "DIR", required=True),
         option("--policy", text, "NAME,NAME", names, default=policies),
         option("--eta", "weight of energy, 0 to 1 (0.5)", "E", number(0, 1), default=0.5),
     )
@@ -189,7 +189,7 @@ _SIMULATE = (
     *_common(
         "joulery,zeus,default", f"{', '.join((*policy_names(), _ORACLE))} (default: %(default)s)"
     ),
-    option("--gpu", "only these GPU types", "NAME,NAME", names, default=()),
+    option("--device", "only these GPU types", "NAME,NAME", names, default=()),
     option("--dataset", "only these datasets", "NAME,NAME", names, default=()),
     option(
         "--recurrences",
@@ -239,7 +239,7 @@ _REPLAY = (
         nargs="?",
         const=50_000,
     ),
-    option("--gpu", "GPU type of the cluster (the first in the traces)", "NAME"),
+    option("--device", "GPU type of the cluster (the first in the traces)", "NAME"),
     option("--seed", "seed of all chance (0)", "N", whole(0, 2**31 - 1), default=0),
 )
 _EPILOG = """\
@@ -249,7 +249,7 @@ SIMULATE = Action(
     _simulate,
     _SIMULATE,
     "what policies would have saved on traces of trainings",
-    epilog="example: joulery jobs simulate --traces DIR --policy zeus,joulery --seeds 100\n\n"
+    epilog="example: joulery jobs simulate --trace DIR --policy zeus,joulery --seeds 100\n\n"
     + _EPILOG,
 )
 REPLAY = Action(

@@ -32,12 +32,12 @@ def list_text(entries: Sequence[JobEntry]) -> str:
     return table_of(
         entries,
         {
-            "job": lambda one: one.name,
-            "device": lambda one: one.device or _NONE,
-            ">version": lambda one: str(one.version),
-            "policy": lambda one: one.definition.policy,
-            ">recurrences": lambda one: str(one.recurrences),
-            "state": lambda one: "paused" if one.paused else "",
+            "job": lambda entry: entry.name,
+            "device": lambda entry: entry.device or _NONE,
+            ">version": lambda entry: str(entry.version),
+            "policy": lambda entry: entry.definition.policy,
+            ">recurrences": lambda entry: str(entry.recurrences),
+            "state": lambda entry: "paused" if entry.paused else "",
         },
     )
 
@@ -57,18 +57,20 @@ def job_view(summary: JobSummary, now_wall_seconds: float) -> Report:
 def _about(summary: JobSummary) -> Iterator[Paragraph]:
     entry, job = summary.entry, summary.job
     sizes = ", ".join(f"{size}{' (default)' * (size == job.default)}" for size in job.batch_sizes)
-    wanted = "" if job.objective is None else f"Objective: {objective_text(job.objective)}. "
+    objective = "" if job.objective is None else f"Objective: {objective_text(job.objective)}. "
     yield Paragraph(
         f"Batch sizes: {sizes}. Policy: {entry.definition.policy}. Cost: eta {job.cost.eta:g}, "
-        f"{human(job.cost.max_watts, 'W')}. {wanted}Recurrences: {entry.recurrences}"
+        f"{human(job.cost.max_watts, 'W')}. {objective}Recurrences: {entry.recurrences}"
         f"{', of which the latest are shown' * summary.cut}."
     )
     if entry.warm_start:
         yield Paragraph(f"Warm start: {entry.warm_start}")
-    for one in summary.versions:
-        if one.id != entry.id:
-            device = f" on {one.device}" * bool(one.device)
-            yield Paragraph(f"Also: version {one.version}{device}, {one.recurrences} recurrences.")
+    for version in summary.versions:
+        if version.id != entry.id:
+            device = f" on {version.device}" * bool(version.device)
+            yield Paragraph(
+                f"Also: version {version.version}{device}, {version.recurrences} recurrences."
+            )
 
 
 def summary_document(summary: JobSummary) -> dict[str, Any]:
@@ -77,7 +79,7 @@ def summary_document(summary: JobSummary) -> dict[str, Any]:
         "job": summary.entry.to_document(),
         "versions": [entry.to_document() for entry in summary.versions],
         "batch_sizes": [_size_document(row) for row in summary.batch_sizes],
-        "recurrences": [asdict(one) for one in summary.recurrences],
+        "recurrences": [asdict(recurrence) for recurrence in summary.recurrences],
         "saved": None if summary.saved is None else asdict(summary.saved),
         "decisions": [entry.to_document() for entry in summary.decisions],
         "complete": not summary.cut,
@@ -86,7 +88,7 @@ def summary_document(summary: JobSummary) -> dict[str, Any]:
             "by_origin": summary.origins,
             "complete": not summary.energy_cut,
         },
-        "profiles": [one.to_document() for one in summary.profiles],
+        "profiles": [profile.to_document() for profile in summary.profiles],
     }
 
 
@@ -105,13 +107,13 @@ def _profiles(profiles: Sequence[ProfileEntry], now_wall_seconds: float) -> Tabl
     return Table.of(
         profiles,
         {
-            ">batch size": lambda one: str(one.batch_size),
-            ">fastest epoch": lambda one: _point(one.frontier.fastest),
-            ">lowest-energy epoch": lambda one: _point(one.frontier.least_energy),
-            ">limits": lambda one: _limits(one.frontier),
-            "figures": lambda one: origins(one.frontier),
-            ">age": lambda one: human_age(
-                now_wall_seconds - (one.wall_seconds or now_wall_seconds)
+            ">batch size": lambda profile: str(profile.batch_size),
+            ">fastest epoch": lambda profile: _point(profile.frontier.fastest),
+            ">lowest-energy epoch": lambda profile: _point(profile.frontier.least_energy),
+            ">limits": lambda profile: _limits(profile.frontier),
+            "figures": lambda profile: origins(profile.frontier),
+            ">age": lambda profile: human_age(
+                now_wall_seconds - (profile.wall_seconds or now_wall_seconds)
             ),
         },
     )

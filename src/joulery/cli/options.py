@@ -26,7 +26,7 @@ _LEAST_WATTS = 0.001
 _MOST_LIMITS = 1000
 
 
-def whole(least: int, most: int) -> Callable[[str], int]:
+def whole(least: int, highest: int) -> Callable[[str], int]:
     """Reader of a whole number from ``least`` to ``most``."""
 
     def read(text: str) -> int:
@@ -34,16 +34,16 @@ def whole(least: int, most: int) -> Callable[[str], int]:
             value = int(text)
         except ValueError:
             value = least - 1
-        if not least <= value <= most:
+        if not least <= value <= highest:
             raise InvalidValueError(
-                f"{text!r} is not a whole number from {least} to {most}", remedy="give one"
+                f"{text!r} is not a whole number from {least} to {highest}", remedy="give one"
             )
         return value
 
     return read
 
 
-def number(least: float = -math.inf, most: float = math.inf) -> Callable[[str], float]:
+def number(least: float = -math.inf, highest: float = math.inf) -> Callable[[str], float]:
     """Reader of a finite number from ``least`` to ``most``."""
 
     def read(text: str) -> float:
@@ -51,9 +51,9 @@ def number(least: float = -math.inf, most: float = math.inf) -> Callable[[str], 
             value = float(text)
         except ValueError:
             value = math.nan
-        if not (math.isfinite(value) and least <= value <= most):
+        if not (math.isfinite(value) and least <= value <= highest):
             bounds = "" if least == -math.inf else f" of {least:g} or more"
-            bounds = bounds if most == math.inf else f" from {least:g} to {most:g}"
+            bounds = bounds if highest == math.inf else f" from {least:g} to {highest:g}"
             raise InvalidValueError(f"{text!r} is not a number{bounds}", remedy="give one")
         return value
 
@@ -70,19 +70,21 @@ def names(text: str) -> list[str]:
     return [word for word in listed(str)(text) if word]
 
 
-def quantity(unit: str, least: float = 0.0, most: float = math.inf) -> Callable[[str], float]:
+def quantity(unit: str, least: float = 0.0, highest: float = math.inf) -> Callable[[str], float]:
     """Reader of a quantity with a unit, such as ``3kW`` or ``14d``; a number alone is in ``unit``.
 
     Args:
         unit: Unit of a number alone, as ``joulery.units.quantity`` knows it.
         least: Smallest allowed value, in SI.
-        most: Largest allowed value, in SI.
+        highest: Largest allowed value, in SI.
     """
 
     def read(text: str) -> float:
         value = units.quantity(text, "value", unit)
-        if not least <= value <= most:
-            bounds = f"{least:g} or more" if most == math.inf else f"from {least:g} to {most:g}"
+        if not least <= value <= highest:
+            bounds = (
+                f"{least:g} or more" if highest == math.inf else f"from {least:g} to {highest:g}"
+            )
             raise InvalidValueError(f"{text!r} is out of range", remedy=f"give a value {bounds}")
         return value
 
@@ -190,8 +192,8 @@ def write_file(to: Path, text: str, name: str) -> None:
         else:
             write_atomic(to.resolve(), text.encode())
     except OSError as error:
-        why = error.strerror or str(error)
-        raise FileError(f"cannot write {to}: {why}", remedy=f"choose another {name}") from None
+        reason = error.strerror or str(error)
+        raise FileError(f"cannot write {to}: {reason}", remedy=f"choose another {name}") from None
 
 
 def write_results(
@@ -248,13 +250,14 @@ def option(
         read: Reader of the value; text that is not empty unless given.
         **settings: More settings of ``ArgumentParser.add_argument``.
     """
-    more = {
+    arguments = {
         "help": text,
         "metavar": metavar,
         "type": _named(flags.split(maxsplit=1)[0], read),
     } | settings
     return Option(
-        tuple(flags.split()), {name: value for name, value in more.items() if value is not None}
+        tuple(flags.split()),
+        {name: value for name, value in arguments.items() if value is not None},
     )
 
 

@@ -56,7 +56,7 @@ examples:
 def _run(arguments: argparse.Namespace) -> Output | int:
     _refuse_unused(arguments)
     endpoint = _endpoint(arguments)
-    view = _planned(arguments)
+    view = _plan(arguments)
     if arguments.out is not None:
         view.plan.save(arguments.out)
     output = Output(_document(view), lambda: pipeline_report(view), page=arguments.html)
@@ -67,7 +67,7 @@ def _run(arguments: argparse.Namespace) -> Output | int:
     return 0
 
 
-def _planned(arguments: argparse.Namespace) -> PipelineView:
+def _plan(arguments: argparse.Namespace) -> PipelineView:
     config = pipeline.PipelineConfig(
         communication_seconds=_one_or_each(arguments.communication),
         reduction_seconds=_one_or_each(arguments.reduction),
@@ -209,16 +209,16 @@ def _saving(problem: PipelineProblem, saving: Saving) -> dict[str, Any]:
 
 def _search_document(search: ScheduleSearch) -> dict[str, Any]:
     """The comparisons by number of microbatches, and the other partition if one was tried."""
-    found: dict[str, Any] = {"comparisons": [_comparison(c) for c in search.comparisons]}
+    document: dict[str, Any] = {"comparisons": [_comparison(c) for c in search.comparisons]}
     if search.moved_layers:
         moved = search.moved_best
-        found["other_partition"] = {
+        document["other_partition"] = {
             "layers": list(search.moved_layers),
             "best": None if moved is None else moved.schedule.name,
             "joules": None if moved is None else moved.joules,
             "chosen": search.best is moved,
         }
-    return found
+    return document
 
 
 def _comparison(comparison: ScheduleComparison) -> dict[str, Any]:

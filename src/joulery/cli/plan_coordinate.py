@@ -80,27 +80,31 @@ def coordinate(plan: PipelinePlan, address: tuple[str, int], token: str) -> None
     policy = StragglerPolicy(plans, pipelines=plan.problem.config.replicas)
     # Signals are caught before the address is printed, so that an early one ends it well.
     with signals_interrupt(), Coordinator(policy, token, address) as coordinator:
-        found = coordinator.address
-        where = f"{found[0]}:{found[1]}" if isinstance(found, tuple) else str(found)
-        about = f"coordinating {policy.pipelines} × {policy.ranks} ranks at {where}"
+        address_used = coordinator.address
+        endpoint = (
+            f"{address_used[0]}:{address_used[1]}"
+            if isinstance(address_used, tuple)
+            else str(address_used)
+        )
+        about = f"coordinating {policy.pipelines} × {policy.ranks} ranks at {endpoint}"
         with suppress(KeyboardInterrupt):
             _say(f"{about}; Ctrl-C ends it")
             threading.Thread(target=plans.prepare, name="joulery-prepare", daemon=True).start()
-            said = ""
+            latest = ""
             while True:
-                if (state := _state(coordinator)) != said:
+                if (state := _state(coordinator)) != latest:
                     _say(state)
-                said = state
+                latest = state
                 REAL_CLOCK.sleep(_POLL_SECONDS)
     _say("ended; ranks return to their first plan")
 
 
 def _state(coordinator: Coordinator) -> str:
     """The connected ranks and the slowed-down pipelines, in words."""
-    connected, most, _, factors = coordinator.state()
+    connected, expected, _, factors = coordinator.state()
     slow = [f"{n} at {factor:.3f}" for n, factor in enumerate(factors) if factor > 1.0]
     slowed = f", waiting for others: pipeline {', '.join(slow)}" if slow else ""
-    return f"{connected} of {most} ranks{slowed}"
+    return f"{connected} of {expected} ranks{slowed}"
 
 
 def _say(text: str) -> None:

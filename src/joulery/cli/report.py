@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from joulery import client, grid, metering, reports
 from joulery.cli.dispatch import Output
 from joulery.cli.jobs import STORE_OPTIONS, with_store
-from joulery.cli.options import GRID_OPTION, Action, file, flag, number, option, write_file
+from joulery.cli.options import GRID_OPTION, Action, file, flag, number, option, watts, write_file
 from joulery.clock import REAL_CLOCK
 from joulery.errors import FileError, JouleryError, UnknownRecordError, UsageError
 from joulery.frontier import Frontier, OperatingPoint
@@ -271,7 +271,7 @@ def _frontier(path: Path, text: str) -> Frontier:
 def _show_frontier(frontier: Frontier, arguments: argparse.Namespace) -> Output:
     point = None
     if arguments.objective is not None:
-        point = choose(parse_objective(arguments.objective, arguments.max_watts), frontier)
+        point = choose(parse_objective(arguments.objective, arguments.max_power), frontier)
     document = {**frontier.to_dict(), "chosen": None if point is None else point.to_dict()}
     title = frontier.work or f"{len(frontier):,} points of time and energy"
     report = reports.frontier_report(frontier, title, chosen=point)
@@ -309,10 +309,10 @@ COMMAND = Action(
         *SOURCE_OPTIONS,
         option("--objective", OBJECTIVE_HELP, "TEXT"),
         option(
-            "--max-watts",
-            "the most the devices can draw together, for the cost objective",
+            "--max-power",
+            "highest power of all devices together, for the cost objective",
             "W",
-            number(0.0),
+            watts,
             default=0.0,
         ),
         *FORM_OPTIONS,

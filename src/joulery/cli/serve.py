@@ -49,7 +49,7 @@ examples:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    place = store_location(arguments, _MODULES)
+    store = store_location(arguments, _MODULES)
     state = arguments.cluster_state
     if state is not None and state.exists() and not state.is_dir():
         raise FileError(
@@ -57,7 +57,7 @@ def _run(arguments: argparse.Namespace) -> int:
         )
     host, port = arguments.listen
     config = server.ServerConfig(
-        store=place,
+        store=store,
         host=host.strip("[]"),
         port=port,
         tls_certificate=arguments.tls_cert,

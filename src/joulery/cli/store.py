@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-def store_location(arguments: argparse.Namespace, needed: Sequence[str] = ()) -> str | None:
+def store_location(arguments: argparse.Namespace, modules: Sequence[str] = ()) -> str | None:
     """Location of the store that the options or the environment name; None for the user's own.
 
     Args:
         arguments: Parsed options, ``store`` among them.
-        needed: Modules that the command needs besides the database's.
+        modules: Modules that the command needs besides the database's.
 
     Raises:
         FileError: It is a folder.
@@ -32,20 +32,20 @@ def store_location(arguments: argparse.Namespace, needed: Sequence[str] = ()) ->
 
     from joulery.client import is_server
 
-    place: str | None = arguments.store or os.environ.get("JOULERY_STORE") or None
-    if place is not None and Path(place).is_dir():
-        raise FileError(f"{place} is a folder", remedy="give the path of an SQLite file")
-    if place is not None and is_server(place):
+    location_text: str | None = arguments.store or os.environ.get("JOULERY_STORE") or None
+    if location_text is not None and Path(location_text).is_dir():
+        raise FileError(f"{location_text} is a folder", remedy="give the path of an SQLite file")
+    if location_text is not None and is_server(location_text):
         raise InvalidValueError(
-            f"{place[:80]} is a server, not a store",
+            f"{location_text[:80]} is a server, not a store",
             remedy="give --store PATH or postgresql://…, or unset JOULERY_STORE here",
         )
-    missing = [name for name in ("sqlalchemy", *needed) if find_spec(name) is None]
+    missing = [name for name in ("sqlalchemy", *modules) if find_spec(name) is None]
     if missing:
         raise MissingExtraError(
             f"this needs {', '.join(missing)}", remedy='pip install "joulery[server]"'
         )
-    return place
+    return location_text
 
 
 def _backup(arguments: argparse.Namespace) -> Output:
@@ -61,18 +61,18 @@ def _export(arguments: argparse.Namespace) -> Output:
 
 
 def _restore(arguments: argparse.Namespace) -> Output:
-    place = store_location(arguments)
-    counts = storage.restore(place, arguments.file, replace=arguments.replace)
+    location_text = store_location(arguments)
+    counts = storage.restore(location_text, arguments.file, replace=arguments.replace)
     document = {"restore": str(arguments.file), "rows": counts}
     return Output(document, f"restored {counts['jobs']} jobs with {counts['events']} events")
 
 
 def _check(arguments: argparse.Namespace) -> Output:
-    place = store_location(arguments)
-    path = storage.default_path() if place is None else place
+    location_text = store_location(arguments)
+    path = storage.default_path() if location_text is None else location_text
     if "://" not in str(path) and not Path(path).is_file():  # opening would make one
         raise FileError(f"no store at {path}", remedy="give its path with --store")
-    with storage.Store.open(place) as store:
+    with storage.Store.open(location_text) as store:
         store.check()
         counts = store.counts()
     rows = ", ".join(f"{number} {table}" for table, number in counts.items())

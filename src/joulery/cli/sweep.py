@@ -80,8 +80,8 @@ class _Setup:
         ]
         if nodes:
             return f"the whole node, by {nodes[0]}"
-        others = dict.fromkeys(d.info.kind.value for d in self.environment.devices)
-        return f"the sum of all devices ({', '.join(others)}); no meter for the whole node is here"
+        kinds = dict.fromkeys(d.info.kind.value for d in self.environment.devices)
+        return f"the sum of all devices ({', '.join(kinds)}); no meter for the whole node is here"
 
     def work(self, output: IO[bytes], on_wait: Callable[[], None]) -> SweepWork:
         """Work to run; ``output`` takes everything that a command prints."""
@@ -90,7 +90,7 @@ class _Setup:
         return sweep.CommandWork(self.command, self.environment.boards, output, on_wait)
 
 
-def _prepared(arguments: argparse.Namespace) -> _Setup:
+def _prepare(arguments: argparse.Namespace) -> _Setup:
     """The sweep that the options describe, once all are known to be valid.
 
     Raises:
@@ -99,7 +99,7 @@ def _prepared(arguments: argparse.Namespace) -> _Setup:
     """
     command = _command(arguments)
     if arguments.simulate is not None:
-        return _simulated(arguments)
+        return _simulate(arguments)
     devices = tuple(metering.my_devices(REAL_CLOCK))
     boards = sweep.settable_boards(devices)
     if not boards:
@@ -112,15 +112,15 @@ def _prepared(arguments: argparse.Namespace) -> _Setup:
     return _Setup(plan, sweep.SweepEnvironment(boards, devices, REAL_CLOCK), title, command)
 
 
-def _simulated(arguments: argparse.Namespace) -> _Setup:
+def _simulate(arguments: argparse.Namespace) -> _Setup:
     seed = arguments.seed
-    chosen = hardware.preset(arguments.simulate)
+    preset = hardware.preset(arguments.simulate)
     clock = VirtualClock()
-    node = hardware.SimulatedNode(chosen, clock, seed=seed)
-    plan = _plan(arguments, ("simulate", chosen.name, f"seed {seed}"), node.gpus)
+    node = hardware.SimulatedNode(preset, clock, seed=seed)
+    plan = _plan(arguments, ("simulate", preset.name, f"seed {seed}"), node.gpus)
     devices: tuple[Device, ...] = (*node.gpus, node)
     environment = sweep.SweepEnvironment(node.gpus, devices, clock, _SIMULATED_SAMPLE_HERTZ)
-    title = f"{chosen.work.name} on a simulated node of {chosen.boards} × {chosen.board}"
+    title = f"{preset.work.name} on a simulated node of {preset.boards} × {preset.board}"
     return _Setup(plan, environment, title, node=node)
 
 
@@ -142,30 +142,30 @@ def _command(arguments: argparse.Namespace) -> tuple[str, ...]:
 def _plan(
     arguments: argparse.Namespace, work: tuple[str, ...], boards: Sequence[Device]
 ) -> sweep.SweepPlan:
-    allowed = sweep.common_limits(boards)
-    wanted = arguments.limits
-    if wanted is None:
-        highest = min(allowed.max_watts, allowed.current_watts)
-        wanted = sweep.spread_limits(replace(allowed, max_watts=highest))
+    bounds = sweep.common_limits(boards)
+    limits_watts = arguments.limits
+    if limits_watts is None:
+        highest = min(bounds.max_watts, bounds.current_watts)
+        limits_watts = sweep.spread_limits(replace(bounds, max_watts=highest))
     return sweep.SweepPlan(
         work=work,
         boards=tuple(board.info.id for board in boards),
-        limits_watts=sweep.checked_limits(wanted, allowed),
+        limits_watts=sweep.checked_limits(limits_watts, bounds),
         gpu_counts=tuple(sorted(set(arguments.gpus or [len(boards)]))),
         repeats=arguments.repeat,
-        default_watts=allowed.default_watts,
+        default_watts=bounds.default_watts,
     )
 
 
 def _run(arguments: argparse.Namespace) -> Output | int:
-    setup, folder = _prepared(arguments), arguments.out
+    setup, folder = _prepare(arguments), arguments.out
     _check_results(folder, overwrite=arguments.overwrite)
     with sweep.SweepJournal.open(writable_folder(folder), setup.plan) as journal:
         try:
             with signals_interrupt():
                 _sweep(setup, folder, journal)
         except KeyboardInterrupt:
-            return _interrupted(setup, journal)
+            return _interrupt(setup, journal)
         return _report(setup, journal, folder)
 
 
@@ -195,8 +195,10 @@ def _sweep(setup: _Setup, folder: Path, journal: SweepJournal) -> None:
 
     def show() -> None:
         # Simulated runs take virtual time, which does not tell how long they take here.
-        left = None if setup.node else sweep.seconds_left(setup.plan, journal.runs)
-        progress.show(doing if left is None else f"{doing}; about {human_duration(left)} left")
+        seconds = None if setup.node else sweep.seconds_left(setup.plan, journal.runs)
+        progress.show(
+            doing if seconds is None else f"{doing}; about {human_duration(seconds)} left"
+        )
 
     with (folder / _OUTPUT_LOG).open("ab") as output:
         try:
@@ -206,7 +208,7 @@ def _sweep(setup: _Setup, folder: Path, journal: SweepJournal) -> None:
             progress.done()
 
 
-def _interrupted(setup: _Setup, journal: SweepJournal) -> int:
+def _interrupt(setup: _Setup, journal: SweepJournal) -> int:
     sys.stderr.write(
         f"joulery: interrupted after {len(journal.done)} of {len(setup.plan)} runs; the power "
         "limits are restored\n  → run the same command again to continue\n"

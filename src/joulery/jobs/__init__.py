@@ -38,9 +38,18 @@ if TYPE_CHECKING:
     )
     from joulery.jobs._posterior import JobBeliefs as JobBeliefs, job_beliefs as job_beliefs
     from joulery.jobs._run_history import (
-        Heartbeat as Heartbeat,
         RunHistory as RunHistory,
+        RunProgress as RunProgress,
         run_history as run_history,
+        total_watts as total_watts,
+    )
+    from joulery.jobs._savings import (
+        OpenRun as OpenRun,
+        PeriodSavings as PeriodSavings,
+        PeriodUnit as PeriodUnit,
+        SavingsHistory as SavingsHistory,
+        open_runs as open_runs,
+        savings_history as savings_history,
     )
     from joulery.jobs._service import JobService as JobService
     from joulery.jobs._summary import (
@@ -52,7 +61,11 @@ if TYPE_CHECKING:
         energy_provenance as energy_provenance,
         saved_energy as saved_energy,
     )
-    from joulery.jobs._totals import JobTotals as JobTotals, job_totals as job_totals
+    from joulery.jobs._totals import (
+        EndedRecurrence as EndedRecurrence,
+        JobTotals as JobTotals,
+        job_totals as job_totals,
+    )
 
 
 __getattr__, __dir__ = lazy(__name__)

@@ -2,18 +2,37 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from joulery.jobs._summary import RunSums, saved_share
-from joulery.storage import DecisionState, energy_origins, run_groups
+from joulery.storage import DecisionState, energy_origins, recurrence_sums, run_groups
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from joulery.jobs._summary import Saved
     from joulery.storage import JobHead, Transaction
+
+
+@dataclass(frozen=True, slots=True)
+class EndedRecurrence:
+    """A recurrence of a job that was reported on.
+
+    Attributes:
+        wall_seconds: Unix time of its last report.
+        joules: Energy of all its attempts.
+        saved_joules: Energy saved against the default; 0 without a baseline.
+        default_joules: Energy of a run of the default; 0 without a baseline.
+        counts: Whether it ended, rather than that all attempts were abandoned.
+    """
+
+    wall_seconds: float
+    joules: float
+    saved_joules: float
+    default_joules: float
+    counts: bool
 
 
 @dataclass(slots=True)
@@ -34,6 +53,7 @@ class JobTotals:
         quarantined_wall_seconds: Time of the latest decision whose report is in quarantine.
         expired_wall_seconds: Time of the latest decision without a report.
         latest_wall_seconds: Time of the latest decision; 0 where there is none.
+        ended: Its recurrences that were reported on, in order of time.
     """
 
     head: JobHead
@@ -48,6 +68,7 @@ class JobTotals:
     quarantined_wall_seconds: float = 0.0
     expired_wall_seconds: float = 0.0
     latest_wall_seconds: float = 0.0
+    ended: tuple[EndedRecurrence, ...] = ()
 
     @property
     def saved_joules(self) -> float:
@@ -67,16 +88,30 @@ class JobTotals:
 def job_totals(transaction: Transaction, heads: Sequence[JobHead]) -> list[JobTotals]:
     """The totals of some hundred jobs at most."""
     numbers = [head.id for head in heads]
-    groups, recurrences = run_groups(transaction, numbers)
     by_job: dict[int, list[Any]] = defaultdict(list)
-    for group in groups:
+    for group in run_groups(transaction, numbers):
         by_job[group.job].append(group)
-    totals = {
-        head.id: _totals_of(head, by_job[head.id], recurrences.get(head.id, 0)) for head in heads
-    }
+    recurrences = recurrence_sums(transaction, numbers)
+    counts = Counter(row.job for row in recurrences if row.ended)
+    totals = {head.id: _totals_of(head, by_job[head.id], counts[head.id]) for head in heads}
     for job, origin, joules in energy_origins(transaction, numbers):
         totals[job].origins[origin or "assumed"] = joules
+    _add_recurrences(totals, recurrences)
     return list(totals.values())
+
+
+def _add_recurrences(totals: dict[int, JobTotals], rows: Iterable[Any]) -> None:
+    """Give jobs their recurrences, whose savings add up to those of the job."""
+    ended: dict[int, list[EndedRecurrence]] = defaultdict(list)
+    for row in rows:
+        job = totals[row.job]
+        default = row.ended * job.baseline_joules if job.saved else 0.0
+        saved = default - row.ended_joules if job.saved else 0.0
+        ended[row.job].append(
+            EndedRecurrence(row.wall_seconds, row.joules, saved, default, bool(row.ended))
+        )
+    for number, recurrences in ended.items():
+        totals[number].ended = tuple(recurrences)
 
 
 def _totals_of(head: JobHead, groups: Iterable[Any], recurrences: int) -> JobTotals:

@@ -41,16 +41,18 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
-# Scatter of gains and offsets over the 26 GPU types that Yang et al. (SC'24) put behind a meter.
+# One sigma of gains and offsets: above the 0.056 and 8 W of the 17 types that Yang et al. (SC'24)
+# put behind a hardware meter, since a board here is one more type.
 _GAIN_SIGMA = 0.07
 _OFFSET_SIGMA_WATTS = 10.0
 _REST_ERROR_WATTS = 3.0  # one sigma of the rest of a node that is stated
-_READ_SECONDS = 0.1
+_READ_SECONDS = 0.1  # by hand: ten times a controller's rate
+# By hand: those of the controllers on simulated nodes.
 _DELAYS = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 5.5, 7.0)
-_AVERAGES = (1.0, 2.0, 4.0, 8.0)
+_AVERAGES = (1.0, 2.0, 4.0, 8.0)  # as the delays
 _UNSETTLED_SHARE = 0.3  # error of a reading, as a share of what changed before it
 _READING_WATTS = 3.0  # one sigma of a settled reading of a management controller
-_DRIFT_SECONDS = 40.0
+_DRIFT_SECONDS = 40.0  # on simulated nodes: fans drift more slowly
 # Relative error of a gain whose meter is timed to half a second, and of one that is 5 s slow.
 _TIMING_ERROR, _SLOW_SECONDS = 0.004, 5.0
 _HOLD_SECONDS = 12.0  # by hand: twice what the slowest controller averages over
@@ -60,9 +62,9 @@ _BLOCKS_SECONDS = (12.0, 24.0, 48.0)
 # of that slowly, half as much may come at once.
 _FOLLOWING_SECONDS, _FOLLOWING_SIGMA, _LEAST_FOLLOWING, _AT_ONCE = 15.0, 0.1, 0.02, 0.5
 _QUIET_WATTS = 6.0  # by hand: twice the residuals of simulated nodes in which nothing else runs
-_IDLE_SECONDS = 20.0
-_FEWEST_SECONDS = 20
-_LEAST_CHANGE_WATTS = 15.0
+_IDLE_SECONDS = 20.0  # by hand: some readings of the slowest controller
+_FEWEST_SECONDS = 20  # by hand: fewer readings fit anything
+_LEAST_CHANGE_WATTS = 15.0  # by hand: twice the step of the coarsest controller
 _LEAST_READING_WATTS = 0.3  # one sigma of a reading in whole watts
 
 

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from joulery.metering._window import Window
 
 SCHEMA = "joulery.energy-log/1"
-INTERVAL_SECONDS = 0.8
-_HEAD_BYTES = 65536
+INTERVAL_SECONDS = 0.8  # by hand: a kill loses less than a second
+_HEAD_BYTES = 65536  # by hand: some hundred lines
 NOTHING_LOGGED = Provenance(Origin.ASSUMED, "nothing was logged")
 
 

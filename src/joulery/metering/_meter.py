@@ -37,9 +37,9 @@ if TYPE_CHECKING:
 _log = logging.getLogger("joulery")
 
 # Longest wait of a closing window for the readings of refreshed counters.
-_CATCH_UP_SECONDS = 0.005
-_SETTLE_SECONDS = 1.0
-_SETTLE_STEP_SECONDS = 0.01
+_CATCH_UP_SECONDS = 0.005  # by hand: eight boards are read in less than 1 ms
+_SETTLE_SECONDS = 1.0  # by hand: ten periods of the slowest counter
+_SETTLE_STEP_SECONDS = 0.01  # by hand: half a period of the fastest one
 
 # By hand: management controllers average over some seconds and show steps of 1 to 8 W.
 _SETTLED_SECONDS = 10.0

@@ -25,13 +25,13 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 # The wall clock moved this much against the monotonic one: it was set, not slewed.
-_STEP_SECONDS = 0.05
-_STEP_FRACTION = 1e-3
+_STEP_SECONDS = 0.05  # by hand
+_STEP_FRACTION = 1e-3  # twice the 500 ppm by which Linux slews a clock
 # By hand: power that stays within this, relative, over at least so many refreshes, is stable.
 _STABLE = 0.1
 _FEWEST_REFRESHES = 3
 # A counter that refreshed before a window's end is read by this time after it.
-_LATE_SECONDS = 0.2
+_LATE_SECONDS = 0.2  # by hand: two periods of the slowest counter
 
 
 class Window:

@@ -50,7 +50,7 @@ _MOST_PROBES = 128
 # by hand.
 _DEVIATIONS = ((0.006, 0.004, 0.3), (0.02, 0.012, 0.4), (0.06, 0.05, 0.3))
 # Probability of a size of deviation other than what the probes suggest; by leaving out boards
-# (benchmarks/power_constants.py), as _RISK, _MARGIN_WEIGHT and _LEAST_GAIN below.
+# (benchmarks/power_constants.py), as _RISK and _LEAST_GAIN below.
 _SURPRISE = 0.2
 # How far the deviations reach, as a fraction of the knob's value at the reference; by
 # hand.
@@ -60,13 +60,8 @@ _OFFSET = 0.1
 # A bound is to be kept with a confidence of 95 %. Samples may break it half as often, because
 # beliefs about real curves are somewhat too sure.
 _RISK = 0.025
-# Standard errors beyond which there is no doubt: 1 in 700 for normal errors.
-_BEYOND_DOUBT = 3.0
-# Relative errors of energy and time per step below which no estimate goes: those of the profiler,
-# 10 % wider.
-_EXACT, _EXACT_SECONDS = 1.1e-3, 2.2e-4
-# Weight of a margin to a bound, which stays for as long as the job runs, beyond the horizon.
-_MARGIN_WEIGHT = 1.5
+# Relative error of the energy per step below which no estimate goes: the profiler's, 10 % wider.
+_EXACT = 1.1e-3
 # Least expected gain of a slice in seconds of work: reading and planning it takes that long.
 _LEAST_GAIN = 0.01
 
@@ -379,29 +374,6 @@ class ObjectiveScorer:
         regret = max(0.0, float(mean[position]))
         return Score(position, regret, np.maximum(0.0, excess), better.mean(axis=0), safe)
 
-    def is_worse(self, candidate: Estimate, reference: Estimate) -> bool:
-        """Whether a measured setting is worse than the measured reference, beyond doubt."""
-        run, usual_totals = (
-            Totals(estimate.seconds * self._steps, estimate.seconds * estimate.watts * self._steps)
-            for estimate in (candidate, reference)
-        )
-        errors = (
-            candidate.seconds_error,
-            candidate.watts_error,
-            reference.seconds_error,
-            reference.watts_error,
-        )
-        doubt = 1.0 + _BEYOND_DOUBT * math.hypot(*errors)
-        cost, usual = (
-            self._objective.value(totals.seconds, totals.joules, usual_totals)
-            for totals in (run, usual_totals)
-        )
-        overshoot, of_found = (
-            self._objective.bounds.overshoot(totals.seconds, totals.joules, usual_totals)
-            for totals in (run, usual_totals)
-        )
-        return bool(cost > usual * doubt or overshoot > max(1.0, of_found) * doubt)
-
     def _evaluate(self, posterior: Curves) -> tuple[Array, Array, NDArray[np.bool_]]:
         """Seconds, scores and whether bounds are kept."""
         seconds = np.exp(posterior.log_seconds) * self._steps
@@ -456,7 +428,7 @@ def plan_probe(
         horizon_seconds: Expected time that the choice will be in force.
         tolerance: Expected relative regret that is good enough.
     """
-    score, rows = scorer.score(posterior), posterior.log_seconds
+    score = scorer.score(posterior)
     if score.regret <= tolerance:
         return ProbePlan(score, None)
 
@@ -467,13 +439,6 @@ def plan_probe(
         return probe if values[probe] >= _LEAST_GAIN else None
 
     probe = worthwhile(score.gains * _share_resolved(posterior, ahead))
-    last = rows.shape[1] - 1
-    if probe is None and scorer.uses_reference and score.position != last:
-        gains = np.zeros_like(score.gains)
-        for position in (score.position, last):
-            narrowed = _share_narrowed(rows, score.position, position, ahead)
-            gains[position] = _MARGIN_WEIGHT * score.regret * narrowed
-        probe = worthwhile(gains)
     return ProbePlan(score, probe, 0 if probe is None else int(ahead.steps[probe]))
 
 
@@ -484,23 +449,6 @@ def _share_resolved(posterior: Curves, ahead: SliceForecast) -> Array:
     posterior_variance = np.maximum(_EXACT**2, prior_variance * noise / (prior_variance + noise))
     resolved: Array = np.maximum(0.0, 1.0 - posterior_variance / np.maximum(prior_variance, 1e-12))
     return resolved
-
-
-def _share_narrowed(rows: Array, choice: int, position: int, ahead: SliceForecast) -> float:
-    """Share of the distance to a bound that another slice at ``position`` saves.
-
-    The choice keeps a distance from a bound that grows with the spread of its time relative to the
-    reference, and its regret grows with that distance.
-    """
-    variance = max(float((rows[:, choice] - rows[:, -1]).var()), 1e-12)
-    prior_variance, noise = (
-        float(rows[:, position].var()),
-        float(ahead.seconds_error[position]) ** 2,
-    )
-    removed = prior_variance - max(
-        _EXACT_SECONDS**2, prior_variance * noise / (prior_variance + noise)
-    )
-    return 1.0 - math.sqrt(min(1.0, max(0.0, 1.0 - removed / variance)))
 
 
 def product(first: Array, second: Array) -> Array:

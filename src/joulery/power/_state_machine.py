@@ -50,8 +50,8 @@ _DRIFT_ALLOWANCE, _DRIFT_ALARM, _DRIFT_MOST = 0.5, 3.5, 2.0
 # Samples of a baseline and the least spread believed of so few; by hand.
 _BASELINE_SAMPLES, _LEAST_SPREAD = 6, 0.002
 # Probing ends after so much time and so many steps, both; the rest is refined while holding; by
-# hand: half of what a user is willing to wait for.
-_PROBING_SECONDS, _PROBING_STEPS = 60.0, 110
+# hand: a quarter of what a user is willing to wait for.
+_PROBING_SECONDS, _PROBING_STEPS = 30.0, 110
 # A reference whose pace or power differs by more from one slice to the next is another job; so
 # often at most while probing, since a board that is hot at times comes back; by hand.
 _CHANGE, _POWER_CHANGE, _MOST_CHANGES = 0.15, 0.3, 2
@@ -66,6 +66,8 @@ _PAIR_ERROR = 0.001
 _PAIR_SPACING, _PAIR_GROWTH, _LONGEST_SPACING, _LONGEST_INTERVAL_SECONDS = 4.0, 1.6, 40.0, 300.0
 # Probes from one slice of the reference to the next under objectives without a reference; by hand.
 _UNBOUND_EVERY = 3
+# Refinements under such objectives before the first pair, and the time until then; by hand.
+_MOST_TRIMS, _FIRST_PAIR_SECONDS = 4, 30.0
 # Slices that are kept, and of these from the time of probing; by hand.
 _MOST_KEPT, _PROBES_KEPT = 64, 36
 # Least time and steps that a job is expected to run: what a probe costs must pay off within them;
@@ -79,7 +81,7 @@ _DOUBTFUL_SIGMAS, _MOST_VISITS = 2.0, 3
 # Distance of the choice from its measured neighbours, as a share of the reference.
 _CLOSE = 0.015
 # Steps of a slice that checks the choice, or the reference between two others.
-_CHECK_STEPS = 12
+_CHECK_STEPS = 8
 SLICE_SECONDS = 5.0  # enough for stable figures (You et al., NSDI'23, section 5)
 # Samples under a planned limit, and steps between readings after them: rare enough to cost nothing.
 _HELD_SAMPLES, _LONG_STEPS = 6, 1_000_000
@@ -235,8 +237,8 @@ class TuningMachine(ProfilingMachine):
         profiler = self._profiler
         profiler.state = TunerState.PROBING
         began = profiler.reading
-        yield from profiler.learn_period()
-        yield from self._measure_reference()
+        # What is compared with the reference all along cannot be known better than that.
+        yield from profiler.measure_singly(_CHECK_STEPS)
         self._model, changes = self._new_model(), _MOST_CHANGES
         for number in range(_MOST_SLICES):
             measured = self.estimates()
@@ -251,14 +253,11 @@ class TuningMachine(ProfilingMachine):
             if (number + 1) % self._pair_every:
                 continue
             yield from profiler.move(self._reference)
-            yield from self._measure_reference()
+            yield from profiler.measure(_CHECK_STEPS if self._pair_every == 1 else LEAST_STEPS)
             if changes and self._has_changed():
                 changes -= 1
                 profiler.slices = profiler.slices[-1:]
                 self._model = self._new_model()
-
-    def _measure_reference(self) -> Procedure:
-        yield from self._profiler.measure(_CHECK_STEPS)
 
     def _has_probed(self, began: Reading) -> bool:
         """Whether enough time went into probes; what is still unsure is refined while holding."""
@@ -382,6 +381,8 @@ class TuningMachine(ProfilingMachine):
             return
         yield from profiler.move(choice.position)
         interval_seconds = 0.0
+        if self._pair_every > 1:
+            yield from self._trim()
         while True:
             pair_seconds = yield from self._compare()
             if self._has_changed() or self._is_contradicted():
@@ -396,14 +397,28 @@ class TuningMachine(ProfilingMachine):
                 # Another pace alone is no other job: the next pair tells.
                 interval_seconds = 0.0
 
+    def _trim(self) -> Procedure:
+        """Refine the choice by a watt or two while measuring at it, which costs nothing."""
+        profiler = self._profiler
+        for _ in range(_MOST_TRIMS):
+            steps = profiler.slice_steps(profiler.pace_seconds, profiler.noise(), _PAIR_ERROR)
+            yield from profiler.measure(int(steps))
+            yield from self._refine()
+        yield from self._watch(_FIRST_PAIR_SECONDS)
+
     def _compare(self) -> Generator[Command, Reading, float]:
-        """Measure the choice, the reference and the choice again; the seconds of one of them."""
+        """Measure the choice, the reference and the choice again; the seconds of one of them.
+
+        Where the reference is the choice, for want of another that is safe, the most promising
+        position takes its place.
+        """
         profiler = self._profiler
         position, began = profiler.position, profiler.reading.now_seconds
         steps = int(profiler.slice_steps(profiler.pace_seconds, profiler.noise(), _PAIR_ERROR))
         yield from profiler.measure(steps)
-        if position != self._reference:
-            yield from profiler.move(self._reference)
+        other = self._find_candidate() if position == self._reference else self._reference
+        if other != position:
+            yield from profiler.move(other)
             yield from profiler.measure(steps)
             yield from profiler.move(position)
             yield from profiler.measure(steps)
@@ -414,6 +429,12 @@ class TuningMachine(ProfilingMachine):
                 profiler.slices[:_PROBES_KEPT] + profiler.slices[_PROBES_KEPT + extra :]
             )
         return (profiler.reading.now_seconds - began) / 3
+
+    def _find_candidate(self) -> int:
+        """The position that may turn out best; the reference where none would gain enough."""
+        gains = self._scorer.score(self._posterior(self.estimates())).gains
+        candidate = int(gains.argmax())
+        return candidate if gains[candidate] > self._config.tolerance else self._reference
 
     def _is_contradicted(self) -> bool:
         """Whether the latest pair is far slower than the choice was believed to be."""

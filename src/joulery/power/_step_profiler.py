@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 from enum import StrEnum
-from statistics import median
+from statistics import median, stdev
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -45,9 +45,9 @@ LEAST_SAMPLES, LEAST_STEPS = 3, 4
 _FEW_STEPS = 12.0
 # Disturbances of a tenth of a second stand out in samples of this length.
 _LONGEST_SAMPLE_SECONDS = 1.0
-# Steps that are measured one by one to find a period, from this length of a step on: shorter ones
-# repeat within a sample; by hand.
-_PERIOD_STEPS, _SHORT_STEP_SECONDS = 40, 0.02
+# Steps that are measured one by one to find a period, where they vary by so much, from this length
+# of a step on: shorter ones repeat within a sample; three times the longest period, and by hand.
+_PERIOD_STEPS, _UNEVEN, _SHORT_STEP_SECONDS = 48, 0.03, 0.02
 # Steps of several periods up to which a slice has three samples; by hand.
 _LONGEST_PERIODS = 24
 # Time after a change of the knob that is not measured: boards need 20 to 100 ms.
@@ -236,6 +236,11 @@ def step_noise(slices: Iterable[Slice]) -> float:
     return max(_LEAST_NOISE, math.sqrt(squares / (len(calm) + _GUESS_WEIGHT)))
 
 
+def _varies(samples: Sequence[StepSample]) -> bool:
+    """Whether lengths of steps differ by more than noise would, so that they may repeat."""
+    return stdev(sample.log_pace for sample in samples) > _UNEVEN
+
+
 def _join(samples: Sequence[StepSample], count: int) -> list[StepSample]:
     """Each ``count`` samples as one; what remains is left out."""
     groups = [samples[at : at + count] for at in range(0, len(samples) - count + 1, count)]
@@ -368,17 +373,21 @@ class StepProfiler:
                 part.samples.append(sample)
                 progress += sample.steps
 
-    def learn_period(self) -> Procedure:
+    def measure_singly(self, steps: int) -> Procedure:
         """Measure a slice step by step, and note after how many steps their lengths repeat."""
         if not self.pace_seconds >= _SHORT_STEP_SECONDS:
+            yield from self.measure(steps)
             return
         part = Slice(self.position)
         self.slices.append(part)
-        for _ in range(_PERIOD_STEPS):
+        while len(part.samples) < steps:
             sample = yield from self.sample(0.0)
             if sample is not None:
                 part.samples.append(sample)
-        if all(sample.steps == 1 for sample in part.samples):
+            if len(part.samples) == steps < _PERIOD_STEPS and _varies(part.samples):
+                steps = _PERIOD_STEPS
+        # A few even steps may be part of a longer period that was found before.
+        if steps >= _PERIOD_STEPS and all(sample.steps == 1 for sample in part.samples):
             self.period = find_period([sample.log_pace for sample in part.samples])
             part.samples = _join(part.samples, self.period)
 

@@ -42,8 +42,13 @@ if TYPE_CHECKING:
     from joulery.reports._frontier import frontier_report as frontier_report
     from joulery.reports._jobs import job_report as job_report
     from joulery.reports._overview import (
+        Measure as Measure,
+        OverviewRange as OverviewRange,
+        all_time as all_time,
         overview_report as overview_report,
+        running_report as running_report,
         store_report as store_report,
+        suitable_unit as suitable_unit,
     )
     from joulery.reports._pipeline import (
         PipelineView as PipelineView,

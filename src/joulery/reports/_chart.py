@@ -55,6 +55,13 @@ _SECONDS = (
 )
 
 
+_WATT_HOURS = (
+    Unit("GWh", 3.6e12, 7.2e12),
+    Unit("MWh", 3.6e9, 7.2e9),
+    Unit("kWh", 3.6e6, 7.2e6),
+    Unit("Wh", 3.6e3, 0.0),
+)
+_GRAMS = (Unit("t", 1e6, 2e6), Unit("kg", 1e3, 2e3), Unit("g"))
 _WATTS = (Unit("MW", 1e6, 2e6), Unit("kW", 1e3, 2e3), Unit("W"))
 
 
@@ -67,6 +74,16 @@ def percent(value: float | None, decimals: int = 1) -> str:
 def joules_unit(values: Iterable[float]) -> Unit:
     """One unit of energy for all of ``values``."""
     return _unit_for(values, _JOULES)
+
+
+def watt_hours_unit(values: Iterable[float]) -> Unit:
+    """One unit of energy as bills state it for all of ``values`` in joules."""
+    return _unit_for(values, _WATT_HOURS)
+
+
+def grams_unit(values: Iterable[float]) -> Unit:
+    """One unit of mass for all of ``values`` in grams."""
+    return _unit_for(values, _GRAMS)
 
 
 def seconds_unit(values: Iterable[float]) -> Unit:
@@ -88,12 +105,14 @@ class Axis:
         unit: Unit of the ticks.
         ticks: Values to label, in the unit; round ones unless given.
         labels: Text of each of those; the value unless given.
+        most_ticks: Number of those that are shown at once; 0 for all.
     """
 
     name: str
     unit: Unit = Unit("")
     ticks: tuple[float, ...] = ()
     labels: tuple[str, ...] = ()
+    most_ticks: int = 0
 
     def text(self, tick: float) -> str:
         """The label of a tick."""
@@ -149,6 +168,8 @@ def scale_of(values: Iterable[float], axis: Axis, most_ticks: int) -> Scale:
         margin, high = _MARGIN, 1.0
     low, high = low - margin, high + margin
     stated_ticks = tuple(tick for tick in axis.ticks if low <= tick <= high)
+    if axis.most_ticks:
+        stated_ticks = stated_ticks[:: -(-len(stated_ticks) // axis.most_ticks) or 1]
     return Scale(low, high, stated_ticks or round_ticks(low, high, most_ticks), axis.unit.size)
 
 
@@ -165,7 +186,7 @@ def round_ticks(low: float, high: float, most_ticks: int) -> tuple[float, ...]:
     return tuple(round(count * step, digits) + 0.0 for count in range(first, last + 1))
 
 
-Symbol = Literal["", "dot", "square", "triangle", "cross", "diamond", "star"]
+Symbol = Literal["", "bar", "dot", "square", "triangle", "cross", "diamond", "star"]
 Line = Literal["", "solid", "dashed", "dotted"]
 
 
@@ -180,7 +201,7 @@ class Series:
         labels: Text beside each point; empty for none.
         tips: Text of each point for mouse and screen reader; empty for none.
         line: Line that connects the points.
-        symbol: Shape of each point.
+        symbol: Shape of each point; a ``bar`` reaches from 0 to its point.
         colour: Number of the colour in the palette.
         emphasis: Whether labels are bold and placed before all others.
     """
@@ -194,6 +215,12 @@ class Series:
     symbol: Symbol = "dot"
     colour: int = 0
     emphasis: bool = False
+
+    @property
+    def spacing(self) -> float:
+        """The least distance of neighbours to the right; 1 where there is only one point."""
+        distances = [b - a for (a, _), (b, _) in itertools.pairwise(self.points)]
+        return min(distances, default=1.0)
 
     @classmethod
     def curve(
@@ -242,7 +269,12 @@ class Chart:
 
     def x_scale(self, most_ticks: int) -> Scale:
         """The scale to the right."""
-        return scale_of((x for s in self.series for x, _ in s.points), self.x, most_ticks)
+        values = [x for s in self.series for x, _ in s.points]
+        for s in self.series:
+            if s.symbol == "bar":
+                half = s.spacing / 2
+                values += [s.points[0][0] - half, s.points[-1][0] + half]
+        return scale_of(values, self.x, most_ticks)
 
     def y_scale(self, most_ticks: int) -> Scale:
         """The scale upwards, with room for error bars and the reference."""
@@ -252,6 +284,8 @@ class Chart:
                 values += [y - error, y + error]
         if self.reference is not None:
             values.append(self.reference)
+        if any(s.symbol == "bar" for s in self.series):
+            values.append(0.0)
         return scale_of(values, self.y, most_ticks)
 
 

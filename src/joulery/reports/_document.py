@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import re
 import textwrap
 from dataclasses import dataclass
 from html import escape
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from joulery.reports._chart import Chart, Gantt
 from joulery.reports._drawing import bar_svg, draw, heat_legend, palette_css, svg
@@ -14,6 +15,8 @@ from joulery.reports._terminal import Terminal, plot, table_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    from joulery.reports._chart import Axis
 
 _T = TypeVar("_T")
 
@@ -171,13 +174,15 @@ class Report:
         """All charts among the blocks, in order."""
         return tuple(_charts(self.blocks))
 
-    def body(self, name: str = "chart") -> str:
+    def body(self, name: str = "chart", *, with_data: bool = False) -> str:
         """The content of a page below its title.
 
         Args:
             name: Beginning of the ids of its charts, unique in the page.
+            with_data: Whether charts carry their figures for scripts that show values, zoom and
+                save.
         """
-        body = _HtmlWriter(self.title, name).blocks(self.blocks)
+        body = _HtmlWriter(self.title, name, with_data=with_data).blocks(self.blocks)
         sources = f"Source of the figures: {escape(self.sources)}" if self.sources else ""
         badge = f'<p><span class="badge">every figure here is {escape(self.origin)}</span></p>'
         return f'{badge if self.origin else ""}\n{body}\n<p class="soft">{sources}</p>'
@@ -300,11 +305,13 @@ class _HtmlWriter:
     Args:
         title: Title of the page, which a chart of the same title need not repeat.
         name: Beginning of the ids.
+        with_data: Whether charts carry their figures for scripts.
     """
 
-    def __init__(self, title: str, name: str) -> None:
+    def __init__(self, title: str, name: str, *, with_data: bool = False) -> None:
         self._title = title
         self._name = name
+        self._with_data = with_data
         self._charts = 0
         self._size = _SCREEN
 
@@ -346,7 +353,38 @@ class _HtmlWriter:
             content = f'<div class="screen">{content}</div><div class="phone">{narrow}</div>'
         has_caption = chart.title != self._title
         caption = f"<figcaption>{escape(chart.title)}</figcaption>" if has_caption else ""
-        return f'<figure class="{kind}">{caption}{content}</figure>'
+        data = ""
+        if self._with_data and isinstance(chart, Chart):
+            data = f' data-chart="{escape(json.dumps(_chart_data(chart)))}"'
+        return f'<figure class="{kind}"{data}>{caption}{content}</figure>'
+
+
+def _chart_data(chart: Chart) -> dict[str, Any]:
+    """Figures of a chart in the units of its axes."""
+
+    def axis(axis: Axis) -> dict[str, Any]:
+        return {
+            "name": axis.name,
+            "unit": axis.unit.name,
+            "ticks": [_shorten(tick) for tick in axis.ticks],
+            "labels": axis.labels,
+        }
+
+    x, y = chart.x.unit.size, chart.y.unit.size
+    series = [
+        {
+            "name": line.name,
+            "bars": line.symbol == "bar",
+            "points": [[_shorten(a / x), _shorten(b / y)] for a, b in line.points],
+            "errors": [_shorten(error / y) for error in line.errors],
+        }
+        for line in chart.series
+    ]
+    return {"title": chart.title, "x": axis(chart.x), "y": axis(chart.y), "series": series}
+
+
+def _shorten(value: float) -> float:
+    return float(f"{value:.6g}")
 
 
 def _html_table(table: Table) -> str:
@@ -358,6 +396,7 @@ def _html_table(table: Table) -> str:
         f'<th scope="col"{kind}>{escape(title)}</th>'
         for kind, title in zip(aligned, table.headers, strict=True)
     )
+    lowest = min((share - error for share, error in table.bars if share < 0), default=0.0)
     lines = []
     for row, cells in enumerate(table.rows):
         kind = table.kinds[row] if table.kinds else ""
@@ -369,7 +408,7 @@ def _html_table(table: Table) -> str:
             for column, cell in enumerate(cells)
         )
         if table.bars:
-            columns += f'<td class="left">{bar_svg(*table.bars[row])}</td>'
+            columns += f'<td class="left">{bar_svg(*table.bars[row], lowest)}</td>'
         lines.append(f"<tr{marked}>{columns}</tr>")
     body = "\n".join(lines)
     head = f"<thead><tr>{head}{'<td></td>' if table.bars else ''}</tr></thead>"

@@ -41,6 +41,8 @@ PALETTE = {
 }
 SERIES_COLOURS = 6  # s0 to s5 of the palette
 HEATS = 12  # by hand: steps of a colour scale that still look even
+_BAR_SHARE, _WIDEST_BAR = 0.75, 60.0  # by hand: of the distance of bars; and in pixels
+_LOSS_COLOUR = "s4"  # red
 _LETTER = 7.2  # width of an average character, in pixels
 _DASHES = {"solid": (), "dashed": (5, 4), "dotted": (2, 4)}
 _SYMBOLS = ("dot", "square", "triangle")
@@ -82,18 +84,7 @@ class Shape:
 
 
 @dataclass(frozen=True, slots=True)
-class Drawing:
-    """Shapes in a frame of so many pixels."""
-
-    width: float
-    height: float
-    name: str
-    description: str
-    shapes: tuple[Stroke | Words | Shape, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class _Frame:
+class Frame:
     """The plotting area of a chart within its drawing."""
 
     x: Scale
@@ -107,6 +98,31 @@ class _Frame:
         across = self.left + self.x.share(point[0]) * (self.right - self.left)
         upwards = self.bottom - self.y.share(point[1]) * (self.bottom - self.top)
         return round(across, 1), round(upwards, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Drawing:
+    """Shapes in a picture of so many pixels.
+
+    Attributes:
+        width: Width in pixels.
+        height: Height in pixels.
+        name: Title.
+        description: Content for screen readers.
+        shapes: Shapes, later ones on top.
+        frame: Plotting area of a chart; None for others.
+        ticks: Number of shapes, from the first, that belong to the ticks to the right.
+        plot: Number of the first shape that belongs to the points.
+    """
+
+    width: float
+    height: float
+    name: str
+    description: str
+    shapes: tuple[Stroke | Words | Shape, ...]
+    frame: Frame | None = None
+    ticks: int = 0
+    plot: int = 0
 
 
 def draw(chart: Chart | Gantt, width: float = 760, height: float = 440) -> Drawing:
@@ -124,19 +140,26 @@ def _draw_chart(chart: Chart, width: float, height: float) -> Drawing:
     left = 34 + _LETTER * max(len(chart.y.text(tick)) for tick in y.ticks or (0.0,))
     legend = _legend(chart, left, width)
     top = 14.0 + max((words.y for words in legend if isinstance(words, Words)), default=0.0)
-    frame = _Frame(x, y, left, width - 18, top, height - 50)
-    shapes: list[Stroke | Words | Shape] = [*_grid(chart, frame), *legend]
+    frame = Frame(x, y, left, width - 18, top, height - 50)
+    shapes: list[Stroke | Words | Shape] = list(_ticks(chart, frame))
+    ticks = len(shapes)
+    shapes += [*_grid(chart, frame), *legend]
+    plot = len(shapes)
     for series in chart.series:
         shapes += _series(series, frame)
     shapes += _labels(chart, frame)
-    return Drawing(width, height, chart.title, chart.description, tuple(shapes))
+    texts = chart.title, chart.description
+    return Drawing(width, height, *texts, tuple(shapes), frame, ticks, plot)
 
 
-def _grid(chart: Chart, frame: _Frame) -> Iterable[Stroke | Words]:
+def _ticks(chart: Chart, frame: Frame) -> Iterable[Stroke | Words]:
     for tick in frame.x.ticks:
         x = round(frame.left + frame.x.tick_share(tick) * (frame.right - frame.left), 1)
         yield Stroke(((x, frame.top), (x, frame.bottom)), "rule")
         yield Words(x, frame.bottom + 18, chart.x.text(tick), "soft", "middle")
+
+
+def _grid(chart: Chart, frame: Frame) -> Iterable[Stroke | Words]:
     for tick in frame.y.ticks:
         y = round(frame.bottom - frame.y.tick_share(tick) * (frame.bottom - frame.top), 1)
         yield Stroke(((frame.left, y), (frame.right, y)), "rule")
@@ -163,14 +186,14 @@ def _legend(chart: Chart, left: float, width: float) -> list[Stroke | Words | Sh
         if series.line:
             dash = _DASHES[series.line]
             shapes.append(Stroke(((x, y), (x + 18, y)), _colour(series), 1.8, dash))
-        if series.symbol:
+        if series.symbol and series.symbol != "bar":
             shapes.append(_symbol(series, (x + 9, y)))
         shapes.append(Words(x + 24, y + 4, series.name))
         x += length
     return shapes
 
 
-def _series(series: Series, frame: _Frame) -> Iterable[Stroke | Words | Shape]:
+def _series(series: Series, frame: Frame) -> Iterable[Stroke | Words | Shape]:
     positions = [frame.place(point) for point in series.points]
     colour = _colour(series)
     if series.line and len(positions) > 1:
@@ -181,8 +204,20 @@ def _series(series: Series, frame: _Frame) -> Iterable[Stroke | Words | Shape]:
         if low - high >= 9:  # a bar within its own symbol would only smudge it
             ends = ((x - 3, high), (x + 3, high), (x, high), (x, low), (x - 3, low), (x + 3, low))
             yield Stroke(ends, colour)
-        if series.symbol:
-            yield _symbol(series, (x, y), series.tips[number] if series.tips else "")
+        tip = series.tips[number] if series.tips else ""
+        if series.symbol == "bar":
+            yield _bar(series, frame, (x, y), tip)
+        elif series.symbol:
+            yield _symbol(series, (x, y), tip)
+
+
+def _bar(series: Series, frame: Frame, top: tuple[float, float], tip: str) -> Shape:
+    """A bar from 0 to a point; below 0 in the colour of losses."""
+    base = frame.place((0.0, 0.0))[1]
+    spacing = frame.place((series.spacing, 0.0))[0] - frame.place((0.0, 0.0))[0]
+    width = min(_WIDEST_BAR, max(1.0, _BAR_SHARE * spacing))
+    outline = _rectangle(top[0] - width / 2, min(base, top[1]), width, abs(base - top[1]))
+    return Shape(outline, _colour(series) if top[1] <= base else _LOSS_COLOUR, tip)
 
 
 def _colour(series: Series) -> str:
@@ -214,7 +249,7 @@ _OUTLINES: dict[str, Any] = {
 _SYMBOL_ROOM = {"diamond": 8, "star": 10}
 
 
-def _labels(chart: Chart, frame: _Frame) -> list[Words]:
+def _labels(chart: Chart, frame: Frame) -> list[Words]:
     """Labels beside their symbols, none on top of another; plain ones give way to emphasised."""
     series = chart.series
     labels = [
@@ -272,7 +307,7 @@ def _box_around(centre: tuple[float, float], room: float) -> _Box:
     return centre[0] - room, centre[1] - room, centre[0] + room, centre[1] + room
 
 
-def _boxes_along(series: Series, frame: _Frame) -> Iterable[_Box]:
+def _boxes_along(series: Series, frame: Frame) -> Iterable[_Box]:
     """Small boxes along a line, for labels to keep off."""
     for (x0, y0), (x1, y1) in itertools.pairwise(map(frame.place, series.points)):
         steps = max(1, round(math.hypot(x1 - x0, y1 - y0) / 6))
@@ -294,7 +329,7 @@ def _overlap(box: _Box, boxes: Iterable[_Box]) -> float:
     return total
 
 
-def _outside(box: _Box, frame: _Frame) -> float:
+def _outside(box: _Box, frame: Frame) -> float:
     beyond = (frame.left - box[0], frame.top - box[1], box[2] - frame.right, box[3] - frame.bottom)
     return 100 * sum(max(0.0, excess) for excess in beyond)
 
@@ -356,13 +391,24 @@ def heat_legend() -> str:
     return f'<svg class="heat" viewBox="0 0 {22 * HEATS} 14" aria-hidden="true">{boxes}</svg>'
 
 
-def bar_svg(share: float, error: float) -> str:
-    """A bar as long as a share, with one standard error to both sides; red below zero."""
-    length, colour = 100 * min(1.0, abs(share)), "s2" if share >= 0 else "s4"
-    low, high = (min(100.0, max(0.0, length + by)) for by in (-100 * error, 100 * error))
+def bar_svg(share: float, error: float, lowest: float = 0.0) -> str:
+    """A bar from 0 to a share, with one standard error to both sides; losses are red, to the left.
+
+    Args:
+        share: Share that was saved; negative for a loss.
+        error: One standard error of that.
+        lowest: Share at the left end, at most 0; the same for all bars of a column.
+    """
+    left = 100 * max(-1.0, lowest)
+    end, low, high = (
+        min(100.0, max(left, 100 * value)) for value in (share, share - error, share + error)
+    )
+    colour = "s2" if share >= 0 else _LOSS_COLOUR
+    size = f"{left:.1f} 0 {100 - left:.1f} 12"
     return (
-        '<svg class="bar" viewBox="0 0 100 12" preserveAspectRatio="none" aria-hidden="true">'
-        f'<rect width="{length:.1f}" y="2" height="8" fill="var(--{colour})"/>'
+        f'<svg class="bar" viewBox="{size}" preserveAspectRatio="none" aria-hidden="true">'
+        f'<rect x="{min(0.0, end):.1f}" width="{abs(end):.1f}" y="2" height="8" '
+        f'fill="var(--{colour})"/><rect width="1" height="12" fill="var(--soft)"/>'
         f'<rect x="{low:.1f}" width="{high - low:.1f}" y="5" height="2" fill="var(--ink)"/></svg>'
     )
 
@@ -391,13 +437,28 @@ def _css_heat(heat: int) -> str:
 def svg(drawing: Drawing, name: str) -> str:
     """A drawing as inline SVG in the page's colours; ``name`` tells apart the ids of a page."""
     size = f"0 0 {drawing.width:g} {drawing.height:g}"
+    labels = f'aria-labelledby="{name}-name {name}-text"{_frame_attribute(drawing.frame)}'
     parts = [
-        f'<svg viewBox="{size}" role="img" aria-labelledby="{name}-name {name}-text">',
+        f'<svg viewBox="{size}" role="img" {labels}>',
         f'<title id="{name}-name">{escape(drawing.name)}</title>',
         f'<desc id="{name}-text">{escape(drawing.description)}</desc>',
     ]
-    parts += [_svg_shape(shape) for shape in drawing.shapes]
-    return "\n".join([*parts, "</svg>"])
+    shapes = [_svg_shape(shape) for shape in drawing.shapes]
+    if drawing.frame is None:
+        return "\n".join([*parts, *shapes, "</svg>"])
+    ticks = ['<g class="ticks">', *shapes[: drawing.ticks], "</g>"]
+    plot = ['<g class="plot">', *shapes[drawing.plot :], "</g>"]
+    frame = shapes[drawing.ticks : drawing.plot]
+    return "\n".join([*parts, *ticks, *frame, *plot, "</svg>"])
+
+
+def _frame_attribute(frame: Frame | None) -> str:
+    """Edges of the plotting area in pixels, and the values at them, for scripts."""
+    if frame is None:
+        return ""
+    pixels = frame.left, frame.right, frame.top, frame.bottom
+    values = frame.x.low, frame.x.high, frame.y.low, frame.y.high
+    return f' data-frame="{" ".join(f"{edge:.8g}" for edge in (*pixels, *values))}"'
 
 
 def _svg_shape(shape: Stroke | Words | Shape) -> str:

@@ -5,10 +5,15 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from datetime import UTC, datetime
+from itertools import repeat
+from typing import TYPE_CHECKING, Literal
 
+from joulery.jobs import savings_history
+from joulery.reports._chart import Axis, Chart, Series, Unit, grams_unit, watt_hours_unit
 from joulery.reports._document import (
     Details,
+    Grid,
     Heading,
     KeyFigure,
     KeyFigures,
@@ -23,21 +28,28 @@ from joulery.reports._text import (
     count_text,
     date_text,
     energy_text,
+    limit_text,
     origins_text,
     saved_text,
     with_error,
 )
+from joulery.units import human, human_age
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from datetime import tzinfo
 
     from joulery.grid import ElectricityPrice
-    from joulery.jobs import JobBeliefs, JobSummary, JobTotals
+    from joulery.jobs import JobBeliefs, JobSummary, JobTotals, OpenRun, PeriodSavings, PeriodUnit
     from joulery.reports._document import Block
 
     _Link = Callable[[int], str] | None
 
+Measure = Literal["energy", "co2", "money"]
+_DAY, _YEAR = 86_400.0, 366 * 86_400.0
+_MOST_DAYS = 62  # by hand: bars of a chart that stay apart on a phone
+_MOST_TICKS = 5  # by hand: dates below a chart that do not touch on a phone
+_SAVED_COLOUR, _USED_COLOUR = 2, 0  # green and blue of the palette
 _MOST_JOBS = 15  # by hand: rows of a list that fit a screen
 _ATTENTION_SECONDS = 30 * 86_400.0  # by hand: what happened longer ago is history
 _METHOD = (
@@ -47,6 +59,25 @@ _METHOD = (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class OverviewRange:
+    """The time that an overview covers, and how it is cut.
+
+    Attributes:
+        start_wall_seconds: Unix time of its start; before the first report for all time.
+        end_wall_seconds: Unix time of its end.
+        unit: Length of the periods that charts show.
+        measure: Quantity that charts show.
+        zone: Time zone of the reader.
+    """
+
+    start_wall_seconds: float
+    end_wall_seconds: float
+    unit: PeriodUnit = "day"
+    measure: Measure = "energy"
+    zone: tzinfo = UTC
+
+
 def overview_report(
     jobs: Sequence[JobTotals],
     electricity: ElectricityPrice,
@@ -54,9 +85,9 @@ def overview_report(
     link: Callable[[int], str] | None = None,
     *,
     outstanding: int = 0,
-    zone: tzinfo | None = None,
-) -> Report:
-    """Savings of all jobs, the jobs that saved most, and what needs attention.
+    span: OverviewRange | None = None,
+) -> tuple[Report, Report]:
+    """Savings of all jobs over time; and what needs attention, by team and by job.
 
     Args:
         jobs: Figures of every version of every job.
@@ -64,57 +95,147 @@ def overview_report(
         now_wall_seconds: Unix time.
         link: Address of a job's page; None for none.
         outstanding: Number of jobs whose figures are still being added up.
-        zone: Time zone of the reader; UTC unless given.
+        span: Time to cover; all of it unless given.
     """
-    title = "Overview"
     if not (jobs or outstanding):
         empty = "No jobs yet. A joulery.Run with batch_sizes=[…] makes one when it is first run."
-        return Report(title, "", (Paragraph(empty),))
-    blocks: list[Block] = [_total_figures(jobs, electricity)]
+        return Report("Overview", "", (Paragraph(empty),)), Report("Jobs", "", ())
+    span = span or all_time(jobs, now_wall_seconds)
+    bounds = span.start_wall_seconds, span.end_wall_seconds
+    history = savings_history(jobs, *bounds, span.unit, span.zone)
+    blocks: list[Block] = [_total_figures(jobs, history.total, electricity)]
     if outstanding:
         text = f"{outstanding:,} more jobs are still being added up."
         blocks.append(Paragraph(text, soft=True))
-    attention = _attention_table(jobs, link, now_wall_seconds, zone)
-    blocks += [Heading("Needs attention"), attention, Heading("Jobs by energy saved")]
+    charts = tuple(_period_charts(history.periods, electricity, span))
+    if charts:
+        blocks.append(Grid(charts))
+    lists = _job_blocks(jobs, now_wall_seconds, link, span.zone)
+    return Report("Overview", "", tuple(blocks)), Report("Jobs", "", tuple(lists))
+
+
+def _job_blocks(
+    jobs: Sequence[JobTotals], now: float, link: _Link, zone: tzinfo
+) -> Iterator[Block]:
+    yield Heading("Needs attention")
+    yield _attention_table(jobs, link, now, zone)
+    yield from _team_blocks(jobs)
+    yield Heading("Jobs by energy saved, of all time")
     ranked = [job for job in sorted(jobs, key=lambda job: -job.saved_joules) if job.saved]
     if ranked:
-        blocks.append(_ranking_table(ranked[:_MOST_JOBS], link, zone))
+        yield _ranking_table(ranked[:_MOST_JOBS], link, zone)
     else:
         missing = "a job has run its default batch size and another one"
-        blocks.append(Paragraph(f"Nothing to compare yet: savings appear once {missing}."))
-    blocks.append(Paragraph(_METHOD, soft=True))
-    return Report(title, "", tuple(blocks))
+        yield Paragraph(f"Nothing to compare yet: savings appear once {missing}.")
+    yield Paragraph(_METHOD, soft=True)
 
 
-def _total_figures(jobs: Sequence[JobTotals], electricity: ElectricityPrice) -> KeyFigures:
-    joules = sum(job.saved_joules for job in jobs)
+def all_time(
+    jobs: Sequence[JobTotals],
+    now_wall_seconds: float,
+    measure: Measure = "energy",
+    zone: tzinfo | None = None,
+) -> OverviewRange:
+    """The time from the first report on, by periods of which there are not too many."""
+    first = min((job.ended[0].wall_seconds for job in jobs if job.ended), default=now_wall_seconds)
+    # To the next second, so that a report of this moment counts.
+    end = math.floor(now_wall_seconds) + 1.0
+    return OverviewRange(first, end, suitable_unit(end - first), measure, zone or UTC)
+
+
+def suitable_unit(seconds: float) -> PeriodUnit:
+    """The length of periods that cuts a time into as many as a chart shows well."""
+    return "day" if seconds <= _MOST_DAYS * _DAY else "week" if seconds <= _YEAR else "month"
+
+
+def _period_charts(
+    periods: Sequence[PeriodSavings], electricity: ElectricityPrice, span: OverviewRange
+) -> Iterator[Chart]:
+    """Bars of what was saved and used by period."""
+    if not any(period.joules for period in periods):
+        return
+    name, scale, suit = _measure(electricity, span.measure)
+    start = periods[0].start_wall_seconds
+    centres = [(p.start_wall_seconds + p.end_wall_seconds) / 2 - start for p in periods]
+    days = [_period_text(period, span) for period in periods]
+    x = Axis(span.unit, ticks=tuple(centres), labels=tuple(days), most_ticks=_MOST_TICKS)
+    saved = [(scale * p.saved_joules, scale * p.saved_error_joules) for p in periods]
+    used = [(scale * p.joules, 0.0) for p in periods]
+    for verb, bars, colour in (("saved", saved, _SAVED_COLOUR), ("used", used, _USED_COLOUR)):
+        unit = suit(abs(value) for value, _ in bars)
+        series = Series(
+            "",
+            tuple((centre, value) for centre, (value, _) in zip(centres, bars, strict=True)),
+            tuple(error for _, error in bars),
+            tips=tuple(map(_bar_tip, days, bars, periods, repeat(unit))),
+            line="",
+            symbol="bar",
+            colour=colour,
+        )
+        title = f"{name} {verb} by {span.unit}"
+        axis = Axis(f"{name} in {unit.name}", unit)
+        yield Chart(title, x, axis, (series,), f"{title}. Bars below 0 are losses.", 0.0)
+
+
+def _bar_tip(day: str, bar: tuple[float, float], period: PeriodSavings, unit: Unit) -> str:
+    value = with_error(bar[0], bar[1] or None, lambda value: unit.text(value, 3))
+    return f"{day}: {value}, {count_text(period.recurrences, 'recurrence')}"
+
+
+def _measure(
+    electricity: ElectricityPrice, measure: Measure
+) -> tuple[str, float, Callable[[Iterable[float]], Unit]]:
+    """Name of a quantity, how much of it a joule is, and the unit that suits values of it."""
+    if measure == "co2":
+        return "CO2", electricity.carbon_grams(1.0), grams_unit
+    price = electricity.cost(1.0)
+    if measure == "money" and price is not None:
+        currency = Unit(electricity.currency or "money")
+        return "Money", price, lambda _values: currency
+    return "Energy", 1.0, watt_hours_unit
+
+
+def _period_text(period: PeriodSavings, span: OverviewRange) -> str:
+    day = datetime.fromtimestamp(period.start_wall_seconds, span.zone)
+    return f"{day:%b %Y}" if span.unit == "month" else f"{day.day} {day:%b}"
+
+
+def _total_figures(
+    jobs: Sequence[JobTotals], total: PeriodSavings, electricity: ElectricityPrice
+) -> KeyFigures:
+    """Sums over the range, with errors of jobs that add in squares."""
     compared = [job for job in jobs if job.saved is not None]
-    error = math.hypot(*(job.saved_error_joules or 0.0 for job in compared))
 
     def saved(show: Callable[[float], str]) -> str:
-        return with_error(joules, error, show) if compared else NONE
+        error = total.saved_error_joules
+        return with_error(total.saved_joules, error, show) if compared else NONE
 
-    baseline = sum(job.recurrences * job.baseline_joules for job in compared)
-    share = f"{100 * joules / baseline:.0f} % less than the default. " if baseline > 0 else ""
-    note = f"{share}{len(compared):,} of {count_text(len(jobs), 'job')} can be compared."
+    share = total.saved_joules / total.default_joules if total.default_joules else 0.0
+    note = f"{100 * share:.0f} % less than the default. " if share else ""
+    note += f"{len(compared):,} of {count_text(len(jobs), 'job')} can be compared."
     unsure = sum(job.saved_error_joules is None for job in compared)
     if unsure:
         note += f" The error of {unsure:,} is not yet known."
-    used = sum(job.joules for job in jobs)
-    origins: dict[str, float] = defaultdict(float)
-    for job in jobs:
-        for origin, energy in job.origins.items():
-            origins[origin] += energy
     intensity = f"at {electricity.grams:g} g/kWh: {electricity.grams_source}"
     carbon = saved(lambda energy: carbon_text(electricity.carbon_grams(energy)))
+    runs = f"{count_text(total.recurrences, 'recurrence')}, {_origins(jobs)}"
     return KeyFigures(
         (
             KeyFigure("Energy saved", saved(energy_text), note),
             KeyFigure("CO2 saved", carbon, intensity),
             _money_figure(electricity, saved),
-            KeyFigure("Energy used", energy_text(used), origins_text(origins, used)),
+            KeyFigure("Energy used", energy_text(total.joules), runs),
         )
     )
+
+
+def _origins(jobs: Sequence[JobTotals]) -> str:
+    """Shares of the energy of all time by origin."""
+    origins: dict[str, float] = defaultdict(float)
+    for job in jobs:
+        for origin, energy in job.origins.items():
+            origins[origin] += energy
+    return origins_text(origins, sum(job.joules for job in jobs))
 
 
 def _money_figure(
@@ -126,6 +247,75 @@ def _money_figure(
     text = saved(lambda energy: f"{electricity.cost(energy) or 0.0:,.2f} {currency}")
     note = f"at {electricity.price:g} {currency} per kWh, as given"
     return KeyFigure("Money saved", text, note)
+
+
+def _team_blocks(jobs: Sequence[JobTotals]) -> Iterator[Block]:
+    """Energy and savings of all time by team, where there are several."""
+    teams: dict[str, list[JobTotals]] = defaultdict(list)
+    for job in jobs:
+        teams[job.head.team].append(job)
+    if len(teams) < 2:
+        return
+    yield Heading("By team, of all time")
+    yield Table.of(
+        sorted(teams.items(), key=lambda team: -sum(job.joules for job in team[1]))[:_MOST_JOBS],
+        {
+            "team": lambda team: team[0],
+            ">jobs": lambda team: f"{len(team[1]):,}",
+            ">running": lambda team: f"{sum(job.open for job in team[1]):,}",
+            ">energy used": lambda team: energy_text(sum(job.joules for job in team[1])),
+            ">energy saved": lambda team: with_error(
+                sum(job.saved_joules for job in team[1]),
+                math.hypot(*(job.saved_error_joules or 0.0 for job in team[1])),
+                energy_text,
+            ),
+        },
+    )
+
+
+def running_report(
+    runs: Sequence[OpenRun],
+    live_watts: Callable[[str], float | None],
+    now_wall_seconds: float,
+    link: Callable[[str], str],
+    zone: tzinfo | None = None,
+) -> Report:
+    """Runs that are under way, with their power now.
+
+    Args:
+        runs: Runs, the latest first.
+        live_watts: Power of a run by the id of its decision; None where it is unknown.
+        now_wall_seconds: Unix time.
+        link: Address of the page of a run.
+        zone: Time zone of the reader; UTC unless given.
+    """
+    if not runs:
+        return Report("Running now", "", (Paragraph("No run is under way."),))
+
+    def power(run: OpenRun) -> str:
+        watts = live_watts(run.decision)
+        return NONE if watts is None else human(watts, "W")
+
+    def heartbeat(run: OpenRun) -> str:
+        latest = run.heartbeat_wall_seconds
+        return NONE if latest is None else f"{human_age(now_wall_seconds - latest)} ago"
+
+    table = Table.of(
+        runs,
+        {
+            "job": lambda run: _name(run.job),
+            "begun": lambda run: date_text(run.issued_wall_seconds, zone),
+            ">power now": power,
+            ">energy": lambda run: energy_text(run.joules) if run.joules else NONE,
+            ">batch size": lambda run: str(run.batch_size),
+            ">limit": lambda run: limit_text(run.limit_watts),
+            ">heartbeat": heartbeat,
+        },
+    )
+    known = [watts for run in runs if (watts := live_watts(run.decision)) is not None]
+    total = f"{human(sum(known), 'W')} now, of {len(known):,} of {count_text(len(runs), 'run')}"
+    blocks: tuple[Block, ...] = (replace(table, links=[link(run.decision) for run in runs]),)
+    return Report("Running now", "", (Paragraph(total, soft=True), *blocks) if known else blocks)
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,5 +423,6 @@ def store_report(
         )
         for job in sorted(jobs, key=lambda job: -job.joules)[:_MOST_JOBS]
     ]
-    overview = overview_report(jobs, electricity, now_wall_seconds, zone=zone)
-    return Report("Recurring jobs", "", (*overview.blocks, *details))
+    span = all_time(jobs, now_wall_seconds, zone=zone)
+    overview, lists = overview_report(jobs, electricity, now_wall_seconds, span=span)
+    return Report("Recurring jobs", "", (*overview.blocks, *lists.blocks, *details))

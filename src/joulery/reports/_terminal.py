@@ -17,8 +17,17 @@ if TYPE_CHECKING:
 
     from joulery.reports._chart import Chart, Scale, Series
 
-_SYMBOLS = {"dot": "●", "square": "■", "triangle": "▲", "cross": "×", "diamond": "◆", "star": "★"}
+_SYMBOLS = {
+    "bar": "▪",
+    "dot": "●",
+    "square": "■",
+    "triangle": "▲",
+    "cross": "×",
+    "diamond": "◆",
+    "star": "★",
+}
 _ASCII_SYMBOLS = {
+    "bar": "#",
     "dot": "o",
     "square": "#",
     "triangle": "^",

@@ -19,7 +19,7 @@ from joulery.grid import electricity_price
 from joulery.server._auth import context_of
 from joulery.server._cluster_page import cluster_pages
 from joulery.server._dashboard import pages
-from joulery.server._figures import BeliefsCache, FiguresCache
+from joulery.server._figures import BeliefsCache, FiguresCache, OverviewCache
 from joulery.server._heartbeats import HeartbeatLog
 from joulery.server._plans_page import plan_pages
 from joulery.server._problems import internal, later, problem_of, problem_of_http
@@ -83,6 +83,7 @@ def create_app(
     if context is not None:
         app.state.figures = FiguresCache(context)
         app.state.beliefs = BeliefsCache()
+        app.state.overviews = OverviewCache()
         app.state.heartbeats = HeartbeatLog()
         app.state.cluster = cluster
         app.state.plans = plans

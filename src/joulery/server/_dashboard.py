@@ -6,6 +6,7 @@ Pages work without scripts; one small script keeps them up to date.
 from __future__ import annotations
 
 import asyncio
+import math
 from pathlib import Path as FilePath
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
@@ -16,7 +17,7 @@ from starlette.responses import RedirectResponse, StreamingResponse
 
 from joulery.client import job_summary
 from joulery.errors import InvalidValueError
-from joulery.jobs import decision_page, job_entry, run_history
+from joulery.jobs import decision_page, job_entry, open_runs, run_history, total_watts
 from joulery.objectives import Cost, LeastEnergy
 from joulery.reports import (
     describe_objective,
@@ -24,10 +25,12 @@ from joulery.reports import (
     overview_report,
     page_style,
     run_report,
+    running_report,
 )
 from joulery.server._auth import authenticate, context_of, may_see, may_see_all
 from joulery.server._pages import COOKIE, PageRoute, read_form, render, zone_of
 from joulery.server._problems import ProblemError, no_permission, not_found
+from joulery.server._range import RangeQuery
 from joulery.storage import Permission
 
 if TYPE_CHECKING:
@@ -35,6 +38,7 @@ if TYPE_CHECKING:
 
     from joulery.jobs import DecisionEntry, JobTotals
     from joulery.objectives import Objective
+    from joulery.reports import Report
     from joulery.server._figures import FiguresCache
     from joulery.storage import TokenRecord
 
@@ -43,6 +47,7 @@ _STATIC = FilePath(__file__).parent / "static"
 _JOBS_PER_PAGE = 50  # by hand: two screens
 _MOST_EVENTS = 1000  # of a job that its page reads (by hand: some tens of milliseconds)
 _STREAM_SECONDS = 15.0  # less than the longest time of an answer; browsers come again
+_MINUTE = 60.0
 _LOOK_SECONDS = 1.0  # by hand: time between two looks for a change
 _SORTS: dict[str, tuple[str, Callable[[JobTotals], Any]]] = {
     "saved": ("energy saved", lambda job: (job.saved is None, -job.saved_joules)),
@@ -97,10 +102,11 @@ async def logout() -> Response:
 
 @pages.get("/assets/{name}", operation_id="asset")
 async def asset(name: str) -> Response:
-    """The style sheet and the script."""
+    """The style sheet and the scripts."""
     contents: dict[str, tuple[Callable[[], str], str]] = {
         "dashboard.css": (lambda: page_style() + _static("dashboard.css"), "text/css"),
         "dashboard.js": (lambda: _static("dashboard.js"), "text/javascript"),
+        "charts.js": (lambda: _static("charts.js"), "text/javascript"),
     }
     if name not in contents:
         raise not_found()
@@ -132,18 +138,59 @@ def _job_link(job: int) -> str:
 
 @pages.get("/", operation_id="overviewPage")
 def overview(request: Request) -> Response:
-    """Savings, and what needs attention."""
+    """Savings over time, what runs now, and what needs attention."""
+    context, zone = context_of(request), zone_of(request)
     totals, outstanding = _visible_totals(request)
-    report = overview_report(
-        totals,
-        request.app.state.electricity,
-        context_of(request).clock.wall(),
-        _job_link,
-        outstanding=outstanding,
-        zone=zone_of(request),
+    now, names = context.clock.wall(), request.query_params
+    query = RangeQuery(
+        names.get("range", ""),
+        names.get("from", ""),
+        names.get("to", ""),
+        names.get("unit", ""),
+        names.get("measure", ""),
     )
-    mark = _mark(totals, outstanding)
-    return render(request, "overview.html", "Overview", events="/changes", mark=mark, report=report)
+    # To the end of the minute, so that readers of the same minute share an overview.
+    minute = _MINUTE * math.ceil(now / _MINUTE)
+    span, mark = query.resolve(totals, minute, zone), _mark(totals, outstanding)
+    savings, lists = request.app.state.overviews.get(
+        (request.state.caller.team, mark, span),
+        lambda: overview_report(
+            totals,
+            request.app.state.electricity,
+            minute,
+            _job_link,
+            outstanding=outstanding,
+            span=span,
+        ),
+    )
+    return render(
+        request,
+        "overview.html",
+        "Overview",
+        events="/changes",
+        mark=mark,
+        savings=savings,
+        lists=lists,
+        running=_running_report(request, totals, now),
+        **query.values(span),
+    )
+
+
+def _running_report(request: Request, totals: Sequence[JobTotals], now: float) -> Report:
+    runs = context_of(request).read(lambda transaction: open_runs(transaction, totals))
+    heartbeats = request.app.state.heartbeats
+
+    def watts(decision: str) -> float | None:
+        beats = heartbeats.of(decision)
+        live = beats[-1].live if beats else None
+        return None if live is None else total_watts(live)
+
+    return running_report(runs, watts, now, _run_link, zone_of(request))
+
+
+def _run_link(decision: str) -> str:
+    job, _, number = decision.partition(".")
+    return f"/jobs/{job}/runs/{number}"
 
 
 @pages.get("/jobs", operation_id="jobsPage")
@@ -194,14 +241,7 @@ def job_page(request: Request, job: int, eta: str = "", slowdown: str = "") -> R
     summary = job_summary(context.jobs, job_entry(record), most_events=_MOST_EVENTS)
     entry, own = summary.entry, summary.job
     objective, error = _read_objective(own.cost, eta, slowdown)
-    link = f"/jobs/{entry.id}/runs/"
-    figures, choice, history = job_report(
-        summary,
-        beliefs,
-        objective,
-        lambda decision: link + decision.rpartition(".")[2],
-        zone_of(request),
-    )
+    figures, choice, history = job_report(summary, beliefs, objective, _run_link, zone_of(request))
     return render(
         request,
         "job.html",

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from joulery.jobs import job_beliefs, job_totals
 from joulery.storage import job_heads
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from joulery.jobs import JobBeliefs, JobTotals
+    from joulery.reports import Report
     from joulery.server._auth import ServerContext
     from joulery.storage import JobHead, JobRecord, Transaction
 
 _CHUNK_JOBS = 200  # jobs added up in one query: below SQLite's limit of variables
 _READ_SECONDS = 0.25  # by hand: time that a page spends on adding up
 _FRESH_SECONDS = 1.0  # by hand: age up to which the list of jobs is not read again
+_MOST_OVERVIEWS = 64  # by hand: teams, ranges and time zones that are looked at in a minute
 _MOST_BELIEFS = 500  # by hand: jobs whose beliefs stay in memory, some kilobytes each
 
 
@@ -56,6 +60,25 @@ class FiguresCache:
     def _head_of(self, job: int) -> JobHead | None:
         totals = self._totals.get(job)
         return None if totals is None else totals.head
+
+
+class OverviewCache:
+    """Overviews that many readers look at, made once a minute unless something happened."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._pages: dict[Any, tuple[Report, Report]] = {}  # the oldest first
+
+    def get(self, key: Any, make: Callable[[], tuple[Report, Report]]) -> tuple[Report, Report]:
+        """The overview of a key, of which few readers wait for the same one."""
+        page = self._pages.get(key)
+        if page is None:
+            page = make()
+            with self._lock:
+                self._pages[key] = page
+                while len(self._pages) > _MOST_OVERVIEWS:
+                    del self._pages[next(iter(self._pages))]
+        return page
 
 
 class BeliefsCache:

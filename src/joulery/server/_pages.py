@@ -54,7 +54,7 @@ _ZONES = 64  # by hand: time zones whose rules stay in memory
 
 
 def _body(report: Report, name: str = "chart") -> Markup:
-    return Markup(report.body(name))  # noqa: S704 - reports escape what they show
+    return Markup(report.body(name, with_data=True))  # noqa: S704 - reports escape what they show
 
 
 _TEMPLATES = Environment(

@@ -36,6 +36,8 @@ plan_pages = APIRouter(route_class=PageRoute, include_in_schema=False)
 _MOST_FILES = 100  # by hand: more are not read through
 _MOST_BYTES = 2**20  # a plan of six thousand instructions, which takes seconds to draw
 _MORE_TIME = 1.005  # from here on an iteration time was chosen, and not found by rounding
+# What reading or drawing raises where a value is of a wrong type, missing, or out of range.
+_DAMAGE = (JouleryError, LookupError, TypeError, ValueError, AttributeError, ArithmeticError)
 _REMEDY = "save it with joulery plan pipeline --out, or joulery recommend --json"
 
 
@@ -117,7 +119,7 @@ def describe_file(file: SavedFile) -> str:
         return f"pipeline plan of {about}: {ends[0]} to {ends[1]} per iteration"
     except FileError as error:
         return f"not shown: {error.message}"
-    except (LookupError, TypeError, ValueError):
+    except _DAMAGE:
         return "not shown: it is damaged"
 
 
@@ -134,7 +136,7 @@ def draw_file(file: SavedFile) -> tuple[str, Markup]:
         return report.title, Markup(report.body())  # noqa: S704 - reports escape what they show
     except JouleryError as error:
         raise FileError(error.message, remedy=error.remedy) from None
-    except Exception as error:
+    except _DAMAGE as error:
         raise FileError(f"a damaged file: {error!r}", remedy=_REMEDY) from error
 
 

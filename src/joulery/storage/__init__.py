@@ -13,8 +13,10 @@ if TYPE_CHECKING:
         add_energy as add_energy,
         energy_origins as energy_origins,
         job_heads as job_heads,
+        open_decisions as open_decisions,
         put_profile as put_profile,
         records as records,
+        recurrence_sums as recurrence_sums,
         run_groups as run_groups,
         totals as totals,
     )

@@ -6,10 +6,10 @@ import dataclasses
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from sqlalchemy import and_, delete, distinct, func, insert, literal_column, select
+from sqlalchemy import and_, case, delete, func, insert, literal_column, select
 
 from joulery.errors import ConflictError
-from joulery.storage._records import EnergyRecord, OutcomeRecord, ProfileRecord
+from joulery.storage._records import DecisionRecord, EnergyRecord, OutcomeRecord, ProfileRecord
 from joulery.storage._schema import decisions, energy, jobs, outcomes, profiles
 
 if TYPE_CHECKING:
@@ -76,10 +76,8 @@ def job_heads(transaction: Transaction) -> list[JobHead]:
     return [JobHead(*row) for row in transaction.query(query)]
 
 
-def run_groups(
-    transaction: Transaction, numbers: Sequence[int]
-) -> tuple[Sequence[Row[*tuple[Any, ...]]], dict[int, int]]:
-    """Sums over the decisions of some hundred jobs that are alike; and ended recurrences by job.
+def run_groups(transaction: Transaction, numbers: Sequence[int]) -> Sequence[Row[*tuple[Any, ...]]]:
+    """Sums over the decisions of some hundred jobs that are alike.
 
     Each row has ``job``, ``batch_size``, ``state``, ``end`` and ``ignored`` of its decisions, the
     last two None without a report; their ``decisions``; the sums ``joules`` and ``squares`` of
@@ -107,14 +105,47 @@ def run_groups(
         .where(decisions.c.job.in_(numbers))
         .group_by(*groups)
     )
-    counts = (
-        select(decisions.c.job, func.count(distinct(decisions.c.recurrence)))
-        .join(outcomes, and_(*conditions))
-        .where(decisions.c.job.in_(numbers), end != "abandoned")
-        .group_by(decisions.c.job)
+    return transaction.query(sums).all()
+
+
+def recurrence_sums(
+    transaction: Transaction, numbers: Sequence[int]
+) -> Sequence[Row[*tuple[Any, ...]]]:
+    """Sums over each recurrence of some hundred jobs that was reported on, in order of time.
+
+    Each row has ``job``; ``wall_seconds``, the time of the last report; ``ended``, 0 where all
+    attempts were abandoned; the sum of the ``joules`` of all attempts; and ``ended_joules``, that
+    without abandoned ones.
+    """
+    joules = outcomes.c.body["joules"].as_float()
+    ended = case((outcomes.c.body["end"].as_string() != "abandoned", 1), else_=0)
+    same = decisions.c.job == outcomes.c.job, decisions.c.sequence == outcomes.c.decision
+    wall_seconds = func.max(outcomes.c.wall_seconds).label("wall_seconds")
+    wanted = (
+        select(
+            decisions.c.job,
+            wall_seconds,
+            func.max(ended).label("ended"),
+            func.sum(joules).label("joules"),
+            func.sum(joules * ended).label("ended_joules"),
+        )
+        .join(outcomes, and_(*same))
+        .where(decisions.c.job.in_(numbers))
+        .group_by(decisions.c.job, decisions.c.recurrence)
+        .order_by(wall_seconds)
     )
-    recurrences = {row[0]: row[1] for row in transaction.query(counts)}
-    return transaction.query(sums).all(), recurrences
+    return transaction.query(wanted).all()
+
+
+def open_decisions(
+    transaction: Transaction, numbers: Sequence[int], limit: int
+) -> list[DecisionRecord]:
+    """Decisions of some hundred jobs that are being worked on, the latest first."""
+    # Literally, or the index of open decisions may not be used.
+    is_open = decisions.c.state == literal_column("0")
+    wanted = select(decisions).where(is_open, decisions.c.job.in_(numbers))
+    latest = wanted.order_by(decisions.c.issued_wall_seconds.desc()).limit(limit)
+    return [DecisionRecord(*row) for row in transaction.query(latest)]
 
 
 def energy_origins(

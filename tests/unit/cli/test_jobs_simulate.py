@@ -48,7 +48,7 @@ def simulate(traces, capsys):
     """Run the command on the traces; exit code, stdout, stderr."""
 
     def run(*options):
-        code = run_command("jobs", "what if", ["simulate", "--traces", str(traces), *options])
+        code = run_command("jobs", "what if", ["simulate", "--trace", str(traces), *options])
         return code, *capsys.readouterr()
 
     return run
@@ -114,7 +114,7 @@ def test_log_has_every_action(simulate, tmp_path):
     [
         ("--policy", "zues"),
         ("--policy", ","),
-        ("--gpu", "h100"),
+        ("--device", "h100"),
         ("--dataset", "hourly"),
         ("--seeds", "0"),
         ("--seeds", "many"),
@@ -160,7 +160,7 @@ def test_unwritable_log(simulate, traces):
 @pytest.mark.parametrize("action", ["simulate", "replay"])
 def test_unknown_policies_are_named(action, traces, capsys):
     """A typing error would surface after minutes of work."""
-    options = [action, "--traces", str(traces), "--policy", "default,zeuss"]
+    options = [action, "--trace", str(traces), "--policy", "default,zeuss"]
     options += ["--groups", "/nowhere"] if action == "replay" else []
     assert run_command("jobs", "what if", options) == 2
     assert "'zeuss'" in capsys.readouterr().err
@@ -169,7 +169,7 @@ def test_unknown_policies_are_named(action, traces, capsys):
 @pytest.mark.parametrize("text", ["x", "-0.1", "1.1", "nan"])
 def test_eta_is_a_share(text, capsys):
     """A weight outside of 0 to 1 would reward waste."""
-    options = ["replay", "--traces", "t", "--groups", "g", f"--eta={text}"]
+    options = ["replay", "--trace", "t", "--groups", "g", f"--eta={text}"]
     assert run_command("jobs", "what if", options) == 2
     assert "--eta" in capsys.readouterr().err
 
@@ -178,7 +178,7 @@ def test_options_parse():
     """The command could not be called as documented."""
     parser = Parser()
     jobs.COMMAND.define(parser)
-    arguments = parser.parse_args(["replay", "--traces", "t", "--groups", "g", "--generate"])
+    arguments = parser.parse_args(["replay", "--trace", "t", "--groups", "g", "--generate"])
     assert arguments.generate == 50_000
     assert arguments.policy == ["default", "grid", "zeus", "joulery"]
 

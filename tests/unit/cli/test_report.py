@@ -81,7 +81,7 @@ def test_the_table_compares_with_the_fastest(file, capsys):
 def test_the_choice_is_marked(file, capsys, objective, watts):
     """The chosen point is the answer people came for."""
     path = file(CLOUD)
-    options = ["--objective", objective, "--max-watts", "300"]
+    options = ["--objective", objective, "--max-power", "300W"]
     assert main(["report", path, *options]) == 0
     printed = capsys.readouterr().out.splitlines()
     marked = [line for line in printed if line.endswith("  chosen")]
@@ -163,7 +163,7 @@ def _frontier_document(*pairs, **more):
         (CLOUD, ["--objective", "speed"], "unknown objective"),
         (CLOUD, ["--objective", "cost"], "max_watts"),
         (CLOUD, ["--objective", "least-energy:deadline=1"], "no operating point meets"),
-        (CLOUD, ["--max-watts", "x"], "is not a number"),
+        (CLOUD, ["--max-power", "x"], "is not a number"),
         (_session("a", 1, 1), ["--objective", "edp"], "no points to choose from"),
     ],
 )

@@ -211,22 +211,6 @@ def seen(seconds, watts, error=0.01):
     return Estimate(seconds, watts, error, error, 100, 10.0)
 
 
-@pytest.mark.parametrize(
-    ("objective", "chosen", "expected"),
-    [
-        (Cost(1.0), seen(1.3, 180.0), True),
-        (Cost(1.0), seen(1.01, 200.0), False),
-        (Cost(1.0), seen(1.3, 180.0, error=0.1), False),
-        (LeastEnergy(max_slowdown=0.05), seen(1.3, 100.0), True),
-        (LeastEnergy(max_slowdown=0.05), seen(1.04, 100.0), False),
-        (LeastEnergy(deadline_seconds=0.5), seen(1.0, 100.0), False),
-    ],
-)
-def test_measured_cost_decides_whether_a_choice_is_given_up(objective, chosen, expected):
-    """A wrong model would hold a limit for hours that costs more than none."""
-    assert ObjectiveScorer(objective).is_worse(chosen, seen(1.0, 200.0, error=0.001)) is expected
-
-
 def test_scores_use_the_waist_of_the_package():
     """The chosen point must be one that the objective itself would choose."""
     seconds, joules = np.exp(SURE.log_seconds[0]), np.exp(SURE.log_seconds + SURE.log_watts)[0]

@@ -142,6 +142,24 @@ def test_slow_first_steps_are_left_out():
         assert loop.regret(objective, tuner.result.chosen.setting.power_limit_watts) < 0.01
 
 
+def test_a_slower_start_that_fades_does_not_break_the_bound():
+    """A reference that is measured once, while caches fill, allows what is far too slow later."""
+    loop = TrainingLoop()
+    objective = LeastEnergy(max_slowdown=0.05)
+    with loop.tuner(objective) as tuner:
+
+        def step():
+            loop.slower = 1 + 0.3 * max(0.0, 1 - loop.steps / 200)
+            tuner.step()
+
+        loop.run(step, steps=2000)
+        choice = tuner.result.chosen.setting.power_limit_watts
+        assert tuner.result.slowdown == pytest.approx(
+            loop.point(choice).seconds / loop.point(250.0).seconds - 1, abs=0.005
+        )
+    assert loop.regret(objective, choice) < 0.02
+
+
 def test_profiles_again_when_the_job_changes_but_not_for_noise():
     """A job that doubles its work per step would be held at a limit chosen for another job."""
     loop = TrainingLoop(["V100"], 0.1)

@@ -272,7 +272,7 @@ def test_page_drawing_is_well_formed_and_named():
     drawing = ET.fromstring(svg(draw(CHART), "c"))  # noqa: S314 - our own text
     assert drawing.get("role") == "img"
     assert drawing.find("title").text == "A title with <angles>"
-    tips = [title.text for title in drawing.iterfind("g/title")]
+    tips = [title.text for title in drawing.iterfind(".//g/title")]
     assert len(tips) == 4
     assert all("(simulated)" in tip for tip in tips)
 

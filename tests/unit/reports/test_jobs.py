@@ -12,6 +12,7 @@ from joulery.jobs import (
     Decision,
     DecisionEntry,
     Definition,
+    EndedRecurrence,
     EnergyEntry,
     JobBeliefs,
     JobEntry,
@@ -40,7 +41,16 @@ def figures(number=1, share=0.25, error=0.05, **changed):
     name, paused = f"job {number}", False
     head = JobHead(number, 1, paused, 20, 10, "vision", name, "joulery", "A100", 256)
     found = JobTotals(head, 10, 7.5e6, {"measured": 7.5e6}, 1e6, Saved(share, error))
-    return dataclasses.replace(found, **changed)
+    ended = [
+        EndedRecurrence(NOW - 3600.0 * (10 - at), (1 - share) * 1e6, share * 1e6, 1e6, counts=True)
+        for at in range(10)
+    ]
+    return dataclasses.replace(found, ended=tuple(ended), **changed)
+
+
+def overview(jobs, electricity, now):
+    """Both parts of an overview as HTML."""
+    return "".join(report.html() for report in overview_report(jobs, electricity, now))
 
 
 def run(number, size, seconds, joules, end=RunEnd.REACHED, watts=250.0, **changed):
@@ -83,7 +93,7 @@ def test_figures_have_their_errors_in_the_same_unit(value, error, shown):
 def test_the_overview_adds_up_savings_and_errors():
     """If this fails, the first page states a wrong sum, or an error that is too small."""
     price = ElectricityPrice(500.0, "a table", 0.3, "EUR")
-    text = overview_report([figures(1), figures(2)], price, NOW).html()
+    text = overview([figures(1), figures(2)], price, NOW)
     assert "1.39 ± 0.20 kWh" in text  # 5 MJ, errors of 0.5 MJ each added in squares
     assert "694 ± 98 g" in text
     assert "0.42 ± 0.06 EUR" in text
@@ -93,7 +103,7 @@ def test_the_overview_adds_up_savings_and_errors():
 
 def test_a_price_that_is_unknown_is_not_made_up():
     """If this fails, people read money that nobody stated."""
-    text = overview_report([figures()], WORLD, NOW).html()
+    text = overview([figures()], WORLD, NOW)
     assert "the price of a kWh is unknown" in text
 
 
@@ -102,7 +112,7 @@ def test_attention_is_drawn_to_what_needs_it():
     head = dataclasses.replace(figures().head, paused=True)
     happened = {"quarantined": 2, "quarantined_wall_seconds": NOW - 3 * 86_400.0}
     happened |= {"expired": 1, "expired_wall_seconds": NOW - 7200.0}
-    text = overview_report([figures(head=head, **happened)], WORLD, NOW).html()
+    text = overview([figures(head=head, **happened)], WORLD, NOW)
     for words in (
         "paused",
         "2 reports in quarantine",
@@ -111,16 +121,16 @@ def test_attention_is_drawn_to_what_needs_it():
         "2027-01-15 06:00",
     ):
         assert words in text
-    later = overview_report([figures(**happened)], WORLD, NOW + 40 * 86_400.0).html()
+    later = overview([figures(**happened)], WORLD, NOW + 40 * 86_400.0)
     assert "never reported" not in later
-    assert "Nothing: in 30 days" in overview_report([figures()], WORLD, NOW).html()
+    assert "Nothing: in 30 days" in overview([figures()], WORLD, NOW)
 
 
 def test_empty_states_say_what_to_do():
     """If this fails, a new user sees a page of dashes."""
-    assert "No jobs yet" in overview_report([], WORLD, NOW).html()
+    assert "No jobs yet" in overview([], WORLD, NOW)
     fresh = figures(saved=None, joules=0.0, origins={})
-    unknown = overview_report([fresh], WORLD, NOW).html()
+    unknown = overview([fresh], WORLD, NOW)
     assert "Nothing to compare yet" in unknown
     assert "0 ± 0" not in unknown  # which would claim to know that nothing was saved
     head, choice, history = job_report(summary())
@@ -131,7 +141,7 @@ def test_empty_states_say_what_to_do():
 
 def test_an_unknown_error_is_said():
     """If this fails, a sum whose error is unknown looks exact."""
-    text = overview_report([figures(error=None)], WORLD, NOW).html()
+    text = overview([figures(error=None)], WORLD, NOW)
     assert "The error of 1 is not yet known" in text
 
 
@@ -271,3 +281,13 @@ def test_units_are_the_ones_people_use():
     ]
     assert date_text(NOW) == "2027-01-15 08:00"
     assert {date_text(value) for value in (None, 0.0, 1e300, math.inf, -1e18)} == {"–"}
+
+
+def test_losses_are_drawn_to_the_other_side():
+    """If this fails, a job that wastes energy looks like one that saves it."""
+    lists = overview_report([figures(1), figures(2, share=-0.5)], WORLD, NOW)[1].body()
+    assert '<rect x="-50.0" width="50.0" y="2" height="8" fill="var(--s4)"/>' in lists
+    assert '<rect x="0.0" width="25.0" y="2" height="8" fill="var(--s2)"/>' in lists
+    losses = overview_report([figures(2, share=-0.5)], WORLD, NOW)[0]
+    assert min(y for _, y in losses.charts[0].series[0].points) < 0
+    assert "var(--s4)" in losses.body()

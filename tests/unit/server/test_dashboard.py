@@ -6,8 +6,9 @@ from urllib.parse import urlencode
 import pytest
 
 from joulery.jobs import Request, job_beliefs, job_totals
+from joulery.reports import overview_report
 from joulery.server._config import LIMITS
-from joulery.server._figures import BeliefsCache, FiguresCache
+from joulery.server._figures import BeliefsCache, FiguresCache, OverviewCache
 from joulery.server._pages import COOKIE
 from joulery.storage import Permission, Store, TokenRecord, add_token
 from support.caller import Caller
@@ -227,3 +228,29 @@ def test_the_time_zone_of_a_cookie_is_checked(caller, name, date):
     headers = [(b"cookie", f"{COOKIE}={caller.token}; joulery_zone={name}".encode())]
     status, _, text = ask(caller, "GET", "/", headers)
     assert (status, f"times in {date}<" in text) == (200, True)
+
+
+def test_readers_of_the_same_minute_share_an_overview(caller, monkeypatch):
+    """If this fails, every tab adds up the savings of all jobs again."""
+    asyncio.run(caller.job())
+    made = []
+
+    def count(*arguments, **options):
+        made.append(options["span"].unit)
+        return overview_report(*arguments, **options)
+
+    monkeypatch.setattr("joulery.server._dashboard.overview_report", count)
+    for path in ("/", "/", "/?unit=week", "/"):
+        assert ask(caller, "GET", path, cookie(caller.token))[0] == 200
+    assert made == ["day", "week"]
+    caller.clock.sleep(61.0)
+    ask(caller, "GET", "/", cookie(caller.token))
+    assert made == ["day", "week", "day"]
+
+
+def test_few_overviews_are_kept():
+    """If this fails, a reader who tries all ranges fills the memory."""
+    cache = OverviewCache()
+    for number in range(1000):
+        assert cache.get(number, lambda number=number: (number, number)) == (number, number)
+    assert len(cache._pages) <= 64

@@ -23,46 +23,46 @@ if TYPE_CHECKING:
     from joulery.metering.energy._timeline import Knot, Span
 
 # Smallest relative error of power: sensors and loads both fluctuate.
-_LEAST_POWER_ERROR = 0.01
+_LEAST_POWER_ERROR = 0.01  # on simulated boards
 # Length, as a fraction of a span, over which mean power is about as good as the sensor.
-_SENSOR_WEIGHT = 0.3
+_SENSOR_WEIGHT = 0.3  # on simulated boards
 # Share of the disagreement of the two lines that counts as one sigma.
-_DISAGREEMENT = 0.25
+_DISAGREEMENT = 0.25  # on simulated boards
 # … and where the counter may be one of part-time looks.
-_PART_TIME_DISAGREEMENT = 0.3
+_PART_TIME_DISAGREEMENT = 0.3  # on simulated boards
 # By hand: a window of more spans has a power of its own.
 _INSIDE_SPANS = 4
 # Lines closer than this many sigmas may be one and the same.
-_SAME_SIGMAS = 2.0
+_SAME_SIGMAS = 2.0  # by hand
 # One sigma of an unknown power, relative.
-_UNKNOWN_POWER_ERROR = 0.5
+_UNKNOWN_POWER_ERROR = 0.5  # by hand
 # One sigma of the power sensor, relative.
-_SENSOR_ERROR = 0.1
+_SENSOR_ERROR = 0.1  # on simulated boards
 # A sensor this far off the mean, relative, saw another load.
-_SENSOR_AGREES = 0.1
+_SENSOR_AGREES = 0.1  # on simulated boards
 # How long power may take to follow a change of load.
-_RESPONSE_SECONDS = 0.01
+_RESPONSE_SECONDS = 0.01  # by hand: some sensors follow within 15 ms
 # One sigma of that time, as a fraction of it.
-_RESPONSE_DOUBT = 0.2
+_RESPONSE_DOUBT = 0.6  # on simulated boards, whose power follows within 0 to 20 ms
 # Chance that the load changes within a span: for one that just did, and per relative change of
 # power lately.
-_CHANGE_CHANCE = 0.5
-_CHANGE_CHANCE_PER_NOISE = 5.0
-_ONE_IN_TWENTY = 0.05
+_CHANGE_CHANCE = 0.5  # by hand
+_CHANGE_CHANCE_PER_NOISE = 5.0  # on simulated boards
+_ONE_IN_TWENTY = 0.05  # outside a bar of 95 %
 # A tail longer than this many spans may hold any load, however steady it was before.
-_OVERDUE_SPANS = 3
+_OVERDUE_SPANS = 3  # by hand
 # Do not extrapolate a ramp further than this early in it, in response times.
-_LEAST_PASSED = 0.3
+_LEAST_PASSED = 0.3  # on simulated boards
 # One sigma of an energy of which only the range is known: the bar of 95 % reaches 95 % of the way
 # to the farther end.
 _OF_RANGE = 0.485
 # One sigma of the mean power while a sensor does not look, relative to the spread of what it sees.
-_OF_SPREAD = 0.6
-_OF_LOOK = 0.25
+_OF_SPREAD = 0.6  # on simulated boards, types left out
+_OF_LOOK = 0.25  # on simulated boards, types left out
 # Bursts are taken to be about this long: sensors that refresh more often see most of them.
-_BURST_SECONDS = 0.1
+_BURST_SECONDS = 0.1  # those of the recordings
 # Bursts do not keep in step with refreshes for longer than this.
-_IN_STEP_SECONDS = 1.5
+_IN_STEP_SECONDS = 1.5  # half a beat of the recorded bursts
 
 
 class EnergyEstimate(NamedTuple):
@@ -384,7 +384,9 @@ def missed_fraction(sensor: PowerSensor, period_seconds: float, *, counts: bool)
     return min(window - period, _BURST_SECONDS / 2) / window
 
 
-def hidden_share(missed: float, amplitude: float, seconds: float, period: float) -> float:
+def hidden_share(
+    missed: float, amplitude: float, slow_amplitude: float, seconds: float, period: float
+) -> float:
     """One sigma of a window's energy, relative, from the time in which its sensor does not look.
 
     Looks at phases of a step average out from one to the next; looks at bursts, whose readings
@@ -393,11 +395,12 @@ def hidden_share(missed: float, amplitude: float, seconds: float, period: float)
     Args:
         missed: Fraction of the time in which it does not.
         amplitude: Spread of its readings, relative.
+        slow_amplitude: Spread of their means over half a second, relative.
         seconds: Length of the window.
         period: Time between two looks in seconds.
     """
     looks = _OF_LOOK * amplitude * math.sqrt(min(1.0, period / seconds))
-    in_step = _OF_SPREAD * amplitude**2 * math.sqrt(min(1.0, _IN_STEP_SECONDS / seconds))
+    in_step = _OF_SPREAD * slow_amplitude * math.sqrt(min(1.0, _IN_STEP_SECONDS / seconds))
     return missed * math.hypot(looks, in_step)
 
 

@@ -21,18 +21,18 @@ if TYPE_CHECKING:
 # Longest delay of any sensor of the catalog: half of a mean over a second.
 _LONGEST_SECONDS = 0.5
 # A change of power smaller than this, relative, may be noise; one larger than that is a new load.
-_NOISE = 0.03
-_NEW_LOAD = 0.15
+_NOISE = 0.03  # readings of an A100 and a V100 move by 1 to 2 %
+_NEW_LOAD = 0.15  # by hand
 # Share of a step of the load that a sensor without delay shows in one refresh at least.
-_AT_ONCE = 0.55
+_AT_ONCE = 0.55  # on simulated boards
 # More periods than this without a reading leave a gap that is interpolated.
-_GAP_PERIODS = 2.5
+_GAP_PERIODS = 2.5  # by hand
 # A reading stands still once it moved by less than noise for this long.
-_STILL_SECONDS = 0.1
+_STILL_SECONDS = 0.1  # a period of the slowest sensor
 # One sigma of a delay by the catalog or from a few steps, relative.
-_LAG_ERROR = 0.15
+_LAG_ERROR = 0.15  # on simulated boards
 # One sigma of the energy of a lagging sensor while its reading moves, relative to the extremes.
-_SHAPE = 1.0
+_SHAPE = 1.0  # on simulated boards
 
 
 class PowerIntegral:

@@ -13,41 +13,41 @@ from itertools import pairwise
 from typing import NamedTuple
 
 # A counter faster than this needs no phase: each reading is as good as its refresh.
-_CONTINUOUS_SECONDS = 0.005
+_CONTINUOUS_SECONDS = 0.005  # by hand: powercap refreshes every 1 ms
 # … and is not read again before this much later.
-_CONTINUOUS_PERIOD_SECONDS = 0.01
+_CONTINUOUS_PERIOD_SECONDS = 0.01  # by hand
 # While the period is unknown, readings come at this fraction of the time waited so far.
-_CALIBRATION_FRACTION = 0.01
-_CALIBRATION_STEP_SECONDS = 0.001
-_STAMPED_STEP_SECONDS = 0.005
-_REFRESHES_TO_CALIBRATE = 4
+_CALIBRATION_FRACTION = 0.01  # on simulated boards
+_CALIBRATION_STEP_SECONDS = 0.001  # on simulated boards
+_STAMPED_STEP_SECONDS = 0.005  # on simulated boards
+_REFRESHES_TO_CALIBRATE = 4  # on simulated boards
 # No change for this long means frozen, or a value that repeats: read less often.
-_PATIENCE_SECONDS = 3.0
-_REPEATING_STEP_SECONDS = 0.02
+_PATIENCE_SECONDS = 3.0  # by hand
+_REPEATING_STEP_SECONDS = 0.02  # the period of V100s and P100s
 # No sensor refreshes less often than this.
-_LONGEST_PERIOD_SECONDS = 0.15
+_LONGEST_PERIOD_SECONDS = 0.15  # the longest of the recordings is 0.104 s
 # Largest relative error of a gap between two refreshes from which the period is learned.
-_SHARP_FRACTION = 0.1
+_SHARP_FRACTION = 0.1  # on simulated boards
 # A shortest gap below this fraction of the mean one means that refreshes were missed.
-_MISSED = 0.8
+_MISSED = 0.8  # on simulated boards
 # Read a stamped counter this long after its refresh is due: the driver needs a moment.
-_READ_DELAY_SECONDS = 0.001
+_READ_DELAY_SECONDS = 0.001  # by hand
 # Width down to which a bracket is narrowed.
-_BRACKET_SECONDS = 0.001
+_BRACKET_SECONDS = 0.001  # by hand
 # Boards of one kind differ by this much in their period; one further off, as a factor, is of
 # another kind.
-_SPREAD = 0.05
-_LIKELY = (0.5, 1.5)
+_SPREAD = 0.05  # boards of one type in the recordings differ by 3 %
+_LIKELY = (0.5, 1.5)  # by hand
 # Jitter of refreshes around their grid: a constant, and a fraction of the time since a reading.
-_JITTER_SECONDS = 0.0002
+_JITTER_SECONDS = 0.0002  # on simulated boards
 # … which grows with each board that turns out to be less regular, up to this.
-_MOST_JITTER_SECONDS = 0.01
-_JITTER_FRACTION = 2e-4
+_MOST_JITTER_SECONDS = 0.01  # by hand
+_JITTER_FRACTION = 2e-4  # on simulated boards
 # An unchanged stamp older than this was not merely the previous call's.
-_STILL_SECONDS = 0.002
-_MISSES_TO_RESTART = 3
+_STILL_SECONDS = 0.002  # by hand
+_MISSES_TO_RESTART = 3  # by hand
 # Refreshes over which the period is averaged before the baseline starts anew.
-_LONGEST_BASELINE = 1000
+_LONGEST_BASELINE = 1000  # by hand: a minute or two
 
 
 class Refresh(NamedTuple):

@@ -14,13 +14,13 @@ if TYPE_CHECKING:
     from joulery.hardware import EnergyReading
 
 # More than this many times the board's maximum means a broken counter.
-_IMPLAUSIBLE = 3.0
+_IMPLAUSIBLE = 3.0  # by hand
 # Bound without a known maximum: no single known device draws more.
-_MOST_WATTS = 1e5
+_MOST_WATTS = 1e5  # by hand
 # One sigma of energy filled in from power readings, relative.
-_FILLED_ERROR = 0.1
+_FILLED_ERROR = 0.1  # by hand
 # A counter that caught up after a freeze shows at least this share of what was drawn meanwhile.
-_CAUGHT_UP = 0.5
+_CAUGHT_UP = 0.5  # by hand
 
 
 class Advance(NamedTuple):

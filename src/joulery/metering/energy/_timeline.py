@@ -46,40 +46,40 @@ if TYPE_CHECKING:
     from joulery.metering.energy._interpolate import EnergyEstimate
 
 # No change for this long, and for this many periods, while the board draws power, is a freeze.
-_FREEZE_SECONDS = 1.0
-_FREEZE_PERIODS = 8
+_FREEZE_SECONDS = 1.0  # by hand
+_FREEZE_PERIODS = 8  # by hand
 # Power samples further apart than this leave a gap, whose energy has this relative error.
-_GAP_SECONDS = 5.0
-_GAP_ERROR = 0.5
+_GAP_SECONDS = 5.0  # by hand
+_GAP_ERROR = 0.5  # by hand
 # The first reading may be this old: no board refreshes less often.
-_FIRST_HALF_WIDTH_SECONDS = 0.05
-_TYPICAL_PERIOD_SECONDS = 0.1
+_FIRST_HALF_WIDTH_SECONDS = 0.05  # half of the catalog's longest period
+_TYPICAL_PERIOD_SECONDS = 0.1  # most sensors of the catalog
 # Relative error of a period that is known from the first few refreshes.
-_PERIOD_ERROR = 0.01
+_PERIOD_ERROR = 0.01  # on simulated boards
 # Relative change of mean power from span to span: what to expect of an unknown load, how fast to
 # learn better, and from where on it is a new load rather than noise.
-_UNKNOWN_NOISE = 0.1
-_NOISE_GAIN = 0.2
-_NEW_LOAD = 0.3
+_UNKNOWN_NOISE = 0.1  # on simulated boards
+_NOISE_GAIN = 0.2  # on simulated boards
+_NEW_LOAD = 0.3  # on simulated boards
 # Utilisation is read this rarely while power stays the same within a fraction: the call costs more
 # than reading the counter.
-_IDLE_CHECK_SECONDS = 1.0
-_IDLE_CHECK_CHANGE = 0.1
+_IDLE_CHECK_SECONDS = 1.0  # by hand
+_IDLE_CHECK_CHANGE = 0.1  # by hand
 # … but a sensor that looks at less of the time than this may miss that an idle board is no longer.
-_PART_TIME = 0.7
+_PART_TIME = 0.7  # between those of the catalog: 0.2 to 0.55, and 0.95
 # Power of an idle board, and the least of any that is on, relative to its maximum.
-_IDLE = 0.1
-_LEAST = 0.02
+_IDLE = 0.1  # median of the catalog's boards
+_LEAST = 0.02  # by hand
 # Highest power relative to the present one, where the maximum is unknown.
-_SWING = 3.0
+_SWING = 3.0  # by hand
 # A reading this close to the mean power over its span, relative, repeats it.
-_REPEATS_MEAN = 0.05
-_AFTER_LOSS_SECONDS = 0.02
+_REPEATS_MEAN = 0.05  # on simulated boards
+_AFTER_LOSS_SECONDS = 0.02  # by hand
 # A reading this far outside its counter's mean powers of late, relative, and so often, is not what
 # it counts.
-_COMPARED = 12
-_DISAGREES = 0.1
-_DISAGREEMENTS = 2
+_COMPARED = 12  # on simulated boards
+_DISAGREES = 0.1  # on simulated boards
+_DISAGREEMENTS = 2  # on simulated boards
 # By hand: a window of this many looks shows its own load; one sigma of one that none saw, relative
 # to the farthest power that is possible.
 _LOOKS = 2.0
@@ -92,7 +92,7 @@ _ROUGH = 0.22
 # Utilisation from which on work runs all of the time: bursts of half of it show 48 to 52 %.
 _BUSY = 0.95
 # Over less than this, coarse counters make mean power meaningless.
-SHORTEST_MEAN_SECONDS = 0.015
+SHORTEST_MEAN_SECONDS = 0.015  # by hand: millijoules over less are noise
 
 
 _NO_FLAGS: Mapping[Flag | Throttle, int] = MappingProxyType({})
@@ -376,9 +376,8 @@ class EnergyTimeline:
             return 0.0
         period = self.timer.period_seconds or self.sensor.period_seconds
         missed = missed_fraction(self.sensor, period, counts=self._power is None)
-        amplitude = (end.uneven_joules - begin.uneven_joules) / total
-        amplitude = max(amplitude, last.amplitude)
-        hidden = hidden_share(missed, amplitude, seconds, period) * joules
+        slow = (end.uneven_joules - begin.uneven_joules) / total
+        hidden = hidden_share(missed, last.amplitude, slow, seconds, period) * joules
         # A window of one or two looks may hold a load of its own that neither saw.
         low, high = self.bounds
         farthest = max(joules - low * seconds, (high or 0.0) * seconds - joules)
@@ -533,17 +532,17 @@ class EnergyTimeline:
         return was_idle and self.idle
 
     def _spread(self, at: float, mean: float) -> float:
-        """Spread of recent readings, relative; 0 for a board that idles."""
+        """Slow spread of recent readings, relative; 0 for a board that idles."""
         sensed = self.sensed_watts
         self._scatter.add(mean if self._scatters_means or sensed is None else sensed, at)
-        return 0.0 if self.idle else self._scatter.amplitude
+        return 0.0 if self.idle else self._scatter.slow_amplitude
 
     def _roughness(self) -> float:
         """One sigma of the power inside a span, relative, by readings and utilisation."""
-        seen, share = self._scatter.amplitude, self._utilisation
+        amplitude, share = self._scatter.amplitude, self._utilisation
         if share is None:
-            return max(_ROUGH, seen)
-        return max(_SMOOTH if share == 0 or share >= _BUSY else _ROUGH, seen)
+            return max(_ROUGH, amplitude)
+        return max(_SMOOTH if share == 0 or share >= _BUSY else _ROUGH, amplitude)
 
 
 def _pairs(span: Span) -> list[tuple[Knot, Knot]]:

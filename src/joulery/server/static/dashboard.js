@@ -20,6 +20,7 @@ async function refresh(address) {
     const place = reachable(old).indexOf(focused);
     const across = [...old.querySelectorAll(".wide")].map((one) => one.scrollLeft);
     old.innerHTML = next.innerHTML;
+    document.dispatchEvent(new Event("refreshed"));
     old.querySelectorAll(".wide").forEach((one, at) => { one.scrollLeft = across[at] ?? 0; });
     const again = focused?.id ? document.getElementById(focused.id) : reachable(old)[place];
     again?.focus({ preventScroll: true });
@@ -54,7 +55,9 @@ for (const form of document.querySelectorAll("form[data-instant]")) {
   form.addEventListener("input", (event) => {
     const shown = form.querySelector(`output[for="${event.target.id}"]`);
     if (shown) shown.textContent = event.target.value;
-    if (event.target.type === "range") form.querySelectorAll("input[type=number]").forEach((one) => { one.value = ""; });
+    const cleared = { range: "input[type=number]", "select-one": event.target.name === "range" && "input[type=date]" };
+    const others = cleared[event.target.type];
+    if (others) form.querySelectorAll(others).forEach((field) => { field.value = ""; });
     clearTimeout(timer);
     timer = setTimeout(() => {
       const query = new URLSearchParams([...new FormData(form)].filter(([, value]) => value !== ""));

@@ -60,9 +60,10 @@ EPOCH_COST_PRIOR = CurvePrior(
 NOISE_SD = 0.15  # scatter of log epochs between runs of one batch size: 0.1 is 10 %
 NOISE_RUNS = 4.0  # comparisons that this prior of the scatter weighs as much as
 # Share of the evidence that still counts after a change was noticed, and standard deviation of each
-# batch size's own change of log epochs then.
+# batch size's own change of log epochs then; the latter from 0.4, 0.6 and 1.0 by the regret after
+# all epochs of You et al.'s traces halve or double, and after the optimum moves.
 _KEPT_AFTER_CHANGE = 0.05
-_CHANGE_SD = 1.0
+_CHANGE_SD = 0.6
 _KEPT_PER_RUN = 0.995  # share of the evidence that still counts one run later: jobs drift unnoticed
 # Log epochs at the default from which on the prior of epochs applies in full, and least share of
 # the differences between batch sizes that are expected below: a job of few epochs, such as
