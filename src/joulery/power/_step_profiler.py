@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from joulery.power._drift import Slices, find_period, separate
+from joulery.power._drift import TimedSlices, find_period, separate
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Sequence
@@ -296,8 +296,10 @@ class StepProfiler:
         power = np.log([max(part.watts, 1e-3) for part in parts])
         pace_errors = np.array([part.seconds_error for part in parts])
         power_errors = np.array([part.watts_error for part in parts])
-        seconds = separate(Slices(times, at, pace, pace_errors), self._reference)
-        watts = separate(Slices(times, at, power, power_errors), self._reference, seconds.anchor)
+        seconds = separate(TimedSlices(times, at, pace, pace_errors), self._reference)
+        watts = separate(
+            TimedSlices(times, at, power, power_errors), self._reference, seconds.anchor
+        )
         gaps = seconds.levels[at != self._reference] - seconds.level
         self.lead = float(np.median(gaps)) if len(gaps) else 0.0
         estimates = {}
