@@ -228,8 +228,8 @@ def run(task: tuple[str, float, int]) -> dict[str, Any]:
             count = min(CHUNK, due - steps)
             seconds, energy = load.run(position, steps, count, now)
             now, joules, steps = now + seconds, joules + energy, steps + count
-        if command.state is TunerState.HOLDING:
-            held = position
+        if command.state is TunerState.HOLDING and machine.choice is not None:
+            held = machine.choice.position  # whatever it is compared with at the moment
         command = machine.send(reading())
         if settled is None and command.state is TunerState.HOLDING:
             settled = steps, now

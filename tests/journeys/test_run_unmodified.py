@@ -1,6 +1,7 @@
 """`joulery run -- python train.py` tunes a PyTorch script that knows nothing of Joulery."""
 
 import json
+import socket
 import subprocess
 import sys
 
@@ -9,7 +10,7 @@ import pytest
 from joulery.testing.emulator import EmulatedNode
 
 pytest.importorskip("torch")
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 # Four batches are accumulated per step, and two optimizers make a step together. Only the lines
 # that load the emulated board are there for the test.
@@ -35,6 +36,24 @@ while time.monotonic() < end:
     steps += 1
 print("steps", steps)
 """
+RANK = """
+import os, sys, time
+import torch, torch.distributed as dist
+from joulery.hardware import catalog
+from joulery.testing.emulator import EmulatedNode
+
+dist.init_process_group("gloo")
+node, local = EmulatedNode.attached(), int(os.environ["LOCAL_RANK"])
+node.set_load(local, catalog.workload("resnet50", node.specs[local].board).scaled(0.05))
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 1))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+for _ in range(int(sys.argv[1])):
+    optimizer.zero_grad()
+    model(torch.randn(2, 4)).square().mean().backward()
+    node.wait_steps(local, 1)
+    optimizer.step()
+dist.destroy_process_group()
+"""
 OWN_STARTUP = "import os; os.environ['STARTED_BY_USER'] = 'yes'"
 OTHER = """
 import os, sys, types
@@ -43,7 +62,7 @@ print("startup", os.environ.get("STARTED_BY_USER"))
 """
 
 
-def _run(node, folder, script, *arguments):
+def _run(node, folder, script, *arguments, launcher=()):
     (folder / "train.py").write_text(script, encoding="utf-8")
     own = folder / "own"
     own.mkdir(exist_ok=True)
@@ -54,13 +73,13 @@ def _run(node, folder, script, *arguments):
     finished = subprocess.run(
         [
             *(sys.executable, "-m", "joulery", "run", *options, "--"),
-            *(sys.executable, str(folder / "train.py"), *arguments),
+            *(sys.executable, *launcher, str(folder / "train.py"), *arguments),
         ],
         env=environment,
         capture_output=True,
         text=True,
         check=False,
-        timeout=110,
+        timeout=240,
     )
     assert finished.returncode == 0, finished.stderr[-3000:]
     return json.loads(finished.stdout), finished.stderr
@@ -85,3 +104,19 @@ def test_a_script_of_another_framework_is_told_the_line_and_keeps_its_own_startu
     assert document["runs"] == []
     assert "JaxStep" in document["hints"][0]
     assert "startup yes" in stderr
+
+
+def test_ranks_of_an_unmodified_script_are_tuned_together(tmp_path):
+    """If this fails, ranks of a script wait for each other for ever, or at different limits."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port = str(listener.getsockname()[1])
+    launcher = ("-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", port)
+    with EmulatedNode(["V100", "V100"], directory=tmp_path) as node:
+        document, _ = _run(node, tmp_path, RANK, "400", launcher=launcher)
+        assert [node.power_limit(board) for board in range(2)] == [250, 250]
+    runs = document["runs"]
+    assert [run["tuning_skipped"] for run in runs] == [None, None]
+    assert [run["steps"] for run in runs] == [396, 396]  # the first four agree
+    chosen = {run["result"]["chosen"]["setting"]["power_limit_watts"] for run in runs}
+    assert len(chosen) == 1

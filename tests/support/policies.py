@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from joulery.jobs.policies import Choice, RunEnd
+from joulery.jobs.policies import BatchChoice, RunEnd
 
 
 @dataclass(frozen=True)
@@ -17,11 +17,11 @@ class EpsilonGreedy:
     def decide(self, space, state, rng):
         """The next training."""
         if not state:
-            return Choice(space.default)
+            return BatchChoice(space.default)
         if rng.random() < self.epsilon:
-            return Choice(rng.choice(space.batch_sizes), reason="by chance")
+            return BatchChoice(rng.choice(space.batch_sizes), reason="by chance")
         best = min(state, key=lambda size: sum(state[size]) / len(state[size]))
-        return Choice(best, reason="the least mean cost")
+        return BatchChoice(best, reason="the least mean cost")
 
     def learn(self, space, state, run):
         """Keep the cost of each run; one that failed counts ten times."""

@@ -60,6 +60,7 @@ def _document(
         "obstacles": [asdict(obstacle) for obstacle in survey.obstacles],
         "governor": refusals,
         "extras": {name: _installed(module) for name, (module, _) in _EXTRAS.items()},
+        "serving": _engines(),
         "may_set_limits": may_set_limits() or None in (lent or {}).values(),
     }
 
@@ -118,6 +119,9 @@ def _text(survey: Survey, visible: set[str], lent: dict[str, Obstacle | None] | 
     hints = _hints(survey)
     if hints:
         lines += ["", "How to get more", *hints]
+    for url, engine in _engines().items():
+        text = f"{engine} serves a model at {url}: see `joulery serving meter --engine {url}`"
+        lines += ["", text]
     if lent is not None:
         lines += ["", "A governor lends power limits and clocks; for this user it answers"]
         for name, refusal in lent.items():
@@ -127,6 +131,13 @@ def _text(survey: Survey, visible: set[str], lent: dict[str, Obstacle | None] | 
         text = "Power limits and clocks can be read, but only root may set them, or a governor"
         lines += ["", f"{text} that an administrator starts (`joulery governor serve`)."]
     return "\n".join(lines) + "\n"
+
+
+def _engines() -> dict[str, str]:
+    """Serving engines of this machine, by address."""
+    from joulery.serving import find_engines
+
+    return find_engines()
 
 
 def _power_limit(device: Device) -> str:

@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     )
     from joulery.jobs._posterior import JobBeliefs as JobBeliefs, job_beliefs as job_beliefs
     from joulery.jobs._run_history import (
-        Heartbeat as Heartbeat,
         RunHistory as RunHistory,
+        RunProgress as RunProgress,
         run_history as run_history,
         total_watts as total_watts,
     )

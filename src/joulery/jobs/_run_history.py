@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Heartbeat:
-    """State of a run at some moment.
+class RunProgress:
+    """Progress of a run at some moment, as a heartbeat reports it.
 
     Attributes:
         seconds: Time that it had taken.
@@ -55,12 +55,12 @@ class RunHistory:
 
     job: JobEntry
     entry: DecisionEntry
-    heartbeats: tuple[Heartbeat, ...]
+    heartbeats: tuple[RunProgress, ...]
     energy: tuple[EnergyEntry, ...]
 
 
 def run_history(
-    transaction: Transaction, job: int, number: int, heartbeats: Sequence[Heartbeat] = ()
+    transaction: Transaction, job: int, number: int, heartbeats: Sequence[RunProgress] = ()
 ) -> RunHistory:
     """A run, by the number of its decision.
 
@@ -83,6 +83,6 @@ def run_history(
     beats = tuple(heartbeats)
     if last is not None and (not beats or beats[-1].seconds < last.seconds):
         moment = entry.heartbeat_wall_seconds or entry.decision.issued_wall_seconds
-        beats = (*beats, Heartbeat(last.seconds, last.joules, last.epochs, moment))
+        beats = (*beats, RunProgress(last.seconds, last.joules, last.epochs, moment))
     energy = tuple(decision_energy(transaction, job, number))
     return RunHistory(job_entry(transaction.job(job)), entry, beats, energy)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -88,16 +88,15 @@ class JobTotals:
 def job_totals(transaction: Transaction, heads: Sequence[JobHead]) -> list[JobTotals]:
     """The totals of some hundred jobs at most."""
     numbers = [head.id for head in heads]
-    groups, recurrences = run_groups(transaction, numbers)
     by_job: dict[int, list[Any]] = defaultdict(list)
-    for group in groups:
+    for group in run_groups(transaction, numbers):
         by_job[group.job].append(group)
-    totals = {
-        head.id: _totals_of(head, by_job[head.id], recurrences.get(head.id, 0)) for head in heads
-    }
+    recurrences = recurrence_sums(transaction, numbers)
+    counts = Counter(row.job for row in recurrences if row.ended)
+    totals = {head.id: _totals_of(head, by_job[head.id], counts[head.id]) for head in heads}
     for job, origin, joules in energy_origins(transaction, numbers):
         totals[job].origins[origin or "assumed"] = joules
-    _add_recurrences(totals, recurrence_sums(transaction, numbers))
+    _add_recurrences(totals, recurrences)
     return list(totals.values())
 
 

@@ -41,8 +41,8 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
-# One sigma of gains and offsets: above the 0.056 and 8 W of the 17 types that Yang et al. (SC'24) put
-# behind a hardware meter, since a board here is one more type.
+# One sigma of gains and offsets: above the 0.056 and 8 W of the 17 types that Yang et al. (SC'24)
+# put behind a hardware meter, since a board here is one more type.
 _GAIN_SIGMA = 0.07
 _OFFSET_SIGMA_WATTS = 10.0
 _REST_ERROR_WATTS = 3.0  # one sigma of the rest of a node that is stated

@@ -37,7 +37,7 @@ _LATEST, _LATEST_SECONDS = 4, 600.0
 _SLOWER, _FASTER = 1.0, 0.3
 
 
-class Slices(NamedTuple):
+class TimedSlices(NamedTuple):
     """Slices of one quantity in the order of time: when, at which setting, logarithm and error."""
 
     times: Array
@@ -64,7 +64,7 @@ class Effects(NamedTuple):
     errors: dict[int, float]
 
 
-def separate(slices: Slices, reference: int, anchor: int | None = None) -> Effects:
+def separate(slices: TimedSlices, reference: int, anchor: int | None = None) -> Effects:
     """Effects of positions relative to a reference, whatever the level did between slices.
 
     Args:
@@ -91,7 +91,7 @@ def separate(slices: Slices, reference: int, anchor: int | None = None) -> Effec
     )
 
 
-def _find_anchor(slices: Slices, levels: Array, reference: int) -> int:
+def _find_anchor(slices: TimedSlices, levels: Array, reference: int) -> int:
     at = np.flatnonzero(slices.positions == reference)
     if len(at) == 0:
         return len(levels) - 1
@@ -108,7 +108,7 @@ def _wandering_time(levels: Array) -> Array:
 
 
 def _average(
-    slices: Slices, design: Array, aged: Array, times: Array
+    slices: TimedSlices, design: Array, aged: Array, times: Array
 ) -> tuple[Array, Array, Array]:
     """Effects, their variances and levels, averaged over how fast the level may wander."""
     spacing = times[-1] / max(1, len(times) - 1)

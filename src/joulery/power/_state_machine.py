@@ -182,7 +182,7 @@ class ProfilingMachine(ABC):
 
     def estimates(self) -> dict[int, Estimate]:
         """Estimates by knob position."""
-        return self._profiler.estimates()
+        return self._profiler.absolute_estimates()
 
     @abstractmethod
     def _run(self) -> Procedure:
@@ -241,7 +241,7 @@ class TuningMachine(ProfilingMachine):
         yield from profiler.measure_singly(_CHECK_STEPS)
         self._model, changes = self._new_model(), _MOST_CHANGES
         for number in range(_MOST_SLICES):
-            measured = self.estimates()
+            measured = self._profiler.estimates()
             plan = self._plan(measured, began)
             probe, steps = self._find_doubtful(self._model, measured), LEAST_STEPS
             if probe is None:
@@ -320,7 +320,7 @@ class TuningMachine(ProfilingMachine):
         return max(doubts, key=doubts.__getitem__) if doubts else None
 
     def _new_model(self) -> CurveModel:
-        reference = self.estimates()[self._reference]
+        reference = self._profiler.estimates()[self._reference]
         curves = self._knob.curves(reference.watts)
         return CurveModel(self._knob.values, curves, reference.seconds, reference.watts)
 
@@ -407,13 +407,18 @@ class TuningMachine(ProfilingMachine):
         yield from self._watch(_FIRST_PAIR_SECONDS)
 
     def _compare(self) -> Generator[Command, Reading, float]:
-        """Measure the choice, the reference and the choice again; the seconds of one of them."""
+        """Measure the choice, the reference and the choice again; the seconds of one of them.
+
+        Where the reference is the choice, for want of another that is safe, the most promising
+        position takes its place.
+        """
         profiler = self._profiler
         position, began = profiler.position, profiler.reading.now_seconds
         steps = int(profiler.slice_steps(profiler.pace_seconds, profiler.noise(), _PAIR_ERROR))
         yield from profiler.measure(steps)
-        if position != self._reference:
-            yield from profiler.move(self._reference)
+        other = self._find_candidate() if position == self._reference else self._reference
+        if other != position:
+            yield from profiler.move(other)
             yield from profiler.measure(steps)
             yield from profiler.move(position)
             yield from profiler.measure(steps)
@@ -424,6 +429,12 @@ class TuningMachine(ProfilingMachine):
                 profiler.slices[:_PROBES_KEPT] + profiler.slices[_PROBES_KEPT + extra :]
             )
         return (profiler.reading.now_seconds - began) / 3
+
+    def _find_candidate(self) -> int:
+        """The position that may turn out best; the reference where none would gain enough."""
+        gains = self._scorer.score(self._posterior(self._profiler.estimates())).gains
+        candidate = int(gains.argmax())
+        return candidate if gains[candidate] > self._config.tolerance else self._reference
 
     def _is_contradicted(self) -> bool:
         """Whether the latest pair is far slower than the choice was believed to be."""
@@ -440,7 +451,7 @@ class TuningMachine(ProfilingMachine):
         """Move the choice where fresh slices say that another position is better, or safe."""
         profiler, choice = self._profiler, self.choice
         assert choice is not None  # noqa: S101 - probing made it
-        measured = self.estimates()
+        measured = self._profiler.estimates()
         posterior = self._posterior(measured)
         score = self._scorer.score(posterior)
         excess = float(score.excess[profiler.position]) - score.regret

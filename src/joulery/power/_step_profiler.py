@@ -9,14 +9,14 @@ a step is pooled over all settings, because three samples of one setting cannot 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from statistics import median, stdev
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from joulery.power._drift import Slices, find_period, separate
+from joulery.power._drift import TimedSlices, find_period, separate
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Sequence
@@ -46,8 +46,8 @@ _FEW_STEPS = 12.0
 # Disturbances of a tenth of a second stand out in samples of this length.
 _LONGEST_SAMPLE_SECONDS = 1.0
 # Steps that are measured one by one to find a period, where they vary by so much, from this length
-# of a step on: shorter ones repeat within a sample; by hand.
-_PERIOD_STEPS, _UNEVEN, _SHORT_STEP_SECONDS = 40, 0.03, 0.02
+# of a step on: shorter ones repeat within a sample; three times the longest period, and by hand.
+_PERIOD_STEPS, _UNEVEN, _SHORT_STEP_SECONDS = 48, 0.03, 0.02
 # Steps of several periods up to which a slice has three samples; by hand.
 _LONGEST_PERIODS = 24
 # Time after a change of the knob that is not measured: boards need 20 to 100 ms.
@@ -284,7 +284,10 @@ class StepProfiler:
         return step_noise(self.slices)
 
     def estimates(self) -> dict[int, Estimate]:
-        """Estimates by knob position, of the job as it is now; see ``separate``."""
+        """Estimates by knob position, of the job as it is now; see ``separate``.
+
+        Errors are those of ratios to the reference.
+        """
         slices = [part for part in tuple(self.slices) if part.samples]
         if not slices:
             return {}
@@ -296,8 +299,10 @@ class StepProfiler:
         power = np.log([max(part.watts, 1e-3) for part in parts])
         pace_errors = np.array([part.seconds_error for part in parts])
         power_errors = np.array([part.watts_error for part in parts])
-        seconds = separate(Slices(times, at, pace, pace_errors), self._reference)
-        watts = separate(Slices(times, at, power, power_errors), self._reference, seconds.anchor)
+        seconds = separate(TimedSlices(times, at, pace, pace_errors), self._reference)
+        watts = separate(
+            TimedSlices(times, at, power, power_errors), self._reference, seconds.anchor
+        )
         gaps = seconds.levels[at != self._reference] - seconds.level
         self.lead = float(np.median(gaps)) if len(gaps) else 0.0
         estimates = {}
@@ -307,13 +312,35 @@ class StepProfiler:
             ]
             estimates[position] = Estimate(
                 math.exp(seconds.level + seconds.means[position]),
-                math.exp(watts.level + watts.means[position]),
+                # What no meter saw is not claimed.
+                math.exp(watts.level + watts.means[position])
+                if any(part.watts > 0 for part in own)
+                else 0.0,
                 max(_LEAST_SECONDS_ERROR, seconds.errors[position]),
                 max(_LEAST_WATTS_ERROR, watts.errors[position]),
                 sum(part.steps for part in own),
                 sum(part.span_seconds for part in own),
             )
         return estimates
+
+    def absolute_estimates(self) -> dict[int, Estimate]:
+        """The same with the errors of the reference itself."""
+        noise = step_noise(self.slices)
+        slices = [part for part in tuple(self.slices) if part.samples]
+        parts = [p.estimate(noise) for p in slices if p.position == self._reference]
+        parts = parts or [part.estimate(noise) for part in slices]
+        seconds, watts = (
+            sum(error**-2 for error in errors) ** -0.5 if errors else 0.0
+            for errors in ([p.seconds_error for p in parts], [p.watts_error for p in parts])
+        )
+        return {
+            position: replace(
+                estimate,
+                seconds_error=math.hypot(estimate.seconds_error, seconds),
+                watts_error=math.hypot(estimate.watts_error, watts),
+            )
+            for position, estimate in self.estimates().items()
+        }
 
     def visits(self, position: int) -> int:
         """Number of slices at a position."""
@@ -386,7 +413,8 @@ class StepProfiler:
                 part.samples.append(sample)
             if len(part.samples) == steps < _PERIOD_STEPS and _varies(part.samples):
                 steps = _PERIOD_STEPS
-        if all(sample.steps == 1 for sample in part.samples):
+        # A few even steps may be part of a longer period that was found before.
+        if steps >= _PERIOD_STEPS and all(sample.steps == 1 for sample in part.samples):
             self.period = find_period([sample.log_pace for sample in part.samples])
             part.samples = _join(part.samples, self.period)
 

@@ -6,7 +6,7 @@ import itertools
 import math
 from typing import TYPE_CHECKING
 
-from joulery.jobs import Heartbeat, total_watts
+from joulery.jobs import RunProgress, total_watts
 from joulery.reports._chart import Axis, Chart, Series, Unit, thin, time_axis
 from joulery.reports._document import (
     Grid,
@@ -110,11 +110,11 @@ def _figures(run: RunHistory, now: float, zone: tzinfo | None) -> KeyFigures:
     return KeyFigures(tuple(figures))
 
 
-def _last_heartbeat(run: RunHistory) -> Heartbeat:
-    return run.heartbeats[-1] if run.heartbeats else Heartbeat(0.0, 0.0, 0.0)
+def _last_heartbeat(run: RunHistory) -> RunProgress:
+    return run.heartbeats[-1] if run.heartbeats else RunProgress(0.0, 0.0, 0.0)
 
 
-def _state_figure(entry: DecisionEntry, last: Heartbeat, now: float) -> KeyFigure:
+def _state_figure(entry: DecisionEntry, last: RunProgress, now: float) -> KeyFigure:
     latest = max(entry.heartbeat_wall_seconds or 0.0, last.wall_seconds)
     note = f"last heartbeat {human_age(now - latest)} ago" if latest else ""
     if entry.outcome is not None:
@@ -127,7 +127,7 @@ def _end_note(run: RunHistory, zone: tzinfo | None) -> str:
     return f"reported {date_text(reported, zone)}" if reported else ""
 
 
-def _cost_figure(run: RunHistory, last: Heartbeat) -> KeyFigure:
+def _cost_figure(run: RunHistory, last: RunProgress) -> KeyFigure:
     cost = run.job.definition.job.cost.of(last.seconds, last.joules)
     ceiling = run.entry.decision.cost_ceiling_joules
     note = "no cost ceiling: it is not stopped early"
@@ -136,7 +136,7 @@ def _cost_figure(run: RunHistory, last: Heartbeat) -> KeyFigure:
     return KeyFigure("Cost", cost_text(cost), note)
 
 
-def _charts(beats: Sequence[Heartbeat], live: Sequence[LiveState]) -> Iterator[Chart]:
+def _charts(beats: Sequence[RunProgress], live: Sequence[LiveState]) -> Iterator[Chart]:
     """Power, clocks, steps and epochs over the time of the run."""
     latest = max((beat.seconds for beat in beats), default=0.0)
     time = time_axis([latest, *(state.seconds for state in live)])
@@ -151,7 +151,7 @@ def _charts(beats: Sequence[Heartbeat], live: Sequence[LiveState]) -> Iterator[C
     if not any(len(line.points) > 1 for line in devices) or live[-1].processes > 1:
         power = [
             ((a.seconds + b.seconds) / 2, (b.joules - a.joules) / (b.seconds - a.seconds))
-            for a, b in itertools.pairwise((Heartbeat(0.0, 0.0, 0.0), *beats))
+            for a, b in itertools.pairwise((RunProgress(0.0, 0.0, 0.0), *beats))
             if b.seconds > a.seconds and b.joules >= a.joules
         ]
         yield from chart("Power of all devices", watts, [Series.curve("", thin(power))])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import TYPE_CHECKING
 
-from joulery.jobs import Heartbeat
+from joulery.jobs import RunProgress
 
 if TYPE_CHECKING:
     from joulery.client import ProgressReport
@@ -21,7 +21,7 @@ class HeartbeatLog:
     """The heartbeats of runs under way, of which the store keeps only the latest of a minute."""
 
     def __init__(self) -> None:
-        self._beats: OrderedDict[str, list[Heartbeat]] = OrderedDict()
+        self._beats: OrderedDict[str, list[RunProgress]] = OrderedDict()
         self._figures = 0
         self._leases: OrderedDict[tuple[str, float], tuple[float, DecisionLease]] = OrderedDict()
 
@@ -33,7 +33,7 @@ class HeartbeatLog:
         beats = self._beats.setdefault(decision, [])
         self._beats.move_to_end(decision)
         figures = progress.seconds, progress.joules, progress.epochs
-        beats.append(Heartbeat(*figures, now_wall_seconds, report.live))
+        beats.append(RunProgress(*figures, now_wall_seconds, report.live))
         self._figures += _size(beats[-1])
         if len(beats) > _MOST_BEATS:
             self._figures -= sum(map(_size, beats[1::2]))
@@ -42,7 +42,7 @@ class HeartbeatLog:
             _, dropped = self._beats.popitem(last=False)
             self._figures -= sum(map(_size, dropped))
 
-    def of(self, decision: str) -> tuple[Heartbeat, ...]:
+    def of(self, decision: str) -> tuple[RunProgress, ...]:
         """The heartbeats of a decision, as far as they are remembered."""
         return tuple(self._beats.get(decision, ()))
 
@@ -63,5 +63,5 @@ class HeartbeatLog:
         self._leases.pop(holder, None)
 
 
-def _size(beat: Heartbeat) -> int:
+def _size(beat: RunProgress) -> int:
     return 1 + (len(beat.live.devices) if beat.live is not None else 0)

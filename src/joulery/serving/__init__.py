@@ -46,6 +46,7 @@ if TYPE_CHECKING:
         EngineClient as EngineClient,
         EngineMetrics as EngineMetrics,
         EngineReader as EngineReader,
+        find_engines as find_engines,
         recognise_engine as recognise_engine,
     )
     from joulery.serving._knobs import KNOBS as KNOBS, BoardsKnob as BoardsKnob

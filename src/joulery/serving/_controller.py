@@ -278,15 +278,10 @@ class ServingController:
 
     def _chunk_guard(self, now: float) -> int:
         """Lowest position at which chunks of waiting prompts delay the tokens of others in time."""
-        load = self._load
-        if not load.prompts_wait or not self._tpot.is_tight(now):
+        if not self._load.prompts_wait or not self._tpot.is_tight(now):
             return 0
-        usual = min(load.usual_token_seconds, self._objective.tpot_seconds)
-        chunks = load.prompts_wait * load.chunk_seconds / max(1.0, load.mean_answer)
-        if usual + chunks > self._objective.tpot_seconds:
-            return self._top
-        stretched = usual * self._curves.decode + chunks * self._curves.prefill
-        kept = self._tpot.is_kept(stretched, usual + chunks)
+        seconds = self._load.chunk_seconds
+        kept = self._tpot.is_kept(seconds * self._curves.prefill, seconds)
         return int(np.argmax(kept)) if kept.any() else self._top
 
 
@@ -295,8 +290,7 @@ class _Load:
 
     def __init__(self) -> None:
         self._previous: EngineState | None = None
-        # Time, arrivals, prompt tokens and generated tokens of each reading.
-        self._history: deque[tuple[float, float, float, float]] = deque()
+        self._history: deque[tuple[float, float, float]] = deque()  # time, arrivals, prompt tokens
         self._queue: deque[float] = deque()
         self._units: deque[float] = deque(maxlen=200)
         self._iterations: deque[float] = deque(maxlen=200)
@@ -310,7 +304,6 @@ class _Load:
         self.chunk_seconds = 0.0  # of an iteration with prompts
         self.prompt_seconds = 0.0  # own work of the latest first tokens
         self.prompt_share = 0.0
-        self.mean_answer = math.inf  # tokens
 
     def add(self, state: EngineState, stretches: tuple[float, float]) -> None:
         """Add a reading; ``stretches`` are those of prompts and tokens since the last one."""
@@ -320,8 +313,7 @@ class _Load:
             return
         arrivals = state.arrived - before.arrived
         prompt = state.prompt_tokens - before.prompt_tokens
-        tokens = state.generation_tokens - before.generation_tokens
-        self._history.append((now, arrivals, prompt, tokens))
+        self._history.append((now, arrivals, prompt))
         while self._history[0][0] < now - _RECENT_SECONDS:
             self._history.popleft()
         self._queue.extend([now] * arrivals)
@@ -358,7 +350,6 @@ class _Load:
         self._rate = arrivals / seconds
         if arrivals:
             self._mean_prompt = prompt / arrivals
-            self.mean_answer = sum(entry[3] for entry in self._history) / arrivals
         if self._units:
             self._unit_seconds = float(np.quantile(np.array(self._units), 0.2))
         if self._iterations:
@@ -367,9 +358,9 @@ class _Load:
         self.prompt_share = min(1.0, prompt / seconds * self._unit_seconds)
 
     @property
-    def prompts_wait(self) -> int:
-        """Number of requests without a first token."""
-        return len(self._queue)
+    def prompts_wait(self) -> bool:
+        """Whether some requests have no first token."""
+        return bool(self._queue)
 
     def queue(self, now: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Ages of requests without a first token, oldest first, and seconds until they get it."""

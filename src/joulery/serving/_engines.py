@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 # An engine that does not answer within this time is taken to hang.
 _TIMEOUT_SECONDS = 1.0
 _MOST_BYTES = 8 << 20
+# Ports of vLLM, SGLang, llama.cpp and TGI by default.
+_USUAL_PORTS = (8000, 30000, 8080, 3000)
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +159,20 @@ def recognise_engine(text: str) -> EngineMetrics:
         remedy=f"known are {', '.join(metrics.engine for metrics in ENGINES)}; "
         "llama.cpp needs --metrics, SGLang --enable-metrics",
     )
+
+
+def find_engines(timeout_seconds: float = 0.3) -> dict[str, str]:
+    """Names of the engines that answer at their usual ports of this machine, by address."""
+    engines = {}
+    for port in _USUAL_PORTS:
+        client = EngineClient(f"http://127.0.0.1:{port}", timeout_seconds)
+        try:
+            engines[client.url] = client.find_metrics().engine
+        except (NotPossibleHereError, UnsupportedError):
+            continue
+        finally:
+            client.close()
+    return engines
 
 
 class EngineReader:

@@ -6,7 +6,7 @@ import dataclasses
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from sqlalchemy import and_, case, delete, distinct, func, insert, literal_column, select
+from sqlalchemy import and_, case, delete, func, insert, literal_column, select
 
 from joulery.errors import ConflictError
 from joulery.storage._records import DecisionRecord, EnergyRecord, OutcomeRecord, ProfileRecord
@@ -76,10 +76,8 @@ def job_heads(transaction: Transaction) -> list[JobHead]:
     return [JobHead(*row) for row in transaction.query(query)]
 
 
-def run_groups(
-    transaction: Transaction, numbers: Sequence[int]
-) -> tuple[Sequence[Row[*tuple[Any, ...]]], dict[int, int]]:
-    """Sums over the decisions of some hundred jobs that are alike; and ended recurrences by job.
+def run_groups(transaction: Transaction, numbers: Sequence[int]) -> Sequence[Row[*tuple[Any, ...]]]:
+    """Sums over the decisions of some hundred jobs that are alike.
 
     Each row has ``job``, ``batch_size``, ``state``, ``end`` and ``ignored`` of its decisions, the
     last two None without a report; their ``decisions``; the sums ``joules`` and ``squares`` of
@@ -107,14 +105,7 @@ def run_groups(
         .where(decisions.c.job.in_(numbers))
         .group_by(*groups)
     )
-    counts = (
-        select(decisions.c.job, func.count(distinct(decisions.c.recurrence)))
-        .join(outcomes, and_(*conditions))
-        .where(decisions.c.job.in_(numbers), end != "abandoned")
-        .group_by(decisions.c.job)
-    )
-    recurrences = {row[0]: row[1] for row in transaction.query(counts)}
-    return transaction.query(sums).all(), recurrences
+    return transaction.query(sums).all()
 
 
 def recurrence_sums(

@@ -113,6 +113,9 @@ class StandInEngine:
         self._lock = threading.Lock()
         self._ttft, self._tpot = _Histogram(TTFT_EDGES), _Histogram(TPOT_EDGES)
         self._latest = EngineState(0.0, iterations=0.0)
+        self._coming: EngineState | None = None
+        self._ended = self._coming_ended = 0
+        self._rows: list[Steady] = []
         self._stop = threading.Event()
         self._server = ThreadingHTTPServer(("127.0.0.1", port), self._handler())
         self._server.daemon_threads = True
@@ -147,39 +150,50 @@ class StandInEngine:
                 self._advance()
 
     def _advance(self) -> None:
-        """Serve up to now at the boards' clock, and have the boards draw what that takes."""
+        """Serve up to now at the boards' clock, and have the boards draw what that takes.
+
+        An iteration under way ends later than now: its tokens are counted only then.
+        """
+        now = self._clock.now() - self._started
+        if self._coming is not None:
+            if now < self._coming.now_seconds:
+                return
+            self._ttft.add(self._coming.ttft_seconds)
+            self._tpot.add(self._coming.tpot_seconds)
+            self._latest, self._ended, self._coming = self._coming, self._coming_ended, None
         if self._node is not None:
             clock_hertz = self._node.truth(0).steady.clock_hertz
-            share = clock_hertz / self._node.specs[0].board.max_clock_hertz
-            self._simulation.use(
-                self.board.within(math.inf, max(0.05, share) * self.board.max_clock_hertz)
-            )
-        before = self._latest
-        self._simulation.advance(self._clock.now() - self._started)
-        state = self._simulation.read_metrics()
-        self._ttft.add(state.ttft_seconds)
-        self._tpot.add(state.tpot_seconds)
-        self._latest = state
+            share = max(0.05, clock_hertz / self._node.specs[0].board.max_clock_hertz)
+            self._simulation.use(self.board.within(math.inf, share * self.board.max_clock_hertz))
+        self._simulation.advance(now)
+        self._coming, self._coming_ended = self._simulation.read_metrics(), self._simulation.ended
         if self._node is not None:
-            self._load_boards(before, state)
+            self._load_boards(self._node, self._coming.now_seconds - self._latest.now_seconds)
 
-    def _load_boards(self, before: EngineState, state: EngineState) -> None:
+    def _load_boards(self, node: EmulatedNode, elapsed_seconds: float) -> None:
         """Load the emulated boards with the mix of work of the last slice."""
-        assert self._node is not None
         compute, memory = self._simulation.take_work()
-        elapsed = max(1e-3, state.now_seconds - before.now_seconds)
+        board = node.specs[0].board
+        self._rows = []
+        for clock_hertz in board.clocks():
+            share, watts = clock_hertz / board.max_clock_hertz, self.board.awake_watts
+            if compute + memory > 0:
+                busy = self.board.busy_seconds(compute, memory, share)
+                above = self.board.busy_watts(compute, memory, share) - watts
+                watts += above * min(1.0, busy / max(1e-3, elapsed_seconds))
+            self._rows.append(Steady(clock_hertz, 1.0, watts, watts))
         for index in range(self.model.boards):
-            board = self._node.specs[index].board
-            rows = []
-            for clock_hertz in board.clocks():
-                share = clock_hertz / board.max_clock_hertz
-                watts = self.board.awake_watts
-                if compute + memory > 0:
-                    busy = self.board.busy_seconds(compute, memory, share)
-                    above = self.board.busy_watts(compute, memory, share) - watts
-                    watts += above * min(1.0, busy / elapsed)
-                rows.append(Steady(clock_hertz, 1.0, watts, watts))
-            self._node.set_table(index, rows)
+            node.set_table(index, self._rows)
+
+    @property
+    def is_slowed(self) -> bool:
+        """Whether a locked clock, rather than the power limit, holds the first board back."""
+        if self._node is None or not self._rows:
+            return False
+        with self._lock:
+            truth = self._node.truth(0)
+            free = [row.clock_hertz for row in self._rows if row.busy_watts <= truth.limit_watts]
+        return truth.steady.clock_hertz < 0.97 * max(free, default=0.0)
 
     def metrics(self) -> str:
         """The page of metrics."""
@@ -192,7 +206,7 @@ class StandInEngine:
                 "kv_cache_usage_perc": ("gauge", state.kv_share),
                 "prompt_tokens_total": ("counter", state.prompt_tokens),
                 "generation_tokens_total": ("counter", state.generation_tokens),
-                "request_success_total": ("counter", self._simulation.ended),
+                "request_success_total": ("counter", self._ended),
                 "iteration_tokens_total_count": ("untyped", state.iterations),
             }
             lines = []

@@ -24,7 +24,7 @@ from joulery.power import LimitPlan
 from joulery.training._config import define_job
 from joulery.training._early_stopping import CostLimit, ending_of
 from joulery.training._energy import FRESH, EnergyAccount, Start, Usage, run_measurements
-from joulery.training._live import Heartbeat
+from joulery.training._live import DecisionHeartbeat
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -104,7 +104,7 @@ class Attempt:
         self._services = services
         self._request = request
         self._start = start
-        self._heartbeat: Heartbeat | None = None
+        self._heartbeat: DecisionHeartbeat | None = None
         self._can_resume = False  # a checkpoint was taken of the attempt
 
     @property
@@ -120,7 +120,7 @@ class Attempt:
         group, clock = services.environment.group, services.environment.clock
         self.account = EnergyAccount(services.meter, group, self._start)
         if services.client is not None and self.decision.id:
-            self._heartbeat = Heartbeat(
+            self._heartbeat = DecisionHeartbeat(
                 services.client, self.decision, self.account, services.power, services.processes
             )
             self._heartbeat.start(clock)

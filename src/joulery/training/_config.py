@@ -179,7 +179,7 @@ def _ascending(batch_sizes: Any) -> tuple[int, ...]:
     return sizes
 
 
-def _whole(value: Any, what: str) -> int:
+def _whole(value: Any, name: str) -> int:
     """A positive whole number, of any integer type."""
     try:
         number = operator.index(value)
@@ -187,7 +187,7 @@ def _whole(value: Any, what: str) -> int:
         number = 0
     if isinstance(value, bool) or number < 1:
         raise InvalidValueError(
-            f"{what} must be a positive whole number, not {value!r}", remedy="give 1 or more"
+            f"{name} must be a positive whole number, not {value!r}", remedy="give 1 or more"
         )
     return number
 

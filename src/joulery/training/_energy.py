@@ -174,11 +174,11 @@ class EnergyAccount:
             return
         # What follows the target in its epoch, such as a last test, does not count.
         now = self._usage(self._at_target or self.measurement())
-        whole = _over_ranks(now.since(self._epoch_began), self._group)
+        usage = _over_ranks(now.since(self._epoch_began), self._group)
         training = _over_ranks(self._training, self._group)
-        outside = whole.since(training) if self._steps else NOTHING
+        outside = usage.since(training) if self._steps else NOTHING
         watts = limit.watts if limit == self._epoch_limit else None
-        self._finished.append(EpochUsage(whole, outside, watts))
+        self._finished.append(EpochUsage(usage, outside, watts))
         if self._at_target is None:
             self.epochs += 1
         if self._steps:

@@ -119,10 +119,10 @@ class RankFigures(NamedTuple):
 def merged(ranks: Sequence[RankFigures]) -> JobMeasurement:
     """The measurement of a job: each device of a node once, whichever ranks see it."""
     devices: dict[tuple[str, str], Any] = {}
-    whole = {figures.node for figures in ranks if _has_node_meter(figures.measured)}
+    metered_nodes = {figures.node for figures in ranks if _has_node_meter(figures.measured)}
     for figures in ranks:
         for device in figures.measured.counted:
-            if figures.node in whole and device.info.kind is not DeviceKind.NODE:
+            if figures.node in metered_nodes and device.info.kind is not DeviceKind.NODE:
                 continue
             key = figures.node, device.info.id
             if key not in devices or math.isnan(devices[key].joules):
@@ -177,11 +177,11 @@ class RankStore:
         """Leave the figures of this rank in place of earlier ones."""
         self._store.set(f"rank/{self.rank}", pickle.dumps(figures))
 
-    def collect(self, own: RankFigures, wait_seconds: float) -> list[RankFigures]:
+    def collect(self, figures_here: RankFigures, wait_seconds: float) -> list[RankFigures]:
         """Latest figures of all ranks that were heard of, this one first.
 
         Args:
-            own: Figures of this rank.
+            figures_here: Figures of this rank.
             wait_seconds: Longest wait for ranks that have not come as far as this one.
         """
         end = REAL_CLOCK.now() + wait_seconds
@@ -189,12 +189,19 @@ class RankStore:
             if rank == self.rank:
                 continue
             self._read(rank)
-            while self._is_awaited(rank, own.entry) and REAL_CLOCK.now() < end:
+            while self._is_awaited(rank, figures_here.entry) and REAL_CLOCK.now() < end:
                 REAL_CLOCK.sleep(_POLL_SECONDS)
                 self._read(rank)
             figures = self._latest.get(rank)
-            (self._late.add if figures and figures.entry < own.entry else self._late.discard)(rank)
-        return [own, *(self._latest[rank].at(own.wall_seconds) for rank in sorted(self._latest))]
+            (
+                self._late.add
+                if figures and figures.entry < figures_here.entry
+                else self._late.discard
+            )(rank)
+        return [
+            figures_here,
+            *(self._latest[rank].at(figures_here.wall_seconds) for rank in sorted(self._latest)),
+        ]
 
     def _is_awaited(self, rank: int, entry: float) -> bool:
         """Whether a rank took part, kept up until now, and has yet to come to this entry."""
@@ -289,10 +296,10 @@ class JobEnergy:
 
     def gather(self, group: ProcessGroup) -> None:
         """Take over the figures of all ranks, where no store has them; every rank has to call."""
-        own = None if self._window is None else self._figures(self._window, self._entries)
-        figures = list(group.all_gather(own))
-        others = [*figures[: group.rank], *figures[group.rank + 1 :]]
-        self._others = [rank for rank in others if rank is not None]
+        figures_here = None if self._window is None else self._figures(self._window, self._entries)
+        figures = list(group.all_gather(figures_here))
+        other_ranks = [*figures[: group.rank], *figures[group.rank + 1 :]]
+        self._others = [rank for rank in other_ranks if rank is not None]
 
     def end(self) -> JobMeasurement:
         """End; the energy of the job."""
@@ -312,17 +319,20 @@ class JobEnergy:
         """An account of what follows, of the same devices."""
         return JobEnergy(self._environment, None if self._own_meter else self._meter)
 
-    def _combine(self, own: RankFigures, wait_seconds: float) -> JobMeasurement:
+    def _combine(self, figures_here: RankFigures, wait_seconds: float) -> JobMeasurement:
         store = self._store = self._store or RankStore.find()
-        alone = merged([own, *self._others])
+        alone = merged([figures_here, *self._others])
         if store is None:
             return alone
         try:
-            store.leave(own)
+            store.leave(figures_here)
             if store.rank:
-                return store.read_total(wait_seconds if own.entry == math.inf else 0.0) or alone
-            total = merged(store.collect(own, wait_seconds))
-            store.leave_total(total, ended=own.entry == math.inf)
+                return (
+                    store.read_total(wait_seconds if figures_here.entry == math.inf else 0.0)
+                    or alone
+                )
+            total = merged(store.collect(figures_here, wait_seconds))
+            store.leave_total(total, ended=figures_here.entry == math.inf)
         except _STORE_ERRORS as error:
             _log.debug("joulery: other ranks do not answer: %r", error)
             return alone

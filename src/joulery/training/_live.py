@@ -35,7 +35,7 @@ _WAIT_SECONDS = 2.0
 _LONGEST_NAME = 150  # leaves room for an index in the 200 characters of a text
 
 
-class Heartbeat:
+class DecisionHeartbeat:
     """Reports in the background that a decision is being worked on, and how far.
 
     Args:

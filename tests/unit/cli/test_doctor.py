@@ -49,7 +49,7 @@ MUTE = _plain(DeviceKind.MEMORY, Origin.MEASURED, "")
 def machine(monkeypatch):
     """A machine with the devices and obstacles that a test gives it."""
     parts = types.SimpleNamespace(
-        devices=(), obstacles=(), mine=None, root=False, extras=set(), lent=None
+        devices=(), obstacles=(), mine=None, root=False, extras=set(), lent=None, engines={}
     )
     monkeypatch.setattr(
         joulery.hardware, "survey", lambda: Survey(tuple(parts.devices), tuple(parts.obstacles))
@@ -62,6 +62,7 @@ def machine(monkeypatch):
     monkeypatch.setattr(doctor, "may_set_limits", lambda: parts.root)
     monkeypatch.setattr(joulery.governor, "daemon_obstacles", lambda _: parts.lent)
     monkeypatch.setattr(doctor, "_installed", lambda module: module in parts.extras)
+    monkeypatch.setattr(doctor, "_engines", lambda: parts.engines)
     return parts
 
 
@@ -130,7 +131,14 @@ def test_the_document_has_all_of_it(machine, capsys):
     machine.devices = (Board(), ESTIMATE)
     machine.mine = [ESTIMATE]
     document = _document(capsys)
-    assert sorted(document) == ["devices", "extras", "governor", "may_set_limits", "obstacles"]
+    assert sorted(document) == [
+        "devices",
+        "extras",
+        "governor",
+        "may_set_limits",
+        "obstacles",
+        "serving",
+    ]
     board, estimate = document["devices"]
     assert board == {
         "id": "GPU-1",
@@ -177,3 +185,9 @@ def test_a_governor_that_lends_is_said_to_plain_users(machine, capsys):
     assert document["governor"] == {"GPU-1": None, "GPU-2": refusal}
     machine.lent = {"GPU-1": machine.lent["GPU-2"]}
     assert _document(capsys)["may_set_limits"] is False
+
+
+def test_serving_engines_are_named(machine):
+    """A user who serves a model does not learn that its energy can be metered."""
+    machine.engines = {"http://127.0.0.1:8000": "vLLM"}
+    assert "vLLM serves a model at http://127.0.0.1:8000" in doctor._run(None).text()

@@ -11,13 +11,13 @@ from joulery.jobs import (
     DecisionEntry,
     Definition,
     EnergyEntry,
-    Heartbeat,
     JobEntry,
     LiveDevice,
     LiveState,
     Measured,
     Outcome,
     RunHistory,
+    RunProgress,
 )
 from joulery.jobs.policies import ActionKind, RunEnd
 from joulery.objectives import Cost
@@ -41,7 +41,7 @@ def live(count=1, phases=("profiling 200 W", "profiling 200 W", "holding 160 W")
             LiveDevice(f"gpu {at}", 150.0 + at, 1.2e9 + 1e7 * number, 160.0) for at in range(count)
         )
         state = LiveState(12.0 * number, phase, 2.5 * number, devices, processes)
-        beats.append(Heartbeat(12.0 * number, 1800.0 * number, 0.0, 990.0 + number, state))
+        beats.append(RunProgress(12.0 * number, 1800.0 * number, 0.0, 990.0 + number, state))
     return beats
 
 
@@ -59,7 +59,7 @@ def test_a_run_shows_its_power_and_how_near_its_ceiling_is():
     """If this fails, a run under way cannot be followed."""
     decision = structs.replace(DECISION, cost_ceiling_joules=1e5)
     entry = structs.replace(OPEN, decision=decision)
-    beats = [Heartbeat(60.0, 6000.0, 1.0), Heartbeat(120.0, 15_000.0, 2.0)]
+    beats = [RunProgress(60.0, 6000.0, 1.0), RunProgress(120.0, 15_000.0, 2.0)]
     report = run_report(entry, beats, ())
     text = report.body()
     assert "last heartbeat 10 s ago" in text
@@ -138,7 +138,9 @@ def test_little_is_known_at_the_beginning(phases):
     """If this fails, the page of a run that has just begun is an error."""
     text = run_report(OPEN, live(phases=phases), ()).body()
     assert "under way" in text
-    unknown = [Heartbeat(0.0, 0.0, 0.0, 990.0, LiveState(0.0, "x", None, (LiveDevice("gpu"),)))] * 3
+    unknown = [
+        RunProgress(0.0, 0.0, 0.0, 990.0, LiveState(0.0, "x", None, (LiveDevice("gpu"),)))
+    ] * 3
     assert "–" in run_report(OPEN, unknown, ()).body()
 
 

@@ -50,7 +50,7 @@ def test_capacity_is_where_bounds_begin_to_break():
 def test_a_served_model_is_a_job_of_a_cluster():
     """The frontier of a service cannot be given to the allocator of a power budget."""
     frontier = served_frontier(CASE)
-    curve = PowerCurve.from_frontier(frontier)
+    curve = PowerCurve.from_frontier(frontier, gpus=1)
     assert len(frontier) >= 3
     assert 0 < curve.least_watts < curve.most_watts <= BOARD.limit_watts
 

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
         register_policy as register_policy,
     )
     from joulery.jobs.policies._scalar import (
-        Choice as Choice,
+        BatchChoice as BatchChoice,
         ScalarAdapter as ScalarAdapter,
         ScalarPolicy as ScalarPolicy,
         SearchSpace as SearchSpace,

@@ -45,7 +45,7 @@ class SearchSpace:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class BatchChoice:
     """A training that a policy chooses.
 
     Attributes:
@@ -89,13 +89,13 @@ class ScalarPolicy(Protocol):
     """A rule that chooses the next training of one job.
 
     ``name`` is what users type. A class may also have ``reasons``, a tuple of texts for
-    ``Choice.reason``, and ``version``, an integer to raise when the same runs lead to another
-    state.
+    ``BatchChoice.reason``, and ``version``, an integer to raise when the same runs lead to
+    another state.
     """
 
     name: str
 
-    def decide(self, space: SearchSpace, state: dict[str, Any], rng: random.Random) -> Choice:
+    def decide(self, space: SearchSpace, state: dict[str, Any], rng: random.Random) -> BatchChoice:
         """The next training; changes nothing, and takes all its randomness from ``rng``."""
         ...
 
@@ -173,7 +173,7 @@ class ScalarAdapter:
                 run = _trained_run(beliefs.spaces[job], outcomes, row)
                 self.policy.learn(beliefs.spaces[job], beliefs.states[job], run)
 
-    def _training(self, space: SearchSpace, choice: Choice) -> tuple[int, int, float, int]:
+    def _training(self, space: SearchSpace, choice: BatchChoice) -> tuple[int, int, float, int]:
         """Position of batch size and limit, ceiling and position of the reason.
 
         Raises:

@@ -43,7 +43,7 @@ _SENSOR_AGREES = 0.1  # on simulated boards
 # How long power may take to follow a change of load.
 _RESPONSE_SECONDS = 0.01  # by hand: some sensors follow within 15 ms
 # One sigma of that time, as a fraction of it.
-_RESPONSE_DOUBT = 0.2  # by hand
+_RESPONSE_DOUBT = 0.6  # on simulated boards, whose power follows within 0 to 20 ms
 # Chance that the load changes within a span: for one that just did, and per relative change of
 # power lately.
 _CHANGE_CHANCE = 0.5  # by hand
@@ -384,7 +384,9 @@ def missed_fraction(sensor: PowerSensor, period_seconds: float, *, counts: bool)
     return min(window - period, _BURST_SECONDS / 2) / window
 
 
-def hidden_share(missed: float, amplitude: float, seconds: float, period: float) -> float:
+def hidden_share(
+    missed: float, amplitude: float, slow_amplitude: float, seconds: float, period: float
+) -> float:
     """One sigma of a window's energy, relative, from the time in which its sensor does not look.
 
     Looks at phases of a step average out from one to the next; looks at bursts, whose readings
@@ -393,11 +395,12 @@ def hidden_share(missed: float, amplitude: float, seconds: float, period: float)
     Args:
         missed: Fraction of the time in which it does not.
         amplitude: Spread of its readings, relative.
+        slow_amplitude: Spread of their means over half a second, relative.
         seconds: Length of the window.
         period: Time between two looks in seconds.
     """
     looks = _OF_LOOK * amplitude * math.sqrt(min(1.0, period / seconds))
-    in_step = _OF_SPREAD * amplitude**2 * math.sqrt(min(1.0, _IN_STEP_SECONDS / seconds))
+    in_step = _OF_SPREAD * slow_amplitude * math.sqrt(min(1.0, _IN_STEP_SECONDS / seconds))
     return missed * math.hypot(looks, in_step)
 
 

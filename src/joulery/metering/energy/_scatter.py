@@ -9,10 +9,14 @@ from __future__ import annotations
 
 import math
 
-# Time within which readings are compared: a beat of the recorded bursts.
-_MEMORY_SECONDS = 3.0
+# Time within which readings are compared: two beats of the recorded bursts.
+_MEMORY_SECONDS = 6.0
+# Time over which readings are averaged to tell a beat from phases of a step: a sixth of one.
+_BLOCK_SECONDS = 0.5
 # Changes below this, relative, are noise; steady readings of an A100 and a V100 move by 1 to 2 %.
 _NOISE = 0.03
+# By hand: readings that moved there and back by half of their range have shown all of it.
+_PATH = 2.0
 # By hand: a larger change, relative, after readings that stood still, is a new load.
 _NEW_LOAD = 0.15
 
@@ -20,10 +24,37 @@ _NEW_LOAD = 0.15
 class Scatter:
     """Spread of recent readings, new loads left out.
 
-    Attributes:
-        amplitude: Range of the readings of the last seconds, relative to the highest; 0 while they
-            stand still or moved once.
+    Bursts out of step with the sensor, and phases of a step, make readings jump; bursts almost in
+    step make them swell and fall over seconds, which stays after averaging over a part of a second.
     """
+
+    def __init__(self) -> None:
+        self._readings, self._means = _Spread(), _Spread()
+        self._sum, self._count, self._since = 0.0, 0, math.nan
+
+    @property
+    def amplitude(self) -> float:
+        """Range of recent readings, relative to the last; 0 if they stood still or moved once."""
+        return self._readings.amplitude
+
+    @property
+    def slow_amplitude(self) -> float:
+        """The same of their means over half a second."""
+        return self._means.amplitude
+
+    def add(self, watts: float, at_seconds: float) -> None:
+        """Learn from the next reading."""
+        self._readings.add(watts, at_seconds)
+        if not at_seconds - self._since < _BLOCK_SECONDS:
+            if self._count:
+                self._means.add(self._sum / self._count, at_seconds)
+            self._sum, self._count, self._since = 0.0, 0, at_seconds
+        self._sum += watts
+        self._count += 1
+
+
+class _Spread:
+    """Range of values in recent seconds, relative to the last one."""
 
     def __init__(self) -> None:
         self.amplitude = 0.0
@@ -34,7 +65,7 @@ class Scatter:
         self._path = 0.0
 
     def add(self, watts: float, at_seconds: float) -> None:
-        """Learn from the next reading."""
+        """Learn from the next value."""
         largest = max(watts, self._last)
         change = (watts - self._last) / largest if largest > 0 else 0.0
         decay = math.exp(min(0.0, self._at - at_seconds) / _MEMORY_SECONDS)
@@ -52,5 +83,6 @@ class Scatter:
             self._high = max(watts, watts + decay * (self._high - watts))
             self._low = min(watts, watts + decay * (self._low - watts))
         self._last, self._at, self._change = watts, at_seconds, change
-        spread = (self._high - self._low) / self._high if self._high > 0 else 0.0
-        self.amplitude = min(self._path, spread)
+        if watts > 0:
+            spread = (self._high - self._low) / self._high
+            self.amplitude = min(_PATH * self._path, spread) * self._high / watts

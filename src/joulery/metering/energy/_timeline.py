@@ -376,9 +376,8 @@ class EnergyTimeline:
             return 0.0
         period = self.timer.period_seconds or self.sensor.period_seconds
         missed = missed_fraction(self.sensor, period, counts=self._power is None)
-        amplitude = (end.uneven_joules - begin.uneven_joules) / total
-        amplitude = max(amplitude, last.amplitude)
-        hidden = hidden_share(missed, amplitude, seconds, period) * joules
+        slow = (end.uneven_joules - begin.uneven_joules) / total
+        hidden = hidden_share(missed, last.amplitude, slow, seconds, period) * joules
         # A window of one or two looks may hold a load of its own that neither saw.
         low, high = self.bounds
         farthest = max(joules - low * seconds, (high or 0.0) * seconds - joules)
@@ -533,10 +532,10 @@ class EnergyTimeline:
         return was_idle and self.idle
 
     def _spread(self, at: float, mean: float) -> float:
-        """Spread of recent readings, relative; 0 for a board that idles."""
+        """Slow spread of recent readings, relative; 0 for a board that idles."""
         sensed = self.sensed_watts
         self._scatter.add(mean if self._scatters_means or sensed is None else sensed, at)
-        return 0.0 if self.idle else self._scatter.amplitude
+        return 0.0 if self.idle else self._scatter.slow_amplitude
 
     def _roughness(self) -> float:
         """One sigma of the power inside a span, relative, by readings and utilisation."""

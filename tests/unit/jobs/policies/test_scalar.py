@@ -7,7 +7,7 @@ import pytest
 
 from joulery.errors import InvalidValueError
 from joulery.jobs.policies import (
-    Choice,
+    BatchChoice,
     CounterRng,
     JobBatch,
     RunEnd,
@@ -44,7 +44,7 @@ def test_a_choice_becomes_an_action():
 
     class Fixed(EpsilonGreedy):
         def decide(self, space, state, rng):
-            return Choice(space.batch_sizes[2], space.limits_watts[1], 500.0, self.reasons[1])
+            return BatchChoice(space.batch_sizes[2], space.limits_watts[1], 500.0, self.reasons[1])
 
     actions = _decide(Fixed())
     assert (actions.arm[0], actions.limit[0], actions.ceiling[0]) == (2, 1, 500.0)
@@ -58,7 +58,7 @@ def test_what_is_left_out_is_left_to_profiling():
         name = "plain"
 
         def decide(self, space, state, rng):
-            return Choice(space.default)
+            return BatchChoice(space.default)
 
         def learn(self, space, state, run):
             pass
@@ -68,7 +68,8 @@ def test_what_is_left_out_is_left_to_profiling():
 
 
 @pytest.mark.parametrize(
-    "choice", [Choice(7), Choice(64, 1.0), Choice(64, reason="a reason that nobody declared")]
+    "choice",
+    [BatchChoice(7), BatchChoice(64, 1.0), BatchChoice(64, reason="a reason that nobody declared")],
 )
 def test_a_choice_outside_the_space_is_refused(choice):
     """A wrong plug-in would train a batch size that the owner never allowed."""
@@ -112,7 +113,7 @@ def test_what_cannot_decide_is_refused():
         name = "lacking"
 
         def decide(self, space, state, rng):
-            return Choice(space.default)
+            return BatchChoice(space.default)
 
     with pytest.raises(InvalidValueError, match="no method learn"):
         register_policy(Lacking)

@@ -1,5 +1,6 @@
 """Spread of readings: bursts show, a new load and noise do not."""
 
+import math
 import random
 
 import pytest
@@ -42,4 +43,15 @@ def test_a_slow_beat_is_scatter():
 
 def test_scatter_is_forgotten():
     """Bursts of long ago would widen the bars of a smooth training."""
-    assert amplitude([300.0, 60.0] * 10 + [300.0] * 150) < 0.05
+    assert amplitude([300.0, 60.0] * 10 + [300.0] * 250) < 0.05
+
+
+def test_phases_of_a_step_are_no_slow_beat():
+    """Trainings whose steps have phases would have the bars of bursts in step with the sensor."""
+    chance = random.Random(1)  # noqa: S311 - phases
+    training, beat, largest = Scatter(), Scatter(), 0.0
+    for number in range(100):
+        training.add(300.0 * chance.choice((0.6, 0.9, 1.0, 1.0)), PERIOD * number)
+        beat.add(120.0 + 60.0 * math.sin(PERIOD * number * 2.0), PERIOD * number)
+        largest = max(largest, beat.slow_amplitude)
+    assert training.slow_amplitude < 0.4 < largest

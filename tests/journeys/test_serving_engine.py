@@ -1,0 +1,132 @@
+"""Journey: a running engine is metered, tuned and swept; its boards are as before afterwards."""
+
+import signal
+import threading
+import time
+from contextlib import contextmanager
+
+import pytest
+
+from joulery.serving import LatencyObjective, Tuner, serving_board, synthetic_trace
+from joulery.testing.engine import StandInEngine
+
+pytestmark = pytest.mark.slow
+# Boards must be at their original setting so soon after anything fails.
+PROMISED_SECONDS = 2.0
+
+
+@contextmanager
+def running_engine(world, rate=None, **options):
+    """A stand-in engine on the world's board, with traffic of drawn rate and lengths."""
+    draw = world.draw
+    rate = rate or draw.uniform(1.0, 2.5)
+    lengths = {"prompt_tokens": draw.uniform(200, 800), "output_tokens": draw.uniform(40, 120)}
+    requests = synthetic_trace(lambda _: rate, 300.0, seed=draw.randrange(10**6), **lengths)
+    board = serving_board(world.board.name)
+    with StandInEngine(requests, board, node=world.node, **options) as engine:
+        yield engine
+
+
+def wait_for(condition, seconds):
+    """Whether a condition comes true in time."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if condition():
+            return True
+        time.sleep(0.05)
+    return False
+
+
+def roomy(world):
+    """Bounds that leave room at any of the drawn loads."""
+    return world.draw.uniform(3.0, 6.0), world.draw.uniform(0.4, 0.8)
+
+
+def tune_arguments(world, engine):
+    """Options of `joulery serving tune` with roomy bounds."""
+    ttft, tpot = roomy(world)
+    return ["serving", "tune", "--engine", engine.url, "--ttft", f"{ttft}s", "--tpot", f"{tpot}s"]
+
+
+def test_a_metered_service_has_figures_with_bars(world):
+    """Joules of prompts and answers are missing, absurd, or by far outside their bars."""
+    with running_engine(world) as engine:
+        before = world.node.true_joules(0)
+        document = world.joulery("serving", "meter", "--engine", engine.url, "--seconds", "25")
+        joules = world.node.true_joules(0) - before
+        prefill, decode = engine.truth()
+    assert document["engine"] == "vLLM"
+    assert 0.6 * joules < document["joules"] < 1.05 * joules
+    for name, truth in (("prefill", prefill), ("decode", decode)):
+        figure = document[f"{name}_joules_per_token"]
+        assert abs(figure["value"] - truth) < 5 * figure["error"] + 0.25 * truth, name
+    assert document["by_model"]["stand-in"]["generation_tokens"] > 0
+
+
+def test_a_tuned_service_keeps_its_bounds_on_less_power(world):
+    """Tuning saves nothing, breaks roomy bounds, or leaves the clock locked."""
+    with running_engine(world) as engine:
+        arguments = [*tune_arguments(world, engine), "--seconds", "15"]
+        document = world.joulery(*arguments)
+        lowered = sum(s for name, s in document["seconds_at"].items() if name != "as found")
+        assert lowered > 3.0, document["trouble"]
+        assert document["attained"]["ttft"] > 0.95
+        assert document["saved"] > 0.02
+        assert wait_for(lambda: not engine.is_slowed, PROMISED_SECONDS)
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_a_tuner_that_ends_leaves_the_original_clock(world, number):
+    """A killed tuner leaves a slow service behind."""
+    with running_engine(world) as engine, world.start(*tune_arguments(world, engine)) as tuner:
+        assert wait_for(lambda: engine.is_slowed, 30.0)
+        tuner.send_signal(number)
+        assert wait_for(lambda: not engine.is_slowed, PROMISED_SECONDS)
+        tuner.communicate(timeout=20)
+
+
+@pytest.mark.parametrize("fault", ["hang", "empty", "renamed"])
+def test_an_engine_that_fails_gets_full_power_back(world, fault):
+    """Boards stay slow while nobody knows what the engine does."""
+    release, broken = threading.Event(), threading.Event()
+
+    def page(text):
+        if not broken.is_set():
+            return text
+        if fault == "hang":
+            release.wait(20.0)
+        return "" if fault == "empty" else text.replace("vllm:", "other:")
+
+    world.node.load_in_process()
+    objective = LatencyObjective(*roomy(world))
+    with (
+        running_engine(world, page=page) as engine,
+        Tuner(engine.url, objective, devices=_boards()) as tuner,
+    ):
+        assert wait_for(lambda: engine.is_slowed, 30.0)
+        broken.set()
+        assert wait_for(lambda: tuner.report().failures > 0, PROMISED_SECONDS)
+        assert not engine.is_slowed
+        broken.clear()
+        release.set()
+        assert wait_for(lambda: engine.is_slowed, 40.0), tuner.report().trouble
+
+
+def _boards():
+    from joulery.hardware import DeviceKind, discover
+
+    return [device for device in discover() if device.info.kind is DeviceKind.GPU]
+
+
+def test_a_sweep_shows_the_service_by_clock(world):
+    """A sweep mixes up settings, or says nothing about latency and energy."""
+    with running_engine(world, rate=2.0) as engine:
+        document = world.joulery(
+            "serving", "sweep", "--engine", engine.url, "--settings", "3", "--seconds", "6"
+        )
+        rows = document["settings"]
+        assert rows[0]["setting"] == "as found"
+        assert rows[-1]["watts"] < rows[0]["watts"] * 1.1
+        assert all(row["tokens_per_second"] > 0 for row in rows)
+        assert rows[-1]["tpot_seconds"][0] >= 0.9 * rows[0]["tpot_seconds"][0]
+        assert not engine.is_slowed

@@ -1,0 +1,46 @@
+"""Journey: a trace is replayed under policies, and its frontier goes to a cluster's budget."""
+
+import json
+
+from joulery.cluster import PowerCurve
+from joulery.frontier import Frontier
+from joulery.serving import synthetic_trace
+from support.served import LLAMA_8B
+
+
+def write_inputs(world):
+    """A model and a trace as files."""
+    rate, seed = world.draw.uniform(2.0, 5.0), world.draw.randrange(10**6)
+    requests = synthetic_trace(lambda _: rate, 120.0, prompt_tokens=500.0, seed=seed)
+    lines = ["arrival_seconds,prompt_tokens,output_tokens"]
+    lines += [f"{r.arrival_seconds},{r.prompt_tokens},{r.output_tokens}" for r in requests]
+    (world.folder / "trace.csv").write_text("\n".join(lines), encoding="utf-8")
+    (world.folder / "model.json").write_text(json.dumps(LLAMA_8B), encoding="utf-8")
+
+
+def test_policies_are_compared_and_the_frontier_fits_a_cluster(world):
+    """The command gives no saving, breaks the objective, or a frontier that nobody can use."""
+    write_inputs(world)
+    files = ["--trace", "trace.csv", "--model", "model.json", "--frontier", "frontier.json"]
+    bounds = ["--ttft", "1500ms", "--tpot", "80ms"]
+    document = world.joulery("serving", "simulate", *files, "--device", "h100", *bounds)
+    policies = document["policies"]
+    assert document["requests"] > 100
+    assert policies["tuner"]["saved"] > 0.05
+    assert policies["tuner"]["lost"] <= 0.02
+    assert policies["oracle"]["saved"] >= policies["fixed"]["saved"] - 0.02
+    assert document["idle"]["pays_from_seconds"] > 0
+    text = (world.folder / "frontier.json").read_text(encoding="utf-8")
+    curve = PowerCurve.from_frontier(Frontier.from_json(text), gpus=1)
+    assert curve.least_watts < curve.most_watts
+
+
+def test_a_wrong_policy_is_named(world):
+    """A misspelled policy runs all of them, or raises a traceback."""
+    write_inputs(world)
+    files = ["serving", "simulate", "--trace", "trace.csv", "--model", "model.json"]
+    bounds = ["--device", "h100", "--ttft", "1s", "--tpot", "80ms", "--policies", "full,orakel"]
+    with world.start(*files, *bounds) as process:
+        _, errors = process.communicate(timeout=60)
+    assert process.returncode == 2
+    assert "orakel" in errors
