@@ -30,6 +30,15 @@ def test_a_new_load_is_no_scatter(between):
     assert amplitude([60.0] * 20 + between + [300.0] * 5) < 0.02
 
 
+@pytest.mark.parametrize("idle", range(1, 12))
+def test_a_new_load_is_no_slow_beat(idle):
+    """A board that was measured for a moment before its training would seem to come in bursts."""
+    scatter = Scatter()
+    for number, watts in enumerate([60.0] * idle + [300.0] * 20):
+        scatter.add(watts, PERIOD * number)
+    assert scatter.slow_amplitude == 0.0
+
+
 def test_readings_that_jump_are_scatter():
     """A sensor that sees bursts now and then would be trusted."""
     assert amplitude([300.0, 60.0] * 10) > 0.7
