@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[2]
 BENCHMARKS = ROOT / "benchmarks"
 NAMES = (
     "calibrate", "cluster", "everyday", "meter", "physics", "pipeline", "power",
-    "power_constants", "predict", "recurring", "server",
+    "power_constants", "predict", "recurring", "server", "serving",
 )  # fmt: skip
 STRESSES = ("governor", "jobs", "server", "service")
 
@@ -45,7 +45,9 @@ def test_a_benchmark_runs(name, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["cluster", "physics", "pipeline", "predict", "recurring"])
+@pytest.mark.parametrize(
+    "name", ["cluster", "physics", "pipeline", "predict", "recurring", "serving"]
+)
 def test_a_benchmark_skips_what_is_not_there(name, tmp_path):
     """A benchmark crashes on another folder of data."""
     errors = smoke(BENCHMARKS / f"{name}.py", "--data", tmp_path)
