@@ -80,7 +80,7 @@ class Results:
     def add(self, name: str, value: float, goal: str = "") -> None:
         """Keep one figure and show it."""
         self.figures[name] = value
-        say(f"  {name:<58} {value:9.4g}  {goal}")
+        print(f"{name:<66} {value:9.4g}  {goal}".rstrip(), flush=True)
 
 
 def measure_boards(results: Results) -> None:
@@ -209,6 +209,8 @@ def read_traces(data: Path) -> dict[str, list[ServedRequest]]:
     for path in sorted(data.glob("*.csv.gz")):
         if re.match(r"azure|mooncake|burst", path.name):
             traces[path.name.split("_")[0]] = read_trace(path)
+    if not traces:
+        say(f"skipped: no traces in {data}, only a synthetic chat")
     chat = synthetic_trace(lambda _: 4.0, 2000, prompt_tokens=600, output_tokens=200, seed=1)
     return {**traces, "chat": chat}
 
@@ -289,8 +291,8 @@ def _goodput(trace: Sequence[ServedRequest], case: ServingCase, seconds: float) 
 
 def measure_policies(results: Results, traces: dict[str, Any], options: argparse.Namespace) -> None:
     """Saving and attainment of each policy, by physics; then with wrong times and a lag."""
-    seconds = 120.0 if options.smoke else 600.0
-    stride = 13 if options.smoke else 5 if options.quick else 1
+    seconds = 90.0 if options.smoke else 600.0
+    stride = 4 if options.smoke else 5 if options.quick else 1
     policies = ("full", "fixed", "ladder", "tuner", "oracle")
     for physics in list(PHYSICS)[: 1 if options.smoke else 3]:
         table: dict[str, list[tuple[float, float]]] = {name: [] for name in policies}
@@ -323,16 +325,31 @@ def _summarise(results: Results, physics: str, table: dict[str, list[tuple[float
 def _measure_robustness(
     results: Results, traces: dict[str, Any], seconds: float, stride: int
 ) -> None:
-    """The tuner with a lag of 0.2 s on boards 20 % slower than believed in half of their work."""
-    saved, lost = [], []
-    for _, case in make_cases(traces, "catalog", seconds, 3 * stride):
-        wrong = replace(case, model=case.model.slower(1.2, 0.8), lag_seconds=0.2)
-        outcome = compare_policies(wrong, ("full", "tuner"))["tuner"]
-        saved.append(outcome.saved)
-        lost.append(outcome.lost)
-    if saved:
-        results.add("times off by 20 %, lag 0.2 s: saved by tuner", float(np.mean(saved)))
-        results.add("times off by 20 %, lag 0.2 s: worst loss", float(np.max(lost)), "≤ 0.01")
+    """The tuner when settings slow the work down by a fifth more than it believes, with a lag."""
+    rows = []
+    for _, case in make_cases(traces, "catalog", seconds, 2 * stride):
+        bounds = case.objective.ttft_seconds, case.objective.tpot_seconds
+        full, curves = case.run_at(-1), case.curves()
+        wrong = replace(
+            curves,
+            prefill=1 + (curves.prefill - 1) / 1.2,
+            decode=1 + (curves.decode - 1) / 1.2,
+        )
+        runs = [
+            case.run(ServingController(case.objective, curves)),
+            replace(case, lag_seconds=0.2).run(ServingController(case.objective, wrong)),
+        ]
+        kept = full.attained(*bounds).mean()
+        rows.append(
+            [(run.joules / full.joules, kept - run.attained(*bounds).mean()) for run in runs]
+        )
+    if rows:
+        table = np.array(rows)
+        spent, lost = table[:, :, 0].mean(axis=0), table[:, 1, 1]
+        name = "slow-downs believed 20 % smaller, lag 0.2 s"
+        results.add(f"{name}: saving lost", float(spent[1] - spent[0]), "≤ 0.02")
+        results.add(f"{name}: loses ≤ 0.5 points in", float((lost <= 0.005).mean()), "≥ 0.95")
+        results.add(f"{name}: worst loss", float(lost.max()), "≤ 0.01")
 
 
 def measure_stress(results: Results, traces: dict[str, Any], options: argparse.Namespace) -> None:

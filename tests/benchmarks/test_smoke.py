@@ -45,7 +45,9 @@ def test_a_benchmark_runs(name, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["cluster", "physics", "pipeline", "predict", "recurring"])
+@pytest.mark.parametrize(
+    "name", ["cluster", "physics", "pipeline", "predict", "recurring", "serving"]
+)
 def test_a_benchmark_skips_what_is_not_there(name, tmp_path):
     """A benchmark crashes on another folder of data."""
     errors = smoke(BENCHMARKS / f"{name}.py", "--data", tmp_path)
