@@ -25,7 +25,7 @@ class Nights:
         dear = dataclasses.replace(load, epoch_seconds=factor * load.epoch_seconds)
         self.job, self.clock = load.job(), VirtualClock()
         self.service = JobService(store, self.clock)
-        self.number = self.service.define("team", Definition(self.job), seed=seed).id
+        self.number = self.service.define(Definition(self.job), seed=seed).id
         batch = JobBatch.of([self.job], [seed])
         self.worlds = [Environment([one], ROW, batch, Slices()) for one in (load, dear)]
 
@@ -57,7 +57,7 @@ class Nights:
             ),
         )
         self.clock.sleep(outcome.seconds)
-        self.service.report(decision.id, outcome, f"{night}")
+        self.service.report(decision, outcome, f"{night}")
         return outcome.end
 
     def _figures(self, results):

@@ -95,7 +95,7 @@ def test_deepspeed_commands_become_the_instructions_of_the_plan(rank_plan):
     engine.train_batch(3)
     assert notes.seen == ["begin", *words(rank_plan.order)]
     with (
-        pytest.raises(InvalidValueError, match="no pipeline engine"),
+        pytest.raises(InvalidValueError, match="not a pipeline engine"),
         deepspeed_hooks.observed(object(), notes, ()),
     ):
         pass
