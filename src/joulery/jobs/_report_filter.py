@@ -212,7 +212,10 @@ class ReportFilter:
             for position, (report, verdict) in enumerate(zip(self.latest, verdicts, strict=True))
             if report.arm == arm and report.quarantined and not verdict
         ]
-        return released[0] if len(released) >= _CHANGED and not verdicts[-1] else 0
+        if len(released) < _CHANGED or verdicts[-1]:
+            return 0
+        accepted = sum(not report.quarantined for report in self.latest[: released[0]])
+        return released[0] if accepted > _CHANGED else 0  # a few first reports may all be false
 
     def _verdicts(self) -> list[bool]:
         """Whether to quarantine each of the latest reports."""
