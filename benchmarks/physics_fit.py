@@ -14,8 +14,7 @@ from statistics import fmean, median
 from typing import TYPE_CHECKING, Any
 
 from joulery.errors import InvalidValueError
-from joulery.hardware import Board, Workload
-from joulery.hardware.simulated import _physics as physics
+from joulery.hardware import Board, Workload, settle, smooth_max
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -183,8 +182,7 @@ def _workload_of(shape: _Shape, name: str) -> Workload:
 
 def compared(board: Board, workload: Workload, measurements: Sequence[SweepPoint]) -> WorkloadFit:
     """How far the model of ``workload`` on ``board`` lies from ``measurements``."""
-    states = physics.clock_states(board, workload)
-    modelled = [physics.settle_in(states, m.limit_watts) for m in measurements]
+    modelled = [settle(board, workload, m.limit_watts) for m in measurements]
     pairs = list(zip(modelled, measurements, strict=True))
     return WorkloadFit(
         workload,
@@ -247,7 +245,7 @@ def _product(memory: Any, host: Any, activity: Any) -> Any:
 
 
 def settled(board: Board, clocks: Any, shapes: Any, limits: Sequence[float]) -> tuple[Any, Any]:
-    """:func:`physics.settle` for many workloads of one second of compute, vectorised.
+    """``joulery.hardware.settle`` for many workloads of one second of compute, vectorised.
 
     Args:
         board: Its constants.
@@ -263,8 +261,7 @@ def settled(board: Board, clocks: Any, shapes: Any, limits: Sequence[float]) -> 
     memory, host, activity = (column[:, None] for column in shapes.T)
     share = clocks / board.max_clock_hertz
     squared = np.array([board.voltage(clock) for clock in clocks]) ** 2
-    power = physics.OVERLAP_EXPONENT
-    busy = (share**-power + memory**power) ** (1 / power)
+    busy = smooth_max(1 / share, memory)
     seconds = busy + host
     awake = board.awake_watts + board.clock_watts * share * squared
     joules = activity * board.dynamic_watts * squared + board.memory_watts * memory

@@ -1,6 +1,6 @@
 """Time as an argument: the real monotonic clock, and a virtual one for tests and simulations.
 
-No other module calls :mod:`time` to read the time.
+No other module calls ``time`` to read the time.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class RealClock:
 
 
 class VirtualClock:
-    """A clock that moves only in :meth:`sleep`, and makes the calls that fall due meanwhile.
+    """A clock that moves only in ``sleep``, and makes the calls that fall due meanwhile.
 
     Examples:
         >>> clock = VirtualClock()
@@ -71,7 +71,7 @@ class VirtualClock:
         return self._now
 
     def wall(self) -> float:
-        """Virtual seconds since 1970, moved along with :meth:`now`."""
+        """Virtual seconds since 1970, moved along with ``now``."""
         return self._now + self._wall_offset
 
     def step_wall(self, seconds: float) -> None:

@@ -1,12 +1,12 @@
 """JSON documents with types: strict reading and writing by msgspec, in our words.
 
-A :class:`JsonModel` is an immutable struct with exactly one JSON form, shared by the client, the
+A ``JsonModel`` is an immutable struct with exactly one JSON form, shared by the client, the
 server, the store and the outbox, and described in the server's OpenAPI document. Constraints are
 ``msgspec.Meta`` in annotations. Reading refuses unknown members, so that a misspelt one is not
 taken for a missing one, and every refusal names the member and a remedy.
 
 msgspec writes enumerations by value and has no form for the classes of other rooms, for infinity
-as null, or for text without control characters; :class:`Foreign` with a :class:`Codec` gives a
+as null, or for text without control characters; ``Foreign`` with a ``Codec`` gives a
 type such a form.
 """
 
@@ -72,7 +72,7 @@ class Codec:
 
     Attributes:
         write: Function from a value to its JSON form.
-        read: Function from a JSON form to the value; refuses with :class:`InvalidValueError`.
+        read: Function from a JSON form to the value; refuses with ``InvalidValueError``.
         schema: JSON Schema of the form.
     """
 
@@ -158,7 +158,7 @@ class JsonModel(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @classmethod
     def from_document(cls, document: Any) -> Self:
-        """The value that :meth:`to_document` gave this document for.
+        """The value that ``to_document`` gave this document for.
 
         Raises:
             InvalidValueError: A member is missing, unknown, of another type or out of range.
@@ -170,7 +170,7 @@ class JsonModel(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @classmethod
     def from_json(cls, content: bytes) -> Self:
-        """The value that :meth:`to_json` gave this text for.
+        """The value that ``to_json`` gave this text for.
 
         Raises:
             NotJsonError: The text is not JSON.
@@ -203,7 +203,7 @@ def encode_json(document: Any) -> bytes:
 
 
 def decode_json(content: bytes) -> Any:
-    """The document that :func:`encode_json` was given.
+    """The document that ``encode_json`` was given.
 
     Raises:
         NotJsonError: The text is not JSON; or it has NaN, infinities, text that is not Unicode or

@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 class FailOpen(Protocol):
-    """An object whose methods may be decorated with :func:`fail_open`."""
+    """An object whose methods may be decorated with ``fail_open``."""
 
     def fail(self, error: Exception) -> None:
         """Log the error and do without the part that failed. Must not raise."""
@@ -23,7 +23,7 @@ class FailOpen(Protocol):
 def fail_open(
     otherwise: T,
 ) -> Callable[[Callable[Concatenate[Any, P], T]], Callable[Concatenate[Any, P], T]]:
-    """Decorate a method of a :class:`FailOpen` so that it never raises.
+    """Decorate a method of a ``FailOpen`` so that it never raises.
 
     Args:
         otherwise: Result in place of an exception, which goes to the object's ``fail``.

@@ -134,7 +134,7 @@ class Setting:
 
     @classmethod
     def from_dict(cls, document: dict[str, Any]) -> Self:
-        """The inverse of :meth:`to_dict`; unknown knobs are an error."""
+        """The inverse of ``to_dict``; unknown knobs are an error."""
         names = {f.name for f in fields(cls)}
         unknown = sorted(set(document) - names)
         if unknown:
@@ -213,7 +213,7 @@ class OperatingPoint:
 
     @classmethod
     def from_dict(cls, document: dict[str, Any]) -> Self:
-        """The inverse of :meth:`to_dict`; ``origin`` and the rest may be missing."""
+        """The inverse of ``to_dict``; ``origin`` and the rest may be missing."""
         try:
             provenance = Provenance(
                 Origin(document.get("origin", "assumed")),
@@ -253,7 +253,7 @@ def sources(points: Iterable[OperatingPoint]) -> str:
 class Frontier(Tabular):
     """The Pareto-optimal operating points of one fixed amount of work, fastest first.
 
-    Build it from any cloud with :meth:`from_points`; the constructor itself takes only points
+    Build it from any cloud with ``from_points``; the constructor itself takes only points
     that already form a frontier, so every ``Frontier`` in the program is one.
 
     Examples:
@@ -375,7 +375,7 @@ class Frontier(Tabular):
 
     @classmethod
     def from_dict(cls, document: Any) -> Self:
-        """The inverse of :meth:`to_dict`; refuses what is not a frontier."""
+        """The inverse of ``to_dict``; refuses what is not a frontier."""
         if not isinstance(document, dict) or not isinstance(document.get("points"), list):
             raise FileError(
                 "not a frontier: expected an object with a list of points",
@@ -392,7 +392,7 @@ class Frontier(Tabular):
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """The inverse of :meth:`to_json`."""
+        """The inverse of ``to_json``."""
         try:
             document = json.loads(text)
         except (ValueError, RecursionError) as broken:

@@ -454,7 +454,7 @@ def parse_objective(text: str, max_watts: float = 0.0) -> Objective:
 
 
 def objective_text(objective: Objective) -> str:
-    """The text that :func:`parse_objective` reads as the same objective.
+    """The text that ``parse_objective`` reads as the same objective.
 
     Raises:
         InvalidValueError: The objective has no text form, or a signal that varies over time.

@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[2]
 BENCHMARKS = ROOT / "benchmarks"
 NAMES = (
     "calibrate", "cluster", "everyday", "meter", "physics", "pipeline", "power",
-    "power_constants", "predict", "recurring", "server", "serving",
+    "power_bounds", "power_constants", "predict", "recurring", "server", "serving",
 )  # fmt: skip
 STRESSES = ("governor", "jobs", "server", "service")
 

@@ -66,7 +66,7 @@ def test_no_kind_of_board_or_load_pays_for_the_others(counter, bursts, mixture):
         if one.counter == counter and one.bursts is bursts
     ]
     held = fmean(figure.held for one in found for figure in (one.at_once, one.settled))
-    assert held >= (0.78 if bursts else 0.9)
+    assert held >= (0.75 if bursts else 0.9)
 
 
 def test_energy_is_possible_for_the_board():

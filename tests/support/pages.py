@@ -17,5 +17,5 @@ def complaints(page: str) -> list[str]:
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
     spec.loader.exec_module(module)
-    found: list[str] = module.run_page(ROOT / page).complaints
-    return found
+    complaints_of_page: list[str] = module.run_page(ROOT / page).complaints
+    return complaints_of_page

@@ -45,8 +45,8 @@ def published_spread():
         with (folder / "sensors" / "behaviour.csv").open(encoding="utf-8") as file:
             rows = [row for row in csv.DictReader(file) if row["gain"]]
     except OSError:
-        known = [entry for entry in known_sensors() if entry.gains != (1.0, 1.0)]
-        return [[(g, o) for g in entry.gains for o in entry.offsets_watts] for entry in known]
+        sensors = [entry for entry in known_sensors() if entry.gains != (1.0, 1.0)]
+        return [[(g, o) for g in entry.gains for o in entry.offsets_watts] for entry in sensors]
     types = {}
     for row in rows:
         types.setdefault(row["gpu"], []).append((float(row["gain"]), float(row["offset_watts"])))
@@ -73,12 +73,12 @@ class Board:
     provenance = Provenance(Origin.MEASURED, "array", 0.0)
 
     def __init__(self, clock, chance, watts, busy, most_watts, *, mixture, calibrated, name=None):
-        known = known_sensors()
-        entry = chance.choice(known) if name is None else sensor_of(name)
+        sensors = known_sensors()
+        entry = chance.choice(sensors) if name is None else sensor_of(name)
         self.sensor_name = entry.name
 
         def other():
-            return chance.choice(known) if mixture else entry
+            return chance.choice(sensors) if mixture else entry
 
         period, window, lag = (
             other().period_seconds * chance.choice((1.0, chance.uniform(0.99, 1.01))),

@@ -105,12 +105,12 @@ def trial(seed: int, seconds: float, *, mixture: bool = False, calibrated: bool 
 
 def draw_sensor(chance: random.Random, *, mixture: bool, calibrated: bool) -> tuple[Sensor, float]:
     """A sensor of the catalog or a mixture of several, and its refresh period in seconds."""
-    known = known_sensors()
-    measured = [entry for entry in known if entry.gains != (1.0, 1.0)]
-    entry = chance.choice(known)
+    sensors = known_sensors()
+    measured = [entry for entry in sensors if entry.gains != (1.0, 1.0)]
+    entry = chance.choice(sensors)
 
     def other() -> PowerSensor:
-        return chance.choice(known) if mixture else entry
+        return chance.choice(sensors) if mixture else entry
 
     period, window, lag = other().period_seconds, other().window_seconds, other().lag_seconds
     source = entry if entry in measured and not mixture else chance.choice(measured)

@@ -219,11 +219,11 @@ PrologFlags=Alloc
 def _free_ports(count: int) -> list[int]:
     """Ports that nothing listens on."""
     sockets = [socket.socket() for _ in range(count)]
-    for each in sockets:
-        each.bind(("127.0.0.1", 0))
-    ports = [int(each.getsockname()[1]) for each in sockets]
-    for each in sockets:
-        each.close()
+    for endpoint in sockets:
+        endpoint.bind(("127.0.0.1", 0))
+    ports = [int(endpoint.getsockname()[1]) for endpoint in sockets]
+    for endpoint in sockets:
+        endpoint.close()
     return ports
 
 
@@ -337,8 +337,8 @@ class PoweredCluster:
 
     def status(self) -> dict[str, Any]:
         """What the agent decided last."""
-        found: dict[str, Any] = json.loads((self.state / "status.json").read_text("utf-8"))
-        return found
+        status: dict[str, Any] = json.loads((self.state / "status.json").read_text("utf-8"))
+        return status
 
     def cut_node(self, name: str) -> None:
         """Make a node's governor unreachable; it goes on working."""

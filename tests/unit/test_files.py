@@ -6,6 +6,7 @@ import stat
 import pytest
 
 from joulery import files
+from joulery.clock import VirtualClock
 
 
 def test_a_file_is_replaced_in_one_step(tmp_path):
@@ -62,3 +63,16 @@ def test_a_torn_line_is_ended_before_the_next(tmp_path, found, expected):
     files.write_all(descriptor, b"x\n")
     os.close(descriptor)
     assert path.read_bytes() == expected
+
+
+def test_a_lock_is_exclusive_and_ends_with_its_file(tmp_path):
+    """Two processes write one journal, or a dead one blocks it for ever."""
+    first, second = (os.open(tmp_path / "lock", os.O_RDWR | os.O_CREAT) for _ in range(2))
+    clock = VirtualClock()
+    files.lock(first)
+    with pytest.raises(BlockingIOError):
+        files.lock(second, 0.1, clock)
+    assert clock.now() >= 0.1
+    os.close(first)
+    files.lock(second)
+    os.close(second)

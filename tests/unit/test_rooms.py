@@ -2,7 +2,7 @@
 
 import ast
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from importlib import import_module
 from pathlib import Path
 
@@ -73,3 +73,31 @@ def test_pages_import_only_from_rooms(page):
         and module.split(".")[1] not in OPEN
     ]
     assert inside == []
+
+
+# Pronouns and participles that name no thing.
+VAGUE = frozenset(
+    (
+        *("one", "each", "found", "wanted", "known", "kept", "shown", "told", "seen", "made"),
+        *("given", "place", "most", "taken", "asked", "held", "left", "said", "meant", "right"),
+        *("rest", "all_", "others", "such"),
+    )
+)
+FOLDERS = [SOURCE, ROOT / "tests" / "support"]
+
+
+def bound_names(path):
+    """Names of variables and parameters that a file binds."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.arg) and node.arg not in ("self", "cls"):
+            yield node.arg
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and node.id != "_":
+            yield node.id
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
+def test_variables_are_named_by_nouns(folder):
+    """A reader meets `one` and `found` where a transaction or a decision is meant."""
+    names = [name for path in folder.rglob("*.py") for name in bound_names(path)]
+    vague = [name for name in names if name in VAGUE]
+    assert len(vague) <= 0.01 * len(names), Counter(vague).most_common(10)

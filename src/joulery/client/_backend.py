@@ -40,8 +40,8 @@ REMOTE_SECONDS = 2.0  # by hand: a training waits no longer for a server
 class DecisionBackend(Protocol):
     """The jobs of one team.
 
-    Every method may raise :class:`joulery.errors.StoreBusyError` where the same request may be made
-    again, and any other :class:`joulery.errors.JouleryError` where that would not help.
+    Every method may raise ``joulery.errors.StoreBusyError`` where the same request may be made
+    again, and any other ``joulery.errors.JouleryError`` where that would not help.
     """
 
     def define(self, definition: Definition) -> JobEntry:

@@ -2,7 +2,7 @@
 
 Requests use the standard library only. One connection is kept per thread that is calling; a
 request that fails for a passing reason is repeated until its time is over. A server that sends a
-byte now and then takes longer; :class:`joulery.client.ResilientClient` bounds that for trainings.
+byte now and then takes longer; ``joulery.client.ResilientClient`` bounds that for trainings.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def _server_parts(url: str) -> SplitResult:
 
 
 class HttpBackend:
-    """A :class:`joulery.client._backend.DecisionBackend` behind a server, which has its methods.
+    """A ``joulery.client._backend.DecisionBackend`` behind a server, which has its methods.
 
     Connects when it is first used. Proxies of the environment are not used, and redirects are not
     followed, so that a token is sent to this server only.

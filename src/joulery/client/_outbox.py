@@ -179,8 +179,8 @@ class Outbox:
         One process at a time does so; others return at once.
 
         Args:
-            send: Function that delivers an entry. :class:`StoreError` ends the delivery until
-                later, a :class:`UsageError` drops the entry, any other error skips it.
+            send: Function that delivers an entry. ``StoreError`` ends the delivery until
+                later, a ``UsageError`` drops the entry, any other error skips it.
         """
         if not self.waiting:
             return 0

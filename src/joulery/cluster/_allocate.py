@@ -41,7 +41,7 @@ FAIR_SHARE = 0.95
 
 
 def check_policy(name: str) -> None:
-    """Refuse a name that is none of :data:`POLICIES`."""
+    """Refuse a name that is none of ``POLICIES``."""
     if name not in POLICIES:
         raise InvalidValueError(
             f"unknown policy {name!r}", remedy=f"use one of {', '.join(POLICIES)}"
@@ -108,7 +108,7 @@ class Allocator:
     Args:
         fleet: Jobs.
         budget: Caps; the cluster's own is replaced by what ``solve`` is given.
-        policy: Name of the policy, one of :data:`POLICIES`.
+        policy: Name of the policy, one of ``POLICIES``.
         alpha: Aversion to unequal performance of ``alpha-fair``; 0 is throughput, and the
             larger, the nearer to max-min.
     """
@@ -404,7 +404,7 @@ def allocate(
     Args:
         jobs: Jobs with their curves, weights and floors.
         budget_watts: Most IT power of the cluster.
-        policy: Name of the policy, one of :data:`POLICIES`.
+        policy: Name of the policy, one of ``POLICIES``.
         budget: Tree of caps, and the overhead of hosts and network.
         alpha: Aversion to unequal performance, for ``alpha-fair``.
         may_pause: Whether jobs may be paused where the floors of all of them do not fit; the
@@ -450,7 +450,7 @@ def replay(
     """Means over equal steps of time in which fixed jobs share one budget after the other.
 
     Jobs are paused in steps whose budget, in watts of IT power, is below the floors of all of them;
-    :func:`allocate` describes the policies.
+    ``allocate`` describes the policies.
     """
     shares = [allocate(jobs, watts, policy, alpha=alpha, may_pause=True) for watts in budgets]
     performance = np.mean([share.performance for share in shares], axis=0)

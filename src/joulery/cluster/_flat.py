@@ -1,6 +1,6 @@
 """Allocate one budget to classes of jobs again and again, as jobs come and go.
 
-:class:`joulery.cluster.Allocator` solves any tree of caps for fixed jobs. Without a tree the order
+``joulery.cluster.Allocator`` solves any tree of caps for fixed jobs. Without a tree the order
 in which a policy fills the jobs does not depend on how many there are, so it is worked out once,
 and a change costs one row of additions.
 """
@@ -20,8 +20,8 @@ class FlatAllocator:
     """Shares of classes of jobs under one budget; equal to an allocator's without a tree.
 
     Args:
-        fleet: Classes of jobs; how many of them run is told by :meth:`change`.
-        policy: Name of the policy, one of :data:`POLICIES`.
+        fleet: Classes of jobs; how many of them run is told by ``change``.
+        policy: Name of the policy, one of ``POLICIES``.
         base_watts: Power of hosts, network and all GPUs without a job.
         idle_watts: Power of one GPU without a job, which one that runs a job no longer draws.
         alpha: Aversion to unequal performance, for ``alpha-fair``.

@@ -192,7 +192,7 @@ class DrawnShares:
         }
 
     def handed_out(self, budget_watts: float, caps: Mapping[str, float], risk: float) -> float:
-        """Sum of caps that may be handed out under a budget, see :func:`oversubscribed_watts`.
+        """Sum of caps that may be handed out under a budget, see ``oversubscribed_watts``.
 
         ``caps`` are those in force of each job, and of GPUs without one under other names.
         """

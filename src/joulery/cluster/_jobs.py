@@ -153,7 +153,7 @@ class ClusterJob:
         limit_watts: Most power of one GPU; None for what the curve allows.
         node: Name of the smallest part of the budget tree that holds all its GPUs.
         credit: Performance the job is owed from earlier intervals; see
-            :class:`joulery.cluster.DeficitLedger`.
+            ``joulery.cluster.DeficitLedger``.
     """
 
     id: str

@@ -167,7 +167,7 @@ def follow_forecasts(
 def correct_forecast(forecast: Signal, value: float, now: float, until: float) -> Signal:
     """A forecast from now on, moved by its error in the current step, which fades.
 
-    Give :func:`plan_work` what it returns, again in each step. Beyond the forecast's end its last
+    Give ``plan_work`` what it returns, again in each step. Beyond the forecast's end its last
     day repeats.
 
     Args:

@@ -43,7 +43,7 @@ _HELD: set[int] = set()
 
 
 class Lease:
-    """Lease of a device by this process; made by :func:`lease`.
+    """Lease of a device by this process; made by ``lease``.
 
     It is renewed from a thread, and taken again if the governor restarts.
 
@@ -249,7 +249,7 @@ def lease(
 
 
 def lease_obstacle(device: Device) -> Obstacle | None:
-    """Reason why :func:`lease` would fail now; None when it would work."""
+    """Reason why ``lease`` would fail now; None when it would work."""
     name = device.info.name
     if not device.capabilities & KNOBS:
         return Obstacle(name, "it has no power limit and no lockable clock", "advise instead")
@@ -285,7 +285,7 @@ def daemon_obstacles(devices: Iterable[Device]) -> dict[str, Obstacle | None] | 
 class Held(Protocol):
     """A device whose knobs this process may set, restored when its block ends.
 
-    A :class:`Lease` is one; tests and owners of a machine may hold devices in other ways.
+    A ``Lease`` is one; tests and owners of a machine may hold devices in other ways.
     """
 
     def set(self, *, watts: float | None = None, clock_hertz: float | None = None) -> None:
@@ -309,7 +309,7 @@ def held(
     Args:
         devices: Devices to hold.
         watts: Power limit of each; None leaves it for now.
-        hold: Context manager that holds one device; :func:`lease` by default.
+        hold: Context manager that holds one device; ``lease`` by default.
     """
     with ExitStack() as stack:
         holders: list[Held] = [stack.enter_context((hold or lease)(device)) for device in devices]

@@ -127,7 +127,7 @@ class DeviceLeases:
         return not self.governed.held or any(lease.is_standing for lease in self.leases)
 
     def is_due(self, now: float) -> bool:
-        """Whether :meth:`tick` has something to do."""
+        """Whether ``tick`` has something to do."""
         times = [self._due_at, *(lease.expires_at for lease in list(self.leases))]
         return min(times) <= now and (self.governed.held or bool(self._fallback_rules()))
 

@@ -91,7 +91,7 @@ def pidfd_of(connection: socket.socket, pid: int) -> int:
 def owns(peer: Peer, device: Device, proof: str, proc: Path = PROC) -> bool:
     """Whether ``peer`` runs on ``device``, has its device file open, or was allocated it.
 
-    With :data:`SLURM` the allocation in the environment of a process inside a Slurm job of the same
+    With ``SLURM`` the allocation in the environment of a process inside a Slurm job of the same
     user counts, too.
     """
     if peer.uid < 0:

@@ -84,7 +84,7 @@ def _end_watchdogs() -> None:
     """Let watchdogs clear their journals; one that is too slow goes on alone.
 
     It runs after the handlers that were registered since this module was imported: whoever still
-    holds a lease at exit should import :mod:`joulery.governor` before registering.
+    holds a lease at exit should import ``joulery.governor`` before registering.
     """
     for (process, _), (watchdog, _) in _WATCHDOGS.items():
         if process == os.getpid() and not _has_ended(watchdog):

@@ -40,7 +40,7 @@ def electricity_price(
     """Carbon and price of a kilowatt-hour.
 
     Args:
-        source: Carbon intensity, as :func:`carbon_intensity` takes it: gCO2/kWh, a region, or the
+        source: Carbon intensity, as ``carbon_intensity`` takes it: gCO2/kWh, a region, or the
             path of a series, whose mean counts; the world's mean unless given.
         price: Money per kWh; None where it is unknown.
         currency: Name of the money.

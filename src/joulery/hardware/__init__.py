@@ -1,6 +1,6 @@
 """Devices that measure energy and accept power limits or clocks, and how to find them.
 
-Vendor libraries are imported only when :func:`discover` or :func:`survey` is called, and the
+Vendor libraries are imported only when ``discover`` or ``survey`` is called, and the
 simulated boards and their catalog on first use.
 """
 

@@ -2,7 +2,7 @@
 
 A device is any object with ``info``, ``provenance``, ``capabilities`` and the methods of the
 protocols it claims. It claims a capability only after it tried it, so a consumer may trust
-:attr:`Device.capabilities` and never needs to know the vendor.
+``Device.capabilities`` and never needs to know the vendor.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class PowerLimitRange:
     current_watts: float
 
     def check(self, watts: float, name: str) -> None:
-        """Raise :class:`InvalidValueError` unless device ``name`` accepts a limit of ``watts``."""
+        """Raise ``InvalidValueError`` unless device ``name`` accepts a limit of ``watts``."""
         if not self.min_watts <= watts <= self.max_watts:
             raise InvalidValueError(
                 f"power limit {watts:g} W is outside what {name} accepts",
@@ -156,7 +156,7 @@ class Device(Protocol):
 
 @runtime_checkable
 class EnergyMeter(Protocol):
-    """A counter of joules (:attr:`Capability.ENERGY`)."""
+    """A counter of joules (``Capability.ENERGY``)."""
 
     def read_energy(self) -> EnergyReading:
         """Counter value, unwrapped where the range is known.
@@ -170,7 +170,7 @@ class EnergyMeter(Protocol):
 
 @runtime_checkable
 class PowerMeter(Protocol):
-    """A power sensor (:attr:`Capability.POWER`)."""
+    """A power sensor (``Capability.POWER``)."""
 
     def read_power(self) -> float:
         """Power in watts, as recent as the sensor reports it."""
@@ -179,7 +179,7 @@ class PowerMeter(Protocol):
 
 @runtime_checkable
 class PowerLimit(Protocol):
-    """A power cap (:attr:`Capability.POWER_LIMIT`).
+    """A power cap (``Capability.POWER_LIMIT``).
 
     Set only through ``joulery.governor.lease``, which restores the limit found before.
     """
@@ -200,7 +200,7 @@ class PowerLimit(Protocol):
 
 @runtime_checkable
 class ClockLock(Protocol):
-    """A core clock that can be pinned (:attr:`Capability.CLOCK_LOCK`)."""
+    """A core clock that can be pinned (``Capability.CLOCK_LOCK``)."""
 
     def supported_clocks(self) -> tuple[float, ...]:
         """Clocks in hertz that the board accepts, ascending."""
@@ -217,7 +217,7 @@ class ClockLock(Protocol):
 
 @runtime_checkable
 class TelemetrySource(Protocol):
-    """Utilisation, temperature and the like (:attr:`Capability.TELEMETRY`)."""
+    """Utilisation, temperature and the like (``Capability.TELEMETRY``)."""
 
     def telemetry(self) -> Telemetry:
         """Present state of the device."""
@@ -239,7 +239,7 @@ def protocol_of(capability: Capability) -> type:
 
 
 def check_clock(hertz: float, clocks: Sequence[float], name: str) -> None:
-    """Raise :class:`InvalidValueError` unless ``hertz`` is within device ``name``'s ``clocks``."""
+    """Raise ``InvalidValueError`` unless ``hertz`` is within device ``name``'s ``clocks``."""
     low, high = clocks[0] / HERTZ_PER_MEGAHERTZ, clocks[-1] / HERTZ_PER_MEGAHERTZ
     if not clocks[0] <= hertz <= clocks[-1]:
         raise InvalidValueError(
@@ -270,7 +270,7 @@ def working_capabilities(device: Any) -> frozenset[Capability]:
 
 
 def require(device: Device, capability: Capability) -> None:
-    """Raise :class:`UnsupportedError` unless ``device`` has ``capability``."""
+    """Raise ``UnsupportedError`` unless ``device`` has ``capability``."""
     if capability not in device.capabilities:
         raise UnsupportedError(
             f"{device.info.name} ({device.info.id}) offers no {capability.value.replace('_', ' ')}",

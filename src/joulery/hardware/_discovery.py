@@ -29,13 +29,13 @@ def discover(clock: Clock = REAL_CLOCK, *, environ: Mapping[str, str] = os.envir
     """The devices of this machine.
 
     A missing driver is no error: what cannot be used is left out, or lacks the capability.
-    :func:`survey` also lists the reasons. Only a node meter that was named and cannot be used is
+    ``survey`` also lists the reasons. Only a node meter that was named and cannot be used is
     logged as a warning, since figures without it are others than the user asked for.
 
     Args:
         clock: Clock of every reading's time.
-        environ: Variables that name node meters (:mod:`joulery.hardware.node`) and the CPU's
-            design power (:mod:`joulery.hardware._estimate`).
+        environ: Variables that name node meters (``joulery.hardware.node``) and the CPU's
+            design power (``joulery.hardware._estimate``).
     """
     result = survey(clock, environ=environ)
     for obstacle in result.obstacles:

@@ -7,7 +7,7 @@ utilisation between any two reads, however far apart. The watts are a guess, and
 marked as assumed with a relative error of one half.
 
 The thermal design power comes from the caller or ``JOULERY_CPU_TDP_WATTS``, else from
-:func:`guess_tdp_watts`.
+``guess_tdp_watts``.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Change the import and nothing else::
 
     from joulery.integrations.codecarbon import EmissionsTracker, track_emissions
 
-The CSV file has CodeCarbon's columns. Energy comes from :class:`joulery.Meter`, carbon from the
+The CSV file has CodeCarbon's columns. Energy comes from ``joulery.Meter``, carbon from the
 intensity that is given or from the built-in yearly means: nothing here uses the network, so
 ``EmissionsTracker`` takes the place from its arguments or from ``$JOULERY_REGION``. Settings come
 from arguments only: ``.codecarbon.config`` and ``CODECARBON_*`` variables are not read.
@@ -211,7 +211,7 @@ def _write_table(path: Path, rows: list[dict[str, Any]]) -> None:
 
 
 class EmissionsTracker:
-    """Measures energy between :meth:`start` and :meth:`stop` and writes ``emissions.csv``.
+    """Measures energy between ``start`` and ``stop`` and writes ``emissions.csv``.
 
     Args:
         project_name: Name in the first columns.
@@ -451,7 +451,7 @@ def track_emissions(
     Args:
         function: Function to decorate.
         offline: Accepted; all trackers here work offline.
-        options: Options of :class:`EmissionsTracker`.
+        options: Options of ``EmissionsTracker``.
     """
     if function is None:
         return functools.partial(track_emissions, offline=offline, **options)

@@ -29,7 +29,7 @@ class JaxStep(Generic[P, R]):
         step: Function of one training step.
         run: Run whose power is tuned; without one nothing is changed.
         meter: Meter of the devices; one over this job's devices unless given.
-        sinks: Places that :meth:`log` writes figures to.
+        sinks: Places that ``log`` writes figures to.
 
     Attributes:
         measurement: Energy of the training; None before it has ended.

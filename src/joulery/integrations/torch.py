@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class EnergyDataLoader:
-    """A ``torch.utils.data.DataLoader`` that is also a :class:`joulery.Run`.
+    """A ``torch.utils.data.DataLoader`` that is also a ``joulery.Run``.
 
     Loops written for the loader of Zeus (You et al., NSDI'23, Listing 1) work as they are::
 
@@ -83,7 +83,7 @@ class EnergyDataLoader:
             yield epoch
 
     def attempts(self) -> Iterator[int]:
-        """See :meth:`joulery.Run.attempts`; the batch size follows by itself."""
+        """See ``joulery.Run.attempts``; the batch size follows by itself."""
         if self.run is not None:
             yield from self.run.attempts()
 

@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 def torch_ranks(timeout: timedelta | None = None) -> ProcessGroup:
-    """The process group of all ranks of this job, for :class:`joulery.Run` and the tuner.
+    """The process group of all ranks of this job, for ``joulery.Run`` and the tuner.
 
     Call it on every rank, after ``torch.distributed.init_process_group``. The ranks talk over a
     process group of their own on the CPU (gloo), so that nothing waits behind gradients.

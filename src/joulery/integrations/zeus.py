@@ -4,7 +4,7 @@ Change the import and nothing else::
 
     from joulery.integrations.zeus import ZeusMonitor, GlobalPowerLimitOptimizer
 
-Energy comes from :class:`joulery.Meter` and power limits are tuned by :class:`joulery.Run`, so
+Energy comes from ``joulery.Meter`` and power limits are tuned by ``joulery.Run``, so
 options that steer Zeus's own profiling (``warmup_steps``, ``pl_step`` …) are checked and then not
 needed. A limit is restored to what was found, not to the hardware's maximum.
 """
@@ -384,7 +384,7 @@ def deprecated_alias(old_name: str) -> Callable[[Callable[..., Any]], Callable[.
 
 
 class DeprecatedAliasABCMeta(ABCMeta):
-    """Metaclass of device classes that have methods with a :func:`deprecated_alias`."""
+    """Metaclass of device classes that have methods with a ``deprecated_alias``."""
 
     def __init__(cls, name: str, bases: tuple[type, ...], body: dict[str, Any], **_: Any) -> None:
         super().__init__(name, bases, body)
@@ -413,7 +413,7 @@ def _hugging_face_optimizer() -> type[Any]:
     from joulery.integrations.transformers import TransformersCallback
 
     class HFGlobalPowerLimitOptimizer(TransformersCallback):
-        """:class:`GlobalPowerLimitOptimizer` as a callback of transformers' Trainer."""
+        """``GlobalPowerLimitOptimizer`` as a callback of transformers' Trainer."""
 
         def __init__(self, *args: Any, **options: Any) -> None:
             optimizer = GlobalPowerLimitOptimizer(*args, **options)

@@ -142,7 +142,7 @@ def only_batch_size(chosen: Actions, job: Job, only: int) -> Actions:
     """A training of the batch size ``only``, for a client that runs it whatever is chosen.
 
     It is not stopped, so there is no ceiling. Where the policy has chosen the same, its power limit
-    holds; else it is left open, for :func:`with_known_limit`.
+    holds; else it is left open, for ``with_known_limit``.
 
     Raises:
         InvalidValueError: The job has no such batch size.

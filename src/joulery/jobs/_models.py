@@ -1,6 +1,6 @@
 """Jobs, decisions, outcomes and measurements as documents.
 
-Every class has exactly one JSON form (:class:`joulery.documents.JsonModel`), which is what the
+Every class has exactly one JSON form (``joulery.documents.JsonModel``), which is what the
 client sends, the server answers and describes, the store keeps and the outbox writes.
 """
 

@@ -51,7 +51,7 @@ def action_document(actions: Actions, job: Job, attempt: int = 1) -> Document:
 
 
 def actions_from(document: Document) -> Actions:
-    """The action that :func:`action_document` described."""
+    """The action that ``action_document`` described."""
     ceiling, mask = document["ceiling"], document["probe_limits"]
     return Actions(
         kind=np.array([document["kind"]], dtype=np.int64),
@@ -123,7 +123,7 @@ def _limit_of(job: Job, watts: float | None) -> int:
 
 
 def outcomes_from(body: Document) -> Outcomes:
-    """The outcome that :func:`outcome_document` described."""
+    """The outcome that ``outcome_document`` described."""
     action = body["action"]
     epoch = np.full((3, 1, body["limits"]), np.nan)
     for limit, *figures in body["measured"]:

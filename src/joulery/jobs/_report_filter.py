@@ -1,6 +1,6 @@
 """Filter of the reports that a policy learns from: a robust rule with quarantine.
 
-A report that is possible (:mod:`joulery.jobs._validation`) can still be wrong: a worker that
+A report that is possible (``joulery.jobs._validation``) can still be wrong: a worker that
 measured the boards of another job, a script that reports another run. One such report must not ruin
 a job.
 
@@ -173,7 +173,7 @@ class ReportFilter:
 
     Attributes:
         job: The job.
-        latest: Reports in the order of their arrival, at most :data:`LATEST` per batch size.
+        latest: Reports in the order of their arrival, at most ``LATEST`` per batch size.
     """
 
     job: Job
@@ -332,7 +332,7 @@ class ReportFilter:
 
     @classmethod
     def from_list(cls, job: Job, latest: list[list[Any]]) -> ReportFilter:
-        """The filter whose :meth:`to_list` gave this list."""
+        """The filter whose ``to_list`` gave this list."""
         reports = cls(job)
         for decision, body, open_seconds, quarantined in latest:
             new = RunReport.of(job, decision, body)

@@ -2,7 +2,7 @@
 
 All state is in the store; processes that die lose nothing, and any number of them may decide for
 the same job. The posterior of a job is a fold over its stored events
-(:mod:`joulery.jobs._posterior`), cached and continued within each transaction, so a decision costs
+(``joulery.jobs._posterior``), cached and continued within each transaction, so a decision costs
 the same after ten recurrences and after ten thousand. The same request gets the same answer;
 another request under its key is refused.
 """
@@ -80,7 +80,7 @@ _STEP = 256  # decisions released at once (by hand: other operations wait a few 
 class JobService:
     """Makes decisions for the recurring jobs of a team, and learns from their reports.
 
-    It has the methods of :class:`joulery.client.DecisionBackend`, which check their arguments and
+    It has the methods of ``joulery.client.DecisionBackend``, which check their arguments and
     wait until what they did is durable. Those that a server is busy with come with a second form:
     ``decide_soon`` takes arguments that were read from documents, of any team, and returns a
     future, so that a server waits for many answers at once.
@@ -157,7 +157,7 @@ class JobService:
             return job_page(transaction, self._team, after, limit)
 
     def decide(self, job: int, request: Request) -> Decision:
-        """The next decision; see :meth:`decide_soon`."""
+        """The next decision; see ``decide_soon``."""
         return self._store.wait(self.decide_soon(job, request.checked()))
 
     def decide_soon(self, job: int, request: Request) -> Future[Decision]:
@@ -179,7 +179,7 @@ class JobService:
         progress: Outcome | None = None,
         live: LiveState | None = None,  # noqa: ARG002 - for those who watch a server
     ) -> DecisionLease:
-        """Prolong the lease of a decision; see :meth:`heartbeat_soon`."""
+        """Prolong the lease of a decision; see ``heartbeat_soon``."""
         progress = None if progress is None else progress.checked()
         return self._store.wait(self.heartbeat_soon(decision.id, progress))
 
@@ -208,7 +208,7 @@ class JobService:
         )
 
     def report(self, decision: Decision, outcome: Outcome, key: str) -> Receipt:
-        """Report how a decision ended; see :meth:`report_soon`."""
+        """Report how a decision ended; see ``report_soon``."""
         check_name(key, "key")
         return self._store.wait(self.report_soon(decision.id, outcome.checked(), key))
 
@@ -413,7 +413,7 @@ class JobService:
         return record
 
     def _release(self, transaction: Transaction, job: int, now: float) -> int:
-        """Release decisions whose leases have ended, at most :data:`_STEP`; count them."""
+        """Release decisions whose leases have ended, at most ``_STEP``; count them."""
         transaction.lock(job)
         overdue = transaction.overdue(job, now, _STEP)
         for decision in overdue:

@@ -30,7 +30,7 @@ _POLL_SECONDS = 0.5  # by hand: how often progress is shown
 
 
 def check_command(command: Sequence[str]) -> None:
-    """Raise :class:`UsageError` unless ``command`` names a program that can be run."""
+    """Raise ``UsageError`` unless ``command`` names a program that can be run."""
     if not command or not command[0]:
         raise InvalidValueError(
             "no command given", remedy="put it after `--`: joulery measure -- python train.py"
@@ -65,7 +65,7 @@ def run_command(
         on_signal: Function called with each signal that was sent to this process meanwhile.
 
     Raises:
-        UsageError: It cannot be run; :func:`check_command` detects most such cases beforehand.
+        UsageError: It cannot be run; ``check_command`` detects most such cases beforehand.
     """
     with _Forwarding(on_signal) as forward:
         try:

@@ -38,7 +38,7 @@ class Window:
     """A measured window of time: a context manager, a decorator, and the figures themselves.
 
     The figures may be read while it is open (so far), right after it closed (extrapolated from
-    the last refresh, with a wider error bar) or after :meth:`settle`. The first access after
+    the last refresh, with a wider error bar) or after ``settle``. The first access after
     closing decides them; they do not change any more.
     """
 

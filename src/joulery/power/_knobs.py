@@ -62,7 +62,7 @@ class LimitPlan:
 class _SameOnAll(ABC):
     """One value on all devices, which are held from the first change on; needs no rights before.
 
-    ``hold`` takes hold of a device; :func:`joulery.governor.lease` unless given.
+    ``hold`` takes hold of a device; ``joulery.governor.lease`` unless given.
     """
 
     def __init__(self, devices: Sequence[Device], hold: Hold | None = None) -> None:

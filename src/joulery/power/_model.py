@@ -9,8 +9,8 @@ samples of the posterior.
 
 Everything is relative to the reference: the value of the knob as it was found.
 
-:class:`ObjectiveScorer` scores the samples by an objective and chooses a knob position.
-:func:`plan_probe` asks of every position how much better than the choice it may turn out to be;
+``ObjectiveScorer`` scores the samples by an objective and chooses a knob position.
+``plan_probe`` asks of every position how much better than the choice it may turn out to be;
 that gain over the remaining time stands against the cost of a slice there.
 """
 
@@ -202,7 +202,7 @@ class CurveModel:
 
     def __init__(self, values: Array, curves: Curves, seconds: float, watts: float) -> None:
         self._curves = (curves.log_seconds, curves.log_watts)
-        self._origins = (float(np.log(seconds)), float(np.log(watts)))
+        self._origins = (float(np.log(seconds)), float(np.log(max(watts, 1e-3))))
         chance = np.random.default_rng(_SEED)
         distance = np.abs(values[:, None] - values[None, :]) / values[-1]
         smooth = np.exp(-0.5 * (distance / _SMOOTH_REACH) ** 2)
@@ -231,7 +231,7 @@ class CurveModel:
 
     def rebase(self, seconds: float, watts: float) -> None:
         """Note the step time and power at the reference as they are now."""
-        self._origins = (math.log(seconds), math.log(watts))
+        self._origins = (math.log(seconds), math.log(max(watts, 1e-3)))
         self._latest = None
 
     def posterior(self, measured: Mapping[int, Estimate]) -> Curves:
@@ -281,7 +281,7 @@ class CurveModel:
         logs = np.log(
             [
                 [estimate.seconds for estimate in estimates],
-                [estimate.watts for estimate in estimates],
+                [max(estimate.watts, 1e-3) for estimate in estimates],
             ]
         )
         logs -= np.array(self._origins)[:, None]

@@ -22,7 +22,7 @@ SCHEMA = "joulery.profile/1"
 
 @dataclass(frozen=True, slots=True)
 class PowerProfile:
-    """The choice of an earlier run: a :class:`TuningChoice` by knob value instead of position."""
+    """The choice of an earlier run: a ``TuningChoice`` by knob value instead of position."""
 
     value: float
     regret: float

@@ -162,7 +162,7 @@ class DriftDetector:
 
 
 class ProfilingMachine(ABC):
-    """A machine around a :class:`StepProfiler`; :meth:`start` it, then :meth:`send` it readings."""
+    """A machine around a ``StepProfiler``; ``start`` it, then ``send`` it readings."""
 
     def __init__(self, config: TunerConfig, reference: int) -> None:
         self.choice: TuningChoice | None = None
@@ -182,7 +182,7 @@ class ProfilingMachine(ABC):
 
     def estimates(self) -> dict[int, Estimate]:
         """Estimates by knob position."""
-        return self._profiler.estimates()
+        return self._profiler.absolute_estimates()
 
     @abstractmethod
     def _run(self) -> Procedure:
@@ -241,7 +241,7 @@ class TuningMachine(ProfilingMachine):
         yield from profiler.measure_singly(_CHECK_STEPS)
         self._model, changes = self._new_model(), _MOST_CHANGES
         for number in range(_MOST_SLICES):
-            measured = self.estimates()
+            measured = self._profiler.estimates()
             plan = self._plan(measured, began)
             probe, steps = self._find_doubtful(self._model, measured), LEAST_STEPS
             if probe is None:
@@ -320,7 +320,7 @@ class TuningMachine(ProfilingMachine):
         return max(doubts, key=doubts.__getitem__) if doubts else None
 
     def _new_model(self) -> CurveModel:
-        reference = self.estimates()[self._reference]
+        reference = self._profiler.estimates()[self._reference]
         curves = self._knob.curves(reference.watts)
         return CurveModel(self._knob.values, curves, reference.seconds, reference.watts)
 
@@ -432,7 +432,7 @@ class TuningMachine(ProfilingMachine):
 
     def _find_candidate(self) -> int:
         """The position that may turn out best; the reference where none would gain enough."""
-        gains = self._scorer.score(self._posterior(self.estimates())).gains
+        gains = self._scorer.score(self._posterior(self._profiler.estimates())).gains
         candidate = int(gains.argmax())
         return candidate if gains[candidate] > self._config.tolerance else self._reference
 
@@ -451,7 +451,7 @@ class TuningMachine(ProfilingMachine):
         """Move the choice where fresh slices say that another position is better, or safe."""
         profiler, choice = self._profiler, self.choice
         assert choice is not None  # noqa: S101 - probing made it
-        measured = self.estimates()
+        measured = self._profiler.estimates()
         posterior = self._posterior(measured)
         score = self._scorer.score(posterior)
         excess = float(score.excess[profiler.position]) - score.regret

@@ -1,7 +1,7 @@
 """Measure step time and power at knob positions, without I/O.
 
-The profiler is a family of generators: each yields a :class:`Command` (where the knob should be,
-and after how many steps to report) and takes a :class:`Reading` (time, joules and steps so far).
+The profiler is a family of generators: each yields a ``Command`` (where the knob should be,
+and after how many steps to report) and takes a ``Reading`` (time, joules and steps so far).
 Samples that a stall, a pause or another process disturbed stand out and are left out. The noise of
 a step is pooled over all settings, because three samples of one setting cannot estimate it.
 """
@@ -9,7 +9,7 @@ a step is pooled over all settings, because three samples of one setting cannot 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from statistics import median, stdev
 from typing import TYPE_CHECKING, Any
@@ -284,7 +284,10 @@ class StepProfiler:
         return step_noise(self.slices)
 
     def estimates(self) -> dict[int, Estimate]:
-        """Estimates by knob position, of the job as it is now; see :func:`separate`."""
+        """Estimates by knob position, of the job as it is now; see ``separate``.
+
+        Errors are those of ratios to the reference.
+        """
         slices = [part for part in tuple(self.slices) if part.samples]
         if not slices:
             return {}
@@ -309,13 +312,35 @@ class StepProfiler:
             ]
             estimates[position] = Estimate(
                 math.exp(seconds.level + seconds.means[position]),
-                math.exp(watts.level + watts.means[position]),
+                # What no meter saw is not claimed.
+                math.exp(watts.level + watts.means[position])
+                if any(part.watts > 0 for part in own)
+                else 0.0,
                 max(_LEAST_SECONDS_ERROR, seconds.errors[position]),
                 max(_LEAST_WATTS_ERROR, watts.errors[position]),
                 sum(part.steps for part in own),
                 sum(part.span_seconds for part in own),
             )
         return estimates
+
+    def absolute_estimates(self) -> dict[int, Estimate]:
+        """The same with the errors of the reference itself."""
+        noise = step_noise(self.slices)
+        slices = [part for part in tuple(self.slices) if part.samples]
+        parts = [p.estimate(noise) for p in slices if p.position == self._reference]
+        parts = parts or [part.estimate(noise) for part in slices]
+        seconds, watts = (
+            sum(error**-2 for error in errors) ** -0.5 if errors else 0.0
+            for errors in ([p.seconds_error for p in parts], [p.watts_error for p in parts])
+        )
+        return {
+            position: replace(
+                estimate,
+                seconds_error=math.hypot(estimate.seconds_error, seconds),
+                watts_error=math.hypot(estimate.watts_error, watts),
+            )
+            for position, estimate in self.estimates().items()
+        }
 
     def visits(self, position: int) -> int:
         """Number of slices at a position."""

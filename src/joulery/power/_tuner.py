@@ -129,7 +129,7 @@ class TuningResult:
 def _result(
     choice: TuningChoice, knob: Knob, reference: int, origin: Provenance, *, held: bool, ended: bool
 ) -> TuningResult:
-    """The choice of a machine as points of a frontier; see :class:`TuningResult`."""
+    """The choice of a machine as points of a frontier; see ``TuningResult``."""
     estimates = {**_predict_points(choice), choice.position: choice.chosen, **choice.measured}
     points = {at: _point(estimates[at], knob.setting_at(at), origin) for at in sorted(estimates)}
     choice_point, steps = points[choice.position], choice.profiling_steps
@@ -187,7 +187,7 @@ class JouleCounter:
         """Joules since the counter was made, and one sigma of where the devices' counters stand.
 
         Args:
-            window: Latest window of :meth:`mark`; one that ends now unless given.
+            window: Latest window of ``mark``; one that ends now unless given.
 
         Raises:
             DeviceError: No device could be read.
@@ -229,7 +229,7 @@ class PowerTuner:
 
     Args:
         devices: Boards of this job.
-        objective: Objective to minimise; any of :mod:`joulery.objectives`.
+        objective: Objective to minimise; any of ``joulery.objectives``.
         knob: Knob to set; the devices' power limits through the governor unless given.
         meter: Meter of these devices; one of its own unless given.
         clock: Real or virtual clock.
@@ -308,7 +308,7 @@ class PowerTuner:
         self._driver.close(self._release, RELEASE_SECONDS)
 
     def fail(self, error: Exception) -> None:
-        """Stop tuning because of an error; see :mod:`joulery.fail_open`."""
+        """Stop tuning because of an error; see ``joulery.fail_open``."""
         self.failure = self.failure or error
         _log.warning("power tuning stopped, training continues as found: %s", self.failure)
         self.close()

@@ -1,9 +1,9 @@
 """Physical constants as beliefs: a prior from many devices, sharpened by few measurements.
 
 Every model in this room is a function from a vector of log-constants to log-predictions. What is
-known about the constants is a normal distribution (:class:`Belief`). Its mean and spread come from
+known about the constants is a normal distribution (``Belief``). Its mean and spread come from
 a population of devices or runs (``benchmarks/predict_fitting.py``); measurements on the target
-update it (:meth:`Belief.update`, robust Gauss-Newton); predictions carry its spread into an error
+update it (``Belief.update``, robust Gauss-Newton); predictions carry its spread into an error
 bar. The three levels of evidence (specifications, runs elsewhere, probes on the target) are the
 same object after none, many or few updates. Beliefs fitted by
 ``scripts/fit_predict.py`` ship with the package.
@@ -148,7 +148,7 @@ def probe_values(
     is: the smaller the remaining deviation, the better the probe.
 
     Args:
-        covariance: Covariance of log-predictions (:meth:`Belief.covariance_of`).
+        covariance: Covariance of log-predictions (``Belief.covariance_of``).
         candidates: Log-predictions that each probe would measure.
         targets: Log-predictions that matter.
         noise: Standard deviation of a log-measurement around its model.

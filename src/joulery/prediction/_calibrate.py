@@ -75,7 +75,7 @@ class MeasuredStep:
         self.plan.check(self.model)
 
     def to_dict(self) -> dict[str, Any]:
-        """Ready for JSON; :func:`read_steps` reads it."""
+        """Ready for JSON; ``read_steps`` reads it."""
         plain = {name: value for name, value in asdict(self.model).items() if value}
         return {
             "model": plain | {"gated": self.model.gated, "causal": self.model.causal},
@@ -90,7 +90,7 @@ class MeasuredStep:
 
     @classmethod
     def from_dict(cls, row: dict[str, Any], model: Transformer | None = None) -> MeasuredStep:
-        """The inverse of :meth:`to_dict`; ``model`` stands in where the row names none."""
+        """The inverse of ``to_dict``; ``model`` stands in where the row names none."""
         description = transformer(row["model"]) if "model" in row or model is None else model
         plan = Plan.parse(row["plan"], int(row["global_batch"]), row.get("precision", "bf16"))
         day = row.get("measured")

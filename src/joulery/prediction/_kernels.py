@@ -6,7 +6,7 @@ what one unit can load; the library takes the best of a few tile shapes and spli
 dimension. Traffic to memory overlaps with that in a smooth maximum. An operator without a matrix
 product is traffic alone. Every kernel pays a launch.
 
-The constants are log-values in the order of :data:`CONSTANTS`; beliefs in them come from
+The constants are log-values in the order of ``CONSTANTS``; beliefs in them come from
 ``fitted.json`` (see ``scripts/fit_predict.py``).
 """
 
@@ -51,7 +51,7 @@ class Kernels:
     """Operators as columns.
 
     Attributes:
-        kind: :data:`MATMUL`, :data:`ATTENTION` or :data:`STREAM`.
+        kind: ``MATMUL``, ``ATTENTION`` or ``STREAM``.
         batch: Number of independent products.
         rows: Rows of the output (of one head, for attention).
         columns: Columns of the output (head dimension, for attention).

@@ -1,6 +1,6 @@
 """Time and power of a training job against power limit, clock and batch size.
 
-The physics is that of the simulated boards (:func:`joulery.hardware.execute`), with a batch size
+The physics is that of the simulated boards (``joulery.hardware.execute``), with a batch size
 and a host that works beside the device instead of before it: a board under a limit lowers its clock
 until the power while it executes fits; arithmetic stretches with the clock, memory traffic and the
 host do not; dynamic power falls with the square of the voltage, which has a floor. With ``b``
@@ -8,7 +8,7 @@ samples per step, the work costs ``host / b + loading`` on the host and
 ``compute * (1 + fill / b + b / waste)`` of arithmetic, because small batches leave units idle and
 large ones are padded.
 
-The constants are log-values in the order of :data:`LIMIT_CONSTANTS`: seven of the job, then six of
+The constants are log-values in the order of ``LIMIT_CONSTANTS``: seven of the job, then six of
 the board.
 """
 

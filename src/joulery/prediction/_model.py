@@ -1,7 +1,7 @@
 """A transformer as a few numbers.
 
 A description needs no framework: it is a JSON document with the names below. Models of any other
-shape come through :func:`joulery.prediction.capture`.
+shape come through ``joulery.prediction.capture``.
 """
 
 from __future__ import annotations

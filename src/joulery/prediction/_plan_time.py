@@ -1,8 +1,8 @@
 """Time of a training step under a parallel plan, from kernels, collectives and the schedule.
 
-A plan's step is cut into physical parts (:func:`plan_parts`), each in seconds at nominal speed:
+A plan's step is cut into physical parts (``plan_parts``), each in seconds at nominal speed:
 kernels of the fullest pipeline stage, collectives over the links they cross, the optimizer, what
-the host takes to launch. :func:`plan_seconds` weighs them with the constants of a system and its
+the host takes to launch. ``plan_seconds`` weighs them with the constants of a system and its
 software, which a few measured runs sharpen.
 """
 
@@ -68,7 +68,7 @@ _OPTIMIZER_TRAFFIC = 30.0
 
 
 def plan_parts(model: Transformer, plan: Plan, device: Accelerator) -> Array:
-    """Physical parts of a step, in the order of :data:`PARTS`."""
+    """Physical parts of a step, in the order of ``PARTS``."""
     runs = plan.micro_batches
     # Where layers do not divide, the last stage, which has the head as well, gets fewer.
     dense_layers = (model.layers - model.expert_layers) / plan.pipeline

@@ -108,7 +108,7 @@ class Choice:
 
     @classmethod
     def from_dict(cls, document: dict[str, Any]) -> Choice:
-        """The inverse of :meth:`to_dict`.
+        """The inverse of ``to_dict``.
 
         Raises:
             InvalidValueError: A figure or the plan is invalid.
@@ -174,7 +174,7 @@ class Recommendation(Tabular):
 
     @classmethod
     def from_dict(cls, document: Any) -> Recommendation:
-        """The inverse of :meth:`to_dict`.
+        """The inverse of ``to_dict``.
 
         Raises:
             FileError: The document is no recommendation.

@@ -118,7 +118,7 @@ def prediction(
 ) -> Prediction:
     """A step of a described model under a plan, at several power limits and clocks.
 
-    :func:`predict`, which keeps the points that no other beats, describes arguments and errors.
+    ``predict``, which keeps the points that no other beats, describes arguments and errors.
     """
     description, board = transformer(model), accelerator(device)
     calibration = calibration or Calibration()

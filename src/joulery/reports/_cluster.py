@@ -27,7 +27,7 @@ def cluster_report(summary: Mapping[str, Any], title: str) -> Report:
     """A replay as a report.
 
     Args:
-        summary: Figures, as :func:`joulery.simulate.cluster.summarize` gives them.
+        summary: Figures, as ``joulery.simulate.cluster.summarize`` gives them.
         title: Subject in one line.
     """
     blocks: list[Block] = [Table(["figure", "value"], _rows(summary)), _distributions(summary)]

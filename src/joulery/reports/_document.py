@@ -99,7 +99,7 @@ class Table:
 
 
 def table_of(rows: Iterable[_T], columns: Mapping[str, Callable[[_T], str]]) -> str:
-    """A table as plain text; ``rows`` and ``columns`` are those of :meth:`Table.of`."""
+    """A table as plain text; ``rows`` and ``columns`` are those of ``Table.of``."""
     return Table.of(rows, columns).text()
 
 

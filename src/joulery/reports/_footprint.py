@@ -100,7 +100,7 @@ class Footprint:
         saved_method: Baseline of the savings, in words.
         units: Number of functional units, such as tokens, above 0; None when unknown.
         unit: Name of a functional unit.
-        phases: Energy by part of the model's life (:func:`phase_figure`); without one for the
+        phases: Energy by part of the model's life (``phase_figure``); without one for the
             training, that is all of the energy.
         device_seconds: Time in use by name of accelerator; by default the time of all of them.
     """
@@ -348,7 +348,7 @@ def jobs_footprint(summaries: Sequence[JobSummary], name: str, period: str = "")
     """The footprint of recurring jobs, with what they saved and what exploring took.
 
     Args:
-        summaries: Summaries of the jobs, as :func:`joulery.client.usage` gives them.
+        summaries: Summaries of the jobs, as ``joulery.client.usage`` gives them.
         name: Name of the model.
         period: Time that the summaries cover.
     """

@@ -146,7 +146,7 @@ class ServerContext:
 
     Args:
         store: Opened store.
-        secret: Secret of the store; see :func:`joulery.storage._tokens.decision_secret`.
+        secret: Secret of the store; see ``joulery.storage._tokens.decision_secret``.
         limits: Limits on requests and callers.
         clock: Real clock, or a test's.
         log_requests: Whether every request is logged, or only those that failed or took long.

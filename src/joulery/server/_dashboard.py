@@ -1,4 +1,4 @@
-"""The dashboard: pages for people, from templates, with charts drawn by :mod:`joulery.reports`.
+"""The dashboard: pages for people, from templates, with charts drawn by ``joulery.reports``.
 
 Pages work without scripts; one small script keeps them up to date.
 """

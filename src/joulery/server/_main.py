@@ -107,7 +107,7 @@ def serve(config: ServerConfig, started: Callable[[FirstStart], None]) -> None:
 
 
 class _Server(uvicorn.Server):
-    """Leaves signals to :func:`_serve`, and says when requests are answered."""
+    """Leaves signals to ``_serve``, and says when requests are answered."""
 
     def __init__(self, config: uvicorn.Config, started: Callable[[], None]) -> None:
         super().__init__(config)

@@ -24,7 +24,7 @@ class Metrics:
     Attributes:
         in_flight: Gauge of requests that are being handled.
         expired: Counter of decisions whose lease has ended.
-        latest: Time of the latest :meth:`text`, and the text.
+        latest: Time of the latest ``text``, and the text.
     """
 
     def __init__(self) -> None:

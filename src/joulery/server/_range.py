@@ -28,7 +28,7 @@ class RangeQuery:
     """What a reader has asked for, as text that may be anything.
 
     Attributes:
-        days: One of :data:`RANGES`.
+        days: One of ``RANGES``.
         first: First day, as ISO date; in place of ``days``.
         last: Last day, as ISO date.
         unit: Length of periods; what suits the range unless it is a length.

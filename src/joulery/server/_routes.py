@@ -1,7 +1,7 @@
 """The HTTP API: decisions, jobs, measurements and health, one function per route.
 
-Bodies and answers are documents of :mod:`joulery.jobs` and :mod:`joulery.client`, which
-:mod:`joulery.documents` reads and describes. Routes that decide or report wait for the group commit
+Bodies and answers are documents of ``joulery.jobs`` and ``joulery.client``, which
+``joulery.documents`` reads and describes. Routes that decide or report wait for the group commit
 of the store in the event loop; all others block a thread of the pool.
 """
 
@@ -127,7 +127,7 @@ _RIGHTS = {
 
 
 class _Route(APIRoute):
-    """A route that checks the token first, and reads bodies by :class:`_BoundedRequest`.
+    """A route that checks the token first, and reads bodies by ``_BoundedRequest``.
 
     The method says which right a token needs; a decision is opened by its own token.
     """
@@ -179,7 +179,7 @@ _DOCUMENTS: dict[str, type[JsonModel]] = {}
 
 
 def _content(kind: type[JsonModel], media_type: str = "application/json", **options: Any) -> Any:
-    """The description of a body or an answer; :func:`described_schemas` has its document."""
+    """The description of a body or an answer; ``described_schemas`` has its document."""
     _DOCUMENTS[kind.__name__] = kind
     return {media_type: {"schema": {"$ref": f"#/components/schemas/{kind.__name__}"}} | options}
 

@@ -35,7 +35,7 @@ class DeadlineController:
 
     Args:
         total: Amount of work, in any unit.
-        deadline_seconds: Time at which it must be done, on the clock of :meth:`decide`.
+        deadline_seconds: Time at which it must be done, on the clock of ``decide``.
         curves: Predicted effect of each position.
     """
 

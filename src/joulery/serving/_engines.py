@@ -1,6 +1,6 @@
 """Metrics of serving engines as data: which names each exports, and how to read a page of them.
 
-A reader turns pages of Prometheus text into :class:`EngineState`. Histograms are read as
+A reader turns pages of Prometheus text into ``EngineState``. Histograms are read as
 differences between two pages: counts by bucket and the exact sum give back the latencies of the few
 requests in between, since a single request's latency is the sum itself.
 """

@@ -91,7 +91,7 @@ def simulate(
     Args:
         workloads: Workloads that are trained again and again.
         policy: Policy that decides.
-        recurrences: Number of recurrences of each job; None for :func:`horizon`.
+        recurrences: Number of recurrences of each job; None for ``horizon``.
         seeds: Seeds; there is one job per workload and seed, ordered by workload, then by seed.
         options: Options of the simulation.
     """

@@ -2,7 +2,7 @@
 
 A job decides when it is submitted, with what its group has learned by then, and again whenever an
 action of its own has ended short of the target. Groups share nothing, so a group is one job of a
-:class:`~joulery.jobs.policies._job_batch.JobBatch`, its jobs are that job's recurrences, and every
+``joulery.jobs.policies._job_batch.JobBatch``, its jobs are that job's recurrences, and every
 step handles the next event of all groups at once. Groups are matched to workloads by their run
 time (You et al., NSDI'23, §6.3).
 """
@@ -245,7 +245,7 @@ class ReplaySummary:
 
     Attributes:
         gpu: Type of the GPU.
-        workload: Name of the dataset, or :data:`ALL_JOBS`.
+        workload: Name of the dataset, or ``ALL_JOBS``.
         policy: Name of the policy.
         jobs: Number of jobs.
         eta_vs_default: Energy over that of the policy ``default``.

@@ -1,7 +1,7 @@
 """A policy run on traced workloads: actions are decided, replayed, and in flight until they end.
 
-Both simulations use it: recurrences of one job after another (:mod:`joulery.simulate._recurring`)
-and groups of overlapping jobs in a cluster (:mod:`joulery.simulate._recurring_cluster`).
+Both simulations use it: recurrences of one job after another (``joulery.simulate._recurring``)
+and groups of overlapping jobs in a cluster (``joulery.simulate._recurring_cluster``).
 """
 
 from __future__ import annotations

@@ -131,7 +131,7 @@ class SettingScores:
     Attributes:
         expected: (arms, limits), cost or value of the expected run, bounds aside; infinite where
             the target is out of reach, NaN where a limit was not measured.
-        within: (arms, limits), whether it keeps the bounds, within :data:`TOLERANCE`.
+        within: (arms, limits), whether it keeps the bounds, within ``TOLERANCE``.
         charge: (arms, limits), factor that takes back what a setting saves by breaking a bound, by
             however little: else it could beat the best setting that keeps them. 1 for all others.
         arm: Batch size of the best setting.

@@ -59,7 +59,7 @@ def open_engine(
 
     Args:
         location: ``postgresql://…``, or the path of an SQLite file, which is created if missing.
-        busy_seconds: Longest wait for a lock before :class:`StoreBusyError`.
+        busy_seconds: Longest wait for a lock before ``StoreBusyError``.
         patient: Whether statements may take any time and locks are waited for a minute, as
             migrations and exports need it.
     """

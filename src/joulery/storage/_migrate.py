@@ -22,7 +22,7 @@ _VERSION = Table("alembic_version", MetaData(), Column("version_num", String(32)
 
 
 def upgrade(engine: Engine) -> None:
-    """Upgrade a store to :data:`HEAD`; an empty database gets all tables.
+    """Upgrade a store to ``HEAD``; an empty database gets all tables.
 
     Many processes may call this at once: one upgrades, the others wait and find it done.
 

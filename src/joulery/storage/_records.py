@@ -78,7 +78,7 @@ class Event:
 
     Attributes:
         sequence: Number, counted from 1 without gaps in the order of commits.
-        kind: Kind of the event, of :class:`EventKind`.
+        kind: Kind of the event, of ``EventKind``.
         decision: Number of the event that issued the decision.
         body: All that a policy learns from it.
         wall_seconds: Time of the event.
@@ -105,7 +105,7 @@ class DecisionRecord:
         request: The client's request, except the key.
         issued_wall_seconds: Time of its issue.
         deadline_wall_seconds: End of its lease.
-        state: State of the decision, of :class:`DecisionState`.
+        state: State of the decision, of ``DecisionState``.
         heartbeat_wall_seconds: Time of the latest heartbeat, if any.
         progress: Figures that came with it.
     """
@@ -159,7 +159,7 @@ class ProfileRecord:
         job: Number of the job.
         batch_size: Batch size that was measured.
         device: Kind of device that it was measured on.
-        frontier: Document from :meth:`joulery.frontier.Frontier.to_dict`.
+        frontier: Document from ``joulery.frontier.Frontier.to_dict``.
         wall_seconds: Time of the measurement.
     """
 

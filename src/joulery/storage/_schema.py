@@ -1,4 +1,4 @@
-"""Tables of the store; :mod:`joulery.storage.migrations` creates them.
+"""Tables of the store; ``joulery.storage.migrations`` creates them.
 
 The columns of a table are the fields of its records, so that a row is a record. Documents are JSON
 text: exact for floats, NaN and infinities refused.

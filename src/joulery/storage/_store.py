@@ -57,12 +57,12 @@ class Store:
     Many processes may have the same store open. Within a process it is used from any thread.
 
     Args:
-        engine: Engine from :func:`joulery.storage._engines.open_engine`, of an upgraded database.
+        engine: Engine from ``joulery.storage._engines.open_engine``, of an upgraded database.
         folder: Folder of the database, to be deleted when the store is closed; None for none.
 
     Attributes:
         submit: Function that has an operation executed durably, and returns a future of its answer;
-            see :meth:`joulery.storage._writer.Writer.submit`.
+            see ``joulery.storage._writer.Writer.submit``.
     """
 
     def __init__(self, engine: Engine, folder: TemporaryDirectory[str] | None = None) -> None:
@@ -77,7 +77,7 @@ class Store:
 
         Args:
             location: ``postgresql://…``, the path of an SQLite file, None for
-                :func:`default_path`, or ``:memory:`` for a new store that ends when it is closed,
+                ``default_path``, or ``:memory:`` for a new store that ends when it is closed,
                 for tests.
         """
         folder = None

@@ -5,7 +5,7 @@ that row first (SQLite locks the whole database instead), so events are numbered
 order of commits, by any number of processes.
 
 Operations of a group are executed one after the other. What they are known to look for is read for
-all of them at once (:meth:`Transaction.prepare`); rows that they add are collected and written for
+all of them at once (``Transaction.prepare``); rows that they add are collected and written for
 all of them at once, with ``executemany``, before the commit or before a query has to see them. An
 operation that fails takes its own rows back before they are ever written; only one that has to
 write at once gets a savepoint.
@@ -237,7 +237,7 @@ class Transaction:
         self._rows.clear()
 
     def add(self, record: DecisionRecord | OutcomeRecord) -> None:
-        """Have a record added before the commit; :meth:`append` its event as well."""
+        """Have a record added before the commit; ``append`` its event as well."""
         form = _FORMS[type(record)]
         address = _ADD[type(record)], tuple(getattr(record, name) for name in form.key)
         if address in self._operation.rows or address in self._rows:

@@ -50,7 +50,7 @@ class Writer:
 
     Args:
         transaction: Factory of a transaction, which commits on leaving and raises
-            :class:`StoreError` where that fails; then nothing of it was kept.
+            ``StoreError`` where that fails; then nothing of it was kept.
         capacity: Operations that may wait; more are refused.
         group: Most operations of one transaction.
         clock: Real or virtual clock.

@@ -64,7 +64,7 @@ class FinishedRun:
 
 
 class SweepJournal:
-    """Journal of one sweep, locked against a second one while it is open; made by :meth:`open`.
+    """Journal of one sweep, locked against a second one while it is open; made by ``open``.
 
     Attributes:
         runs: All recorded runs, in the order in which they ended.

@@ -1,6 +1,6 @@
 """Runs of a sweep, each under its power limit and measured.
 
-:func:`run_sweep` runs a plan on a node and keeps a journal; :func:`sweep_power_limits` runs a
+``run_sweep`` runs a plan on a node and keeps a journal; ``sweep_power_limits`` runs a
 function on one device.
 """
 

@@ -45,7 +45,7 @@ _WATTS_TOLERANCE = 1.0
 
 
 class DeviceContract:
-    """Contract of every device; subclass and override :meth:`device`.
+    """Contract of every device; subclass and override ``device``.
 
     Attributes:
         wait_seconds: Time on the clock between two readings.

@@ -93,7 +93,7 @@ class Drive:
 
 
 class PolicyContract:
-    """The checks that every policy passes; subclass and override :meth:`policy`."""
+    """The checks that every policy passes; subclass and override ``policy``."""
 
     @pytest.fixture
     def policy(self) -> Policy[Any]:

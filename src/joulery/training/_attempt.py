@@ -1,6 +1,6 @@
 """The attempts of one recurrence: each runs one decision, accounts for it and reports its end.
 
-An attempt may raise; :class:`joulery.Run` keeps that from the training. With several processes all
+An attempt may raise; ``joulery.Run`` keeps that from the training. With several processes all
 of them call the same methods in the same order, and rank 0 alone asks and reports.
 """
 

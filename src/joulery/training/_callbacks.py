@@ -44,7 +44,7 @@ class CallbackLoop:
     Args:
         run: Run whose power is tuned; without one, energy is measured and nothing is changed.
         meter: Meter of the devices; one over this job's devices unless given.
-        sinks: Places that :meth:`log` writes to.
+        sinks: Places that ``log`` writes to.
 
     Attributes:
         steps: Number of training steps, earlier parts of a resumed training included.
@@ -121,7 +121,7 @@ class CallbackLoop:
 
     @fail_open(None)
     def report(self, metric: Any) -> None:
-        """The validation metric of this epoch; see :meth:`joulery.Run.report`."""
+        """The validation metric of this epoch; see ``joulery.Run.report``."""
         if self._run is not None:
             self._run.report(metric)
             self.goes_on = self.goes_on and not self._run.target_reached
@@ -194,7 +194,7 @@ class CallbackLoop:
         self._before = {name: float(state[name]) for name in SUMS}
 
     def fail(self, error: Exception) -> None:
-        """Do without the call that failed; see :mod:`joulery.fail_open`."""
+        """Do without the call that failed; see ``joulery.fail_open``."""
         if not self._failed:
             _log.warning("joulery: figures may be missing, training continues: %s", error)
         self._failed = True

@@ -77,7 +77,7 @@ class DecisionService:
 
 @dataclass(slots=True, kw_only=True)
 class RunConfig:
-    """Settings of a run, checked; see :class:`joulery.Run`.
+    """Settings of a run, checked; see ``joulery.Run``.
 
     Attributes:
         batch_sizes: Batch sizes to choose from, ascending; None for a run that does not recur.

@@ -81,7 +81,7 @@ class CostLimit:
         self._next_check = -math.inf
 
     def is_due(self) -> bool:
-        """Whether it is time to ask :meth:`exceeded_within_epoch`; costs next to nothing."""
+        """Whether it is time to ask ``exceeded_within_epoch``; costs next to nothing."""
         return self._clock.now() >= self._next_check
 
     def exceeded_within_epoch(self) -> str | None:

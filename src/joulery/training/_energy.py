@@ -113,7 +113,7 @@ class EnergyAccount:
         steps_per_epoch: Steps of a whole epoch; None before that is known.
         in_epoch: Whether an epoch is under way.
         was_cut: Whether the last epoch was left before its end.
-        latest_total: Latest result of :meth:`total`.
+        latest_total: Latest result of ``total``.
     """
 
     def __init__(

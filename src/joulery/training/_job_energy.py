@@ -229,14 +229,14 @@ class RankStore:
 
 
 class JobEnergy:
-    """The energy of a job from :meth:`begin` to :meth:`end`, as every process of it may ask.
+    """The energy of a job from ``begin`` to ``end``, as every process of it may ask.
 
     Args:
         environment: Devices and processes of the job.
         meter: Meter of the devices of this process; one of its own unless given.
 
     Attributes:
-        begun: Whether :meth:`begin` or :meth:`begin_soon` was called.
+        begun: Whether ``begin`` or ``begin_soon`` was called.
     """
 
     def __init__(self, environment: RunEnvironment, meter: Meter | None = None) -> None:

@@ -68,7 +68,7 @@ class Run(Tabular):
         dry_run: Whether to find out what could be saved and to change neither batch size nor limit;
             as ``joulery run`` says unless given.
         store: Store or server that decides: a path, ``postgresql://…``, ``http(s)://…`` or a
-            :class:`DecisionService`; ``$JOULERY_STORE`` unless given, or else a file of the user.
+            ``DecisionService``; ``$JOULERY_STORE`` unless given, or else a file of the user.
         devices: Boards of this job; found unless given.
         process_group: Processes of a data-parallel job, which decide together.
         sinks: Places that figures of the whole job are written to after every epoch and at the end.
@@ -172,8 +172,8 @@ class Run(Tabular):
     def epochs(self) -> Iterator[int]:
         """Epochs from 0, until the target is reached, the cost limit is, or they are over.
 
-        After :meth:`load_state_dict`, the epochs that are left. Closes the run after the last,
-        except within :meth:`attempts`.
+        After ``load_state_dict``, the epochs that are left. Closes the run after the last,
+        except within ``attempts``.
         """
         ended = False
         self._begin_energy()
@@ -237,7 +237,7 @@ class Run(Tabular):
 
         It has the steps and epochs trained, the profile of power limits once one is chosen, and of
         a recurring run the decision with its seconds and joules. An epoch counts once its
-        :meth:`steps` are over; within them, the epoch under way will begin again.
+        ``steps`` are over; within them, the epoch under way will begin again.
         """
         epochs = self._epoch + (self._in_epoch and not self._in_steps)
         profile = self._power.profile
@@ -412,7 +412,7 @@ class Run(Tabular):
     # What may go wrong, and must not be noticed by the training.
 
     def fail(self, error: Exception) -> None:
-        """Do without decisions because of an error; see :mod:`joulery.fail_open`."""
+        """Do without decisions because of an error; see ``joulery.fail_open``."""
         _log.warning("joulery: nothing is decided any more, training continues: %s", error)
         if self._attempt is not None:
             self._batch_size = self._attempt.decision.batch_size

@@ -72,10 +72,10 @@ class RunPower:
     """Tunes the power of a run; made anew for each decision. Nothing is raised.
 
     Attributes:
-        tuner: Active tuner; None before :meth:`begin`, and where nothing is tuned.
+        tuner: Active tuner; None before ``begin``, and where nothing is tuned.
         steps: Number of steps reported.
         original_watts: Original power limit; None before it is known.
-        begun: Whether :meth:`begin` was called.
+        begun: Whether ``begin`` was called.
         is_due: Whether a tuner is still to be made.
         earlier_profile: Profile of an earlier part of the run; None for none.
         probed: Whether a probe has measured all that it should.
@@ -165,7 +165,7 @@ class RunPower:
         )
 
     def fail(self, error: Exception) -> None:
-        """Do without tuning because of an error; see :mod:`joulery.fail_open`."""
+        """Do without tuning because of an error; see ``joulery.fail_open``."""
         self._skip(str(error))
 
     def _skip(self, reason: str) -> None:

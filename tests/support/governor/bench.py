@@ -192,9 +192,9 @@ class Bench:
         wish = {} if watts is None else {"watts": watts}
         name = self.boards[board].info.id
         reply = self._ask(caller, "acquire", device=name, ttl_seconds=TTL_SECONDS, **wish)
-        taken = [each for each in self.promises.values() if each.board == board]
+        taken = [promise for promise in self.promises.values() if promise.board == board]
         shared = board == 1
-        free = shared and all(each.caller != caller for each in taken)
+        free = shared and all(promise.caller != caller for promise in taken)
         allowed = (free or not taken) and (watts is None or watts <= self.admin[board])
         assert reply["ok"] == allowed, reply
         if allowed:
@@ -235,7 +235,7 @@ class Bench:
     def set_as_administrator(self, board: int, watts: float) -> None:
         """Set a limit behind the governor's back."""
         self.boards[board].watts = self.admin[board] = watts
-        held = any(each.board == board for each in self.promises.values())
+        held = any(promise.board == board for promise in self.promises.values())
         self.overridden[board] = held
 
     def sleep(self, seconds: float) -> None:
@@ -254,7 +254,7 @@ class Bench:
     def check(self) -> None:
         """Compare every limit with what the model says."""
         for index, board in enumerate(self.boards):
-            wishes = [each.watts for each in self.promises.values() if each.board == index]
+            wishes = [promise.watts for promise in self.promises.values() if promise.board == index]
             asked = [watts for watts in wishes if watts is not None]
             expected = self.admin[index]
             if asked and not self.overridden[index]:
@@ -316,5 +316,5 @@ class Bench:
         for number, promise in list(self.promises.items()):
             if ends(number, promise):
                 del self.promises[number]
-                if not any(each.board == promise.board for each in self.promises.values()):
+                if not any(other.board == promise.board for other in self.promises.values()):
                     self.overridden[promise.board] = False

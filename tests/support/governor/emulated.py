@@ -166,7 +166,10 @@ class EmulatedGovernor:
     async def _switch(self, listeners: list[socket.socket]) -> None:
         await self._end()
         server = Server(
-            [(each, None) for each in listeners], self.table, self._clock, ConnectionLimits()
+            [(listener, None) for listener in listeners],
+            self.table,
+            self._clock,
+            ConnectionLimits(),
         )
         self._serving = asyncio.create_task(self._run(server))
 

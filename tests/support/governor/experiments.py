@@ -106,7 +106,7 @@ def crash_everywhere(governed: GovernedNode, *, step: int = 1, seed: int = 0) ->
     """
     chance = random.Random(seed)  # noqa: S311 - no secret
     governed.node.set_load(0, _LOAD)  # so that a clock left pinned shows
-    found, slowest, off, boundary = governed.node.truth(0), 0.0, [], 1
+    truth, slowest, off, boundary = governed.node.truth(0), 0.0, [], 1
     governed.stop(signal.SIGTERM)
     while True:
         governed.start(die_at=boundary)
@@ -123,9 +123,9 @@ def crash_everywhere(governed: GovernedNode, *, step: int = 1, seed: int = 0) ->
         governed.start()
         slowest = max(slowest, REAL_CLOCK.now() - began)
         now = governed.node.truth(0)
-        if (now.limit_watts, now.steady) != (found.limit_watts, found.steady):
+        if (now.limit_watts, now.steady) != (truth.limit_watts, truth.steady):
             off.append(boundary)
-            governed.node.set_power_limit(0, found.limit_watts)
+            governed.node.set_power_limit(0, truth.limit_watts)
         governed.stop(signal.SIGTERM)
         if survived:
             governed.start()

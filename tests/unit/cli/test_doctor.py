@@ -122,7 +122,7 @@ def test_obstacles_come_with_their_remedy(machine, capsys):
     assert "  AMD GPUs: no rights\n    → join the group render" in out
     assert "GPUs: none found" not in out
     assert _document(capsys)["obstacles"] == [
-        {"what": "AMD GPUs", "why": "no rights", "remedy": "join the group render"}
+        {"subject": "AMD GPUs", "reason": "no rights", "remedy": "join the group render"}
     ]
 
 
@@ -181,7 +181,7 @@ def test_a_governor_that_lends_is_said_to_plain_users(machine, capsys):
     assert "GPU-2: no, no rule\n    → ask for one" in out
     document = _document(capsys)
     assert document["may_set_limits"] is True
-    refusal = {"what": "V100", "why": "no rule", "remedy": "ask for one"}
+    refusal = {"subject": "V100", "reason": "no rule", "remedy": "ask for one"}
     assert document["governor"] == {"GPU-1": None, "GPU-2": refusal}
     machine.lent = {"GPU-1": machine.lent["GPU-2"]}
     assert _document(capsys)["may_set_limits"] is False

@@ -194,23 +194,6 @@ def test_planner_does_not_repeat_what_tells_nothing_new():
     assert plan_probe(scorer, belief, forecasting(1.0, errors=100.0), *job).probe is None
 
 
-@pytest.mark.parametrize(("cost_seconds", "expected"), [(1.0, 2), (1e4, None)])
-def test_planner_measures_the_reference_again_while_that_pays(cost_seconds, expected):
-    """A bound is kept with a margin for what the reference is not known to; that margin costs."""
-    chance = np.random.default_rng(3)
-    noise = 0.002 * chance.standard_normal((160, 1))
-    sure = 0.0001 * chance.standard_normal((160, 1))
-    seconds = np.log([[1.0495, 1.04, 1.0]]) + np.hstack([sure, sure, noise])
-    belief = Curves(seconds, np.log([[140.0, 170.0, 200.0]]) + np.zeros((160, 3)))
-    scorer, job = ObjectiveScorer(LeastEnergy(max_slowdown=0.05)), (10_000.0, 1e-4)
-    assert plan_probe(scorer, belief, forecasting((1e9, 1e9, cost_seconds)), *job).probe == expected
-
-
-def seen(seconds, watts, error=0.01):
-    """An estimate with the same relative error of both figures."""
-    return Estimate(seconds, watts, error, error, 100, 10.0)
-
-
 def test_scores_use_the_waist_of_the_package():
     """The chosen point must be one that the objective itself would choose."""
     seconds, joules = np.exp(SURE.log_seconds[0]), np.exp(SURE.log_seconds + SURE.log_watts)[0]

@@ -249,13 +249,13 @@ def test_a_dry_run_runs_the_default_and_says_what_would_be_run(place, caplog):
     place.limits.clear()
     run = place.run(dry_run=True)
     assert run.batch_size == 1024
-    place.train(run, 30)
+    place.train(run, 45)
     assert run.target_reached
     assert place.limits[-1] == 250
     assert "would be run" in caplog.text
     entry = place.decisions()[-1]
     assert (entry.decision.batch_size, entry.outcome.end) == (1024, RunEnd.REACHED)
-    assert (entry.outcome.epochs, entry.outcome.limit_watts) == (30, 250)
+    assert (entry.outcome.epochs, entry.outcome.limit_watts) == (45, 250)
 
 
 def test_what_a_dry_run_shows_is_believed_as_far_as_it_fits(place):

@@ -1,7 +1,7 @@
 """AMD GPUs through AMD SMI.
 
 Two bindings are in use, the one that ROCm ships and the one on PyPI, over several generations of
-the library. They differ in names and units, which :class:`AmdGpu` evens out:
+the library. They differ in names and units, which ``AmdGpu`` evens out:
 
 - energy: ``energy_accumulator`` or, in early releases, ``power``; × ``counter_resolution`` µJ
 - power: ``socket_power`` (ROCm 7), ``current_socket_power`` (MI300 on) or

@@ -2,12 +2,12 @@
 
 ``JOULERY_NODE_METER`` holds one or more of these, separated by blanks:
 
-- ``visa:TCPIP0::192.0.2.7::INSTR`` a wattmeter (:mod:`joulery.hardware.node._scpi`)
+- ``visa:TCPIP0::192.0.2.7::INSTR`` a wattmeter (``joulery.hardware.node._scpi``)
 - ``ipmi:`` this node's management controller, ``ipmi:HOST`` another's, as
-  ``JOULERY_IPMI_USER`` with the password in ``IPMI_PASSWORD`` (:mod:`joulery.hardware.node._ipmi`)
+  ``JOULERY_IPMI_USER`` with the password in ``IPMI_PASSWORD`` (``joulery.hardware.node._ipmi``)
 - ``redfish:https://HOST/redfish/v1/Chassis/1`` as ``JOULERY_REDFISH_USER`` with
   ``JOULERY_REDFISH_PASSWORD``, certificate authority in ``JOULERY_REDFISH_CA``
-  (:mod:`joulery.hardware.node._redfish`)
+  (``joulery.hardware.node._redfish``)
 
 A node's energy contains that of its CPUs and GPUs, and must not be added to it.
 """

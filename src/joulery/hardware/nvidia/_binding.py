@@ -2,7 +2,7 @@
 
 ``nvmlDeviceGetFieldValues`` gives energy and instant power with the time of their refresh. The
 binding's own wrapper builds an array and reads it through slow attributes each time;
-:class:`FieldReader` makes the array once and unpacks it in one go.
+``FieldReader`` makes the array once and unpacks it in one go.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Nvml:
         self.binding = binding
 
     def call(self, function: str, *arguments: Any) -> Any:
-        """Call a function of the binding by name; failures are those of :func:`error_of`."""
+        """Call a function of the binding by name; failures are those of ``error_of``."""
         call = getattr(self.binding, function, None)
         if call is None:
             raise error_of(_FUNCTION_NOT_FOUND, function, "not in this nvidia-ml-py")
@@ -100,7 +100,7 @@ def optional(read: Callable[[], _T]) -> _T | None:
 
 
 class FieldValues(NamedTuple):
-    """Result of one call of :class:`FieldReader`, with NVML's return code for either field.
+    """Result of one call of ``FieldReader``, with NVML's return code for either field.
 
     The stamp is the time since 1970 that the driver gives for the counter.
     """

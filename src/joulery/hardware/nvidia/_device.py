@@ -65,7 +65,7 @@ _LIMIT_SLACK_WATTS = 1.0
 
 
 class NvidiaGpu:
-    """One NVIDIA board; made by :func:`survey`. What works on it is found out by trying it.
+    """One NVIDIA board; made by ``survey``. What works on it is found out by trying it.
 
     Setting a limit or clock may need more rights than finding out that there is one.
     """
@@ -234,7 +234,7 @@ def survey(clock: Clock = REAL_CLOCK) -> Survey:
     """The NVIDIA boards of this machine in NVML's order, each followed by its MIG instances.
 
     A board that does not answer is left out. The result does not depend on
-    ``CUDA_VISIBLE_DEVICES``; see :mod:`joulery.hardware._visibility`.
+    ``CUDA_VISIBLE_DEVICES``; see ``joulery.hardware._visibility``.
     """
     devices = tuple(_devices(clock))
     if devices or not DRIVER.exists():

@@ -1,6 +1,6 @@
 """Simulated boards behind the same protocols as real ones.
 
-Load, limit and clock lock decide a target power by :mod:`joulery.hardware.simulated._physics`; the
+Load, limit and clock lock decide a target power by ``joulery.hardware.simulated._physics``; the
 power follows it with a first-order lag, and its integral is exact. A reader sees what real boards
 show: a counter in whole millijoules that refreshes periodically, a power sensor with noise and,
 on demand, faults.
@@ -116,7 +116,7 @@ class SimulatedGpu:
     """One simulated board for any thread, with every capability that its sensor leaves it.
 
     Args:
-        board: Constants of its type, from :func:`joulery.hardware.simulated.catalog.board`.
+        board: Constants of its type, from ``joulery.hardware.simulated.catalog.board``.
         clock: Clock of the board; a virtual one replays exactly.
         index: Position among the boards of its node.
         seed: Seed of the phase of the counter's refreshes and of the sensor's noise.

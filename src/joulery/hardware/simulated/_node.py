@@ -1,6 +1,6 @@
 """A simulated server: boards, host, wattmeter and a job to run on it.
 
-The boards are :class:`SimulatedGpu`. The host draws a constant power, the power of its fans (the
+The boards are ``SimulatedGpu``. The host draws a constant power, the power of its fans (the
 cube of the air flow, by the fans' affinity law, with the flow in proportion to the boards' heat)
 and, while a job runs, the energy of the host's own share of the work.
 """

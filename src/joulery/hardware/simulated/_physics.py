@@ -12,8 +12,8 @@ highest clock:
 * a power limit lowers the clock until the power *while the board executes* fits. Boards regulate
   within milliseconds, so waiting for the host lowers the mean power but earns no higher clock.
 
-Pure formulas; the C emulator reads tables made from them. :func:`relative_voltage`,
-:func:`smooth_max` and :func:`execute` take floats or NumPy's arrays and are what predictions and
+Pure formulas; the C emulator reads tables made from them. ``relative_voltage``,
+``smooth_max`` and ``execute`` take floats or NumPy's arrays and are what predictions and
 the tuner's prior are made of, too.
 """
 
@@ -273,14 +273,14 @@ def clock_states(board: Board, workload: Workload) -> tuple[Steady, ...]:
 def settle(
     board: Board, workload: Workload, limit_watts: float, locked_hertz: float | None = None
 ) -> Steady:
-    """Steady state of a board under a power limit; see :func:`settle_in`."""
+    """Steady state of a board under a power limit; see ``settle_in``."""
     return settle_in(clock_states(board, workload), limit_watts, locked_hertz)
 
 
 def settle_in(
     states: Sequence[Steady], limit_watts: float, locked_hertz: float | None = None
 ) -> Steady:
-    """Steady state of a board under a power limit, given its table of :func:`clock_states`.
+    """Steady state of a board under a power limit, given its table of ``clock_states``.
 
     The highest state whose busy power is within the limit; between that and the next one, linear
     interpolation of every field, because a board that is held by its limit dithers between

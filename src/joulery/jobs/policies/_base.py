@@ -53,7 +53,7 @@ class Actions:
     """The next action of each row.
 
     Attributes:
-        kind: (rows,), :class:`ActionKind`.
+        kind: (rows,), ``ActionKind``.
         arm: (rows,), batch size to run.
         limit: (rows,), power limit to hold; -1 leaves it to just-in-time profiling, which holds
             the limit of least cost.
@@ -79,10 +79,10 @@ class Outcomes:
     Attributes:
         job: (rows,), index of the job in the batch; each job at most once per call.
         recurrence: (rows,), number of the recurrence that the action belonged to.
-        kind: (rows,), :class:`ActionKind`.
+        kind: (rows,), ``ActionKind``.
         arm: (rows,), batch size that was run.
         limit: (rows,), power limit that the training held; -1 for probes and where none was held.
-        end: (rows,), :class:`RunEnd`.
+        end: (rows,), ``RunEnd``.
         epochs: (rows,), whole epochs that the training came to, an earlier probe's share included;
             0 for probes.
         seconds: (rows,), time that the action took.

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class JobBatch:
-    """The constants of each job; shapes are explained in :mod:`joulery.jobs.policies._base`.
+    """The constants of each job; shapes are explained in ``joulery.jobs.policies._base``.
 
     Attributes:
         batch_sizes: (jobs, arms); 1 where padded.

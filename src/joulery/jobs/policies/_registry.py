@@ -2,7 +2,7 @@
 
 Third parties add policies through the entry-point group ``joulery.policies``; the name of an entry
 point is the policy's, its object a class. A class without ``start`` is a
-:class:`~joulery.jobs.policies.ScalarPolicy`.
+``joulery.jobs.policies.ScalarPolicy``.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def register_policy(kind: type[Any]) -> type[Any]:
     entry point ``joulery.policies`` makes a policy known in all of them.
 
     Args:
-        kind: Class of an array policy or of a :class:`~joulery.jobs.policies.ScalarPolicy`. The
+        kind: Class of an array policy or of a ``joulery.jobs.policies.ScalarPolicy``. The
             fields of a dataclass of type int or float are its parameters.
 
     Returns:
@@ -89,7 +89,7 @@ def make_policy(name: str, /, **options: Any) -> Policy[Any]:
     """Make the policy of a name.
 
     Args:
-        name: Name of the policy; see :func:`policy_names`.
+        name: Name of the policy; see ``policy_names``.
         options: Fields of its class; those that are None or that it does not have are left out.
 
     Raises:

@@ -1,6 +1,6 @@
 """Policies of two plain methods: choose a training of one job, and learn from one run.
 
-Array policies (:mod:`joulery.jobs.policies._base`) decide for thousands of jobs at once. A policy
+Array policies (``joulery.jobs.policies._base``) decide for thousands of jobs at once. A policy
 that needs no such speed is written for one job and one run; an adapter calls it row by row, so that
 the service, simulations and the contract suite take it like any other.
 """
@@ -89,7 +89,7 @@ class ScalarPolicy(Protocol):
     """A rule that chooses the next training of one job.
 
     ``name`` is what users type. A class may also have ``reasons``, a tuple of texts for
-    :attr:`BatchChoice.reason`, and ``version``, an integer to raise when the same runs lead to
+    ``BatchChoice.reason``, and ``version``, an integer to raise when the same runs lead to
     another state.
     """
 

@@ -70,7 +70,7 @@ class Sampler:
         self._watch: PeriodicTask | None = None
 
     def start(self) -> None:
-        """Read everything once, then continue in the background until :meth:`stop`."""
+        """Read everything once, then continue in the background until ``stop``."""
         self._worker.read_due()
         if self._timelines:
             self._worker.task.start()

@@ -17,6 +17,7 @@ _BLOCK_SECONDS = 0.5
 _NOISE = 0.03
 # By hand: readings that moved there and back by half of their range have shown all of it.
 _PATH = 2.0
+_FORGOTTEN = 0.02  # by hand: a path that short shows nothing any more
 # By hand: a larger change, relative, after readings that stood still, is a new load.
 _NEW_LOAD = 0.15
 
@@ -66,15 +67,20 @@ class _Spread:
 
     def add(self, watts: float, at_seconds: float) -> None:
         """Learn from the next value."""
+        if math.isnan(self._last):
+            self._last = self._high = self._low = watts
+            self._at = at_seconds
+            return
         largest = max(watts, self._last)
         change = (watts - self._last) / largest if largest > 0 else 0.0
         decay = math.exp(min(0.0, self._at - at_seconds) / _MEMORY_SECONDS)
-        self._path *= decay
-        # A step that falls between two readings shows as two changes in one direction.
-        follows = self._is_step and change * self._change > 0
-        if math.isnan(self._last) or (
-            abs(change) > _NEW_LOAD and (follows or abs(self._change) < _NOISE)
-        ):
+        self._path *= decay if self._path > _FORGOTTEN else 0.0
+        # A step that falls between two readings shows as two changes in one direction, of which the
+        # first may be small.
+        same_way = change * self._change > 0
+        follows = self._is_step and same_way
+        alone = abs(self._change) < _NOISE or (same_way and self._path == 0.0)
+        if abs(change) > _NEW_LOAD and (follows or alone):
             self._is_step = not follows
             self._high = self._low = watts
         else:

@@ -155,7 +155,7 @@ class Span:
 
 
 class EnergyTimeline:
-    """One device's energy over time; one thread calls :meth:`read`, any may take :attr:`span`.
+    """One device's energy over time; one thread calls ``read``, any may take ``span``.
 
     Attributes:
         span: Present span; None until the device answered.

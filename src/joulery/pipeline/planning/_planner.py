@@ -121,7 +121,7 @@ class ClockPlan(Timetable):
 
 
 class PlanSweep:
-    """Plans for many deadlines, rounded together; a sequence of :class:`ClockPlan`.
+    """Plans for many deadlines, rounded together; a sequence of ``ClockPlan``.
 
     Attributes:
         deadlines: (plans,), seconds.
@@ -232,7 +232,7 @@ class PipelinePlan(Tabular):
         return PlanSweep(self, self._deadlines([seconds]), USUAL)[0]
 
     def sweep(self, seconds: Iterable[float]) -> PlanSweep:
-        """Plans for many deadlines, each found in microseconds: somewhat above those of :meth:`at`.
+        """Plans for many deadlines, each found in microseconds: somewhat above those of ``at``.
 
         Raises:
             InfeasibleError: The fastest clocks take longer than one of them.
@@ -332,7 +332,7 @@ class PipelinePlan(Tabular):
         """Write the plan to a JSON file, with the share of every rank at one iteration time.
 
         Args:
-            path: File for :func:`load_plan` (everything) and ``load_rank_plan`` (one rank's share).
+            path: File for ``load_plan`` (everything) and ``load_rank_plan`` (one rank's share).
             seconds: Iteration time that ranks follow; by default that of full clocks.
         """
         plan = self.at(self.full_clocks.seconds if seconds is None else seconds)
@@ -355,7 +355,7 @@ class PipelinePlan(Tabular):
 
 
 def load_plan(path: Path | str) -> PipelinePlan:
-    """The plan that :meth:`PipelinePlan.save` wrote; it is planned again, which takes moments.
+    """The plan that ``PipelinePlan.save`` wrote; it is planned again, which takes moments.
 
     Raises:
         FileError: The file cannot be read, or holds something else.

@@ -243,7 +243,7 @@ class PipelineProblem:
 
     @classmethod
     def from_dict(cls, document: dict[str, Any]) -> PipelineProblem:
-        """The inverse of :meth:`to_dict`.
+        """The inverse of ``to_dict``.
 
         Raises:
             KeyError, TypeError, ValueError: The document is of another kind.

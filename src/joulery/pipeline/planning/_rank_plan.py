@@ -71,7 +71,7 @@ class RankPlan:
 
     @classmethod
     def from_dict(cls, document: dict[str, Any]) -> RankPlan:
-        """The inverse of :meth:`to_dict`.
+        """The inverse of ``to_dict``.
 
         Raises:
             InvalidValueError: The document is no plan of a rank.

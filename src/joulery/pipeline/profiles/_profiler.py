@@ -73,7 +73,7 @@ class ClockProfiler:
         done: Whether the sweep has ended and the clock is free again.
         failure: Error that ended it early; None if there was none.
         rows: Measurements so far: a row per kind of instruction and clock, with the names that
-            :func:`joulery.pipeline.profiles_from_rows` takes, and with ``relative_error`` (one
+            ``joulery.pipeline.profiles_from_rows`` takes, and with ``relative_error`` (one
             sigma of the energy by chance) and ``source`` (how it was measured).
     """
 
@@ -142,7 +142,7 @@ class ClockProfiler:
             self._works.append((*begin, self._reached(reached)))
 
     def fail(self, error: Exception) -> None:
-        """End the sweep because of an error; see :mod:`joulery.fail_open`."""
+        """End the sweep because of an error; see ``joulery.fail_open``."""
         self.failure = error
         _log.warning("pipeline profiling ended, training goes on: %s", error)
         self.close()

@@ -278,7 +278,7 @@ def balanced_layers(profiles: Profiles, layers: Sequence[int]) -> tuple[int, ...
 def repartitioned(
     profiles: Profiles, layers: Sequence[int], layers_after: Sequence[int]
 ) -> Profiles:
-    """The profiles of stages with ``wanted`` layers (of :func:`balanced_layers`)."""
+    """The profiles of stages with ``wanted`` layers (of ``balanced_layers``)."""
     reference = _reference(profiles, layers)
     instructions = {}
     for (stage, kind), profile in profiles.instructions.items():

@@ -73,7 +73,7 @@ class ClockController:
     """Runs a rank at the clocks of its plan.
 
     Args:
-        plan: Plan of every iteration, until :meth:`follow` changes it.
+        plan: Plan of every iteration, until ``follow`` changes it.
         setter: Sets the clocks.
         clock: Real or virtual clock; with a virtual one everything happens at once, without a
             thread.
@@ -121,7 +121,7 @@ class ClockController:
         self._times = _TimesCollector()
 
     def begin_iteration(self, reached: Reached | None = None) -> None:
-        """Note that an iteration begins; ``reached`` as for :meth:`before`. Never raises."""
+        """Note that an iteration begins; ``reached`` as for ``before``. Never raises."""
         self.iteration = number = self.iteration + 1
         if self._off and not self._resumes():
             return

@@ -106,7 +106,7 @@ def report_message(times: IterationTimes) -> dict[str, Any]:
 
 
 def parse_report(message: dict[str, Any]) -> IterationTimes:
-    """The inverse of :func:`report_message`; an InvalidValueError for anything else."""
+    """The inverse of ``report_message``; an InvalidValueError for anything else."""
     ratios: dict[tuple[int, str], tuple[float, ...]] = {}
     entries = message.get("ratios")
     for entry in entries if isinstance(entries, list) else []:

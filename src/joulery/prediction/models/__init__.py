@@ -1,6 +1,6 @@
 """The physical models behind predictions, for scripts that fit them, test them or compare others.
 
-A model is a function from log-constants to predictions; see :mod:`joulery.prediction._bayes` for
+A model is a function from log-constants to predictions; see ``joulery.prediction._bayes`` for
 what is known about constants and how measurements change that.
 """
 

@@ -90,7 +90,7 @@ class Site:
 def budget_steps(
     watts: float, events: Sequence[GridEvent], origin: float = 0.0
 ) -> list[tuple[float, float]]:
-    """A budget that grid events lower for a while, as a :class:`Site` takes it.
+    """A budget that grid events lower for a while, as a ``Site`` takes it.
 
     Args:
         watts: Budget without an event; reductions are of this.

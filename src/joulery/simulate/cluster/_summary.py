@@ -24,7 +24,7 @@ def summarize(
     """The figures of a replay, ready for JSON.
 
     Args:
-        replay: Result of :func:`joulery.simulate.cluster.simulate`.
+        replay: Result of ``joulery.simulate.cluster.simulate``.
         carbon: Carbon intensity in gCO2/kWh, from the trace's start on.
         price: Price per kWh, from the trace's start on.
     """

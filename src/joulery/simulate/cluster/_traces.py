@@ -70,7 +70,7 @@ class Trace:
 
 @dataclass(slots=True)
 class TracedJob:
-    """One row of a trace; see :class:`Trace`."""
+    """One row of a trace; see ``Trace``."""
 
     submit: float
     seconds: float
@@ -83,7 +83,7 @@ class TracedJob:
 
 
 def read_trace(path: Path, curves: Mapping[str, PowerCurve]) -> Trace:
-    """Read a trace, see :func:`read_traced_jobs`, and give every job one of ``curves``."""
+    """Read a trace, see ``read_traced_jobs``, and give every job one of ``curves``."""
     if not curves:
         raise FileError("no curves for the jobs of a trace", remedy="give a curve or more")
     return _trace(*read_traced_jobs(path), curves)

@@ -1,4 +1,4 @@
-"""Run the migrations on the connection that :mod:`joulery.storage._migrate` hands over."""
+"""Run the migrations on the connection that ``joulery.storage._migrate`` hands over."""
 
 from __future__ import annotations
 

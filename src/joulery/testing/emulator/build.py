@@ -40,7 +40,7 @@ def build(cache: Path | None = None) -> Path:
     """The folder with the compiled library and a stand-in for ``nvidia-smi`` in its ``bin``.
 
     Args:
-        cache: Folder to keep it in; :func:`cache_directory` by default.
+        cache: Folder to keep it in; ``cache_directory`` by default.
 
     Raises:
         MissingExtraError: There is no C compiler.

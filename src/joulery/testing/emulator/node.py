@@ -88,7 +88,7 @@ class EmulatedNode:
     Args:
         boards: Names from the catalog, or specifications.
         directory: Folder of the shared state; a temporary one by default.
-        time_held: Whether the node's time is held at 0 and moved by :meth:`advance` only.
+        time_held: Whether the node's time is held at 0 and moved by ``advance`` only.
         cache: Folder of the compiled library; under ``~/.cache`` by default.
     """
 
@@ -138,7 +138,7 @@ class EmulatedNode:
 
     @classmethod
     def attached(cls, environment: Mapping[str, str] = os.environ) -> EmulatedNode:
-        """The node that this process was started on, through :attr:`env` of its maker."""
+        """The node that this process was started on, through ``env`` of its maker."""
         state = environment.get(STATE_VARIABLE)
         if state is None:
             raise MissingHardwareError(

@@ -199,7 +199,7 @@ class BayesianBeliefs:
         cost_value: (jobs, arms), measured log cost of an epoch.
         cost_precision: (jobs, arms), one over its variance; 0 where not measured.
         profiles: Time and power of epochs.
-        deviations: (jobs, 2, 3), what :func:`detect_changes` has seen so far.
+        deviations: (jobs, 2, 3), what ``detect_changes`` has seen so far.
         granted: (jobs, arms), ceiling of the latest training, in joules.
         changed: (jobs,), whether a change was ever noticed.
         warm_started: (jobs,), whether epochs of another job were given, so that the default need
