@@ -62,7 +62,6 @@ if TYPE_CHECKING:
         read_latencies as read_latencies,
         read_trace as read_trace,
         synthetic_trace as synthetic_trace,
-        within as within,
     )
     from joulery.serving._service import (
         ServiceReport as ServiceReport,

@@ -172,7 +172,7 @@ def serving_board(name: str, precision: str = "bf16") -> ServingBoard:
     Examples:
         >>> board = serving_board("h100")
         >>> round(board.busy_watts(0.0, 1.0, 1.0))  # saturated memory at the highest clock
-        511
+        530
     """
     specs, device = catalog.specs(name), accelerator(name)
     shares, (floor, knee) = _SHARES, _VOLTAGE

@@ -6,7 +6,6 @@ import csv
 import gzip
 import io
 import json
-import math
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -160,17 +159,4 @@ def at_rate(requests: Sequence[ServedRequest], factor: float) -> list[ServedRequ
             request.arrival_seconds / factor, request.prompt_tokens, request.output_tokens
         )
         for request in requests
-    ]
-
-
-def within(
-    requests: Sequence[ServedRequest], start_seconds: float, seconds: float = math.inf
-) -> list[ServedRequest]:
-    """Requests of a part of a trace, with times from its start."""
-    return [
-        ServedRequest(
-            request.arrival_seconds - start_seconds, request.prompt_tokens, request.output_tokens
-        )
-        for request in requests
-        if start_seconds <= request.arrival_seconds < start_seconds + seconds
     ]
