@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from joulery.clock import REAL_CLOCK
 from joulery.errors import FileError
-from joulery.hardware import Capability, DeviceKind
+from joulery.hardware import Capability, DeviceKind, IntegratedPower
 from joulery.metering._calibration import load_calibrations
 from joulery.metering._measurement import Flag, counted_positions
 from joulery.metering._window import Window
@@ -249,8 +249,16 @@ class _NodeWatch:
 
     @classmethod
     def of(cls, timelines: Sequence[EnergyTimeline]) -> _NodeWatch | None:
-        """Watch of the first node meter; None without one, or without devices beside it."""
-        nodes = [t for t in timelines if t.device.info.kind is DeviceKind.NODE]
+        """Watch of the first node meter of power; None without one, or without devices beside it.
+
+        A meter with a counter of its own shows by that whether it stands still.
+        """
+        nodes = [
+            timeline
+            for timeline in timelines
+            if timeline.device.info.kind is DeviceKind.NODE
+            and (timeline.reads_every_refresh or isinstance(timeline.device, IntegratedPower))
+        ]
         parts = [t for t in timelines if t.is_plain]
         return cls(nodes[0], parts) if nodes and parts else None
 
