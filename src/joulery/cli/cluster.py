@@ -334,8 +334,17 @@ def _prolog(arguments: argparse.Namespace) -> Output:
     return Output({"prolog": script}, script)
 
 
+def _read_policy(text: str) -> str:
+    """Name of a policy, checked when it is read: help must not wait for NumPy."""
+    if text not in cluster.POLICIES:
+        raise InvalidValueError(
+            f"{text!r} is not a policy", remedy=f"use one of {', '.join(cluster.POLICIES)}"
+        )
+    return text
+
+
 _POLICY = (
-    option("--policy", "default: fair", choices=cluster.POLICIES, default="fair"),
+    option("--policy", "rule of the shares (fair)", "NAME", _read_policy, default="fair"),
     option("--alpha", "for alpha-fair", read=number(0.0), default=2.0),
 )
 _JOBS = file("--jobs", "jobs as JSON", required=True)

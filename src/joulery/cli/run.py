@@ -22,7 +22,6 @@ from joulery.cli.options import (
 )
 from joulery.clock import REAL_CLOCK
 from joulery.errors import InvalidValueError
-from joulery.integrations import torch_optimizers
 from joulery.objectives import OBJECTIVE_HELP, parse_objective
 from joulery.units import human, human_duration
 
@@ -33,6 +32,8 @@ if TYPE_CHECKING:
 def _run(arguments: argparse.Namespace) -> Output:
     command = given_command(arguments)
     metering.check_command(command)
+    from joulery.integrations import torch_optimizers
+
     parse_objective(arguments.objective, max_watts=1.0)  # refused before the training starts
     _wait(arguments)
     with tempfile.TemporaryDirectory(prefix="joulery-run-") as folder:
@@ -83,6 +84,8 @@ def _wait(arguments: argparse.Namespace) -> None:
 def _train(
     command: list[str], arguments: argparse.Namespace, folder: Path
 ) -> tuple[metering.Measurement, list[power.ObservedSteps], int]:
+    from joulery.integrations import torch_optimizers
+
     environment = {
         **os.environ,
         training.REPORTS_VARIABLE: str(folder),

@@ -268,11 +268,12 @@ def _sweep_report(rows: Sequence[SweepRow], watch: serving.ServiceWatch) -> Repo
 
 def _simulate(arguments: argparse.Namespace) -> Output:
     case = _case(arguments)
-    unknown = sorted(set(arguments.policies) - set(serving.POLICIES))
+    policies = arguments.policies or list(serving.POLICIES)
+    unknown = sorted(set(policies) - set(serving.POLICIES))
     if unknown:
         known = ", ".join(serving.POLICIES)
         raise UsageError(f"no policy {unknown[0]!r}", remedy=f"choose among {known}")
-    outcomes = serving.compare_policies(case, arguments.policies)
+    outcomes = serving.compare_policies(case, policies)
     run = case.run_at(len(case.positions()) - 1)
     waiting = case.board.awake_watts * case.model.boards
     advice = serving.sleep_advice(
@@ -447,10 +448,9 @@ COMMAND = Action(
                 option("--knob", "clock or limit (clock)", "WORD", default="clock"),
                 option(
                     "--policies",
-                    f"among {', '.join(serving.POLICIES)}",
+                    "policies to compare (all of full, fixed, ladder, tuner, oracle)",
                     "NAME,…",
                     names,
-                    default=list(serving.POLICIES),
                 ),
                 option(
                     "--speed",

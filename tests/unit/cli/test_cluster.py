@@ -60,7 +60,7 @@ def test_allocate_prints_the_documented_document(capsys, jobs):
         (("--budget", "100"), "need at least"),
         ((), "no budget"),
         (("--budget", "nan"), "not a number"),
-        (("--budget", "800", "--policy", "best"), "is unknown"),
+        (("--budget", "800", "--policy", "best"), "is not a policy"),
     ],
 )
 def test_a_bad_budget_is_explained(capsys, jobs, words, said):
