@@ -110,8 +110,8 @@ def test_pauses_anywhere_do_not_matter(job, pauses):
             now, joules = now + 60.0, joules + 60.0 * 30.0
             command = machine.send(Reading(now, joules, 0.1, steps, TuningEvent.RESUMED))
     for position, seen in machine.estimates().items():
-        assert math.isclose(seen.seconds, job.seconds[position], rel_tol=1e-6)
-        assert math.isclose(seen.watts, job.watts[position], rel_tol=1e-6)
+        assert math.isclose(seen.seconds, job.seconds[position], rel_tol=1e-4)
+        assert math.isclose(seen.watts, job.watts[position], rel_tol=1e-4)
 
 
 @given(

@@ -28,7 +28,7 @@ class ConnectionGate:
 
     Args:
         limits: Limits of the server.
-        most: Connections at the same time; fewer than the process may have files.
+        most_connections: Connections at the same time; fewer than the process may have files.
     """
 
     def __init__(self, limits: Limits, most_connections: int) -> None:

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from joulery.power._drift import Slices, find_period, separate
+from joulery.power._drift import TimedSlices, find_period, separate
 
 REFERENCE = 9
 
@@ -15,7 +15,7 @@ def slices(levels, effects, error=0.001, seed=0):
     values = np.where(positions == REFERENCE, 0.0, effects) + levels
     noise = error * chance.standard_normal(len(levels))
     times = 10.0 * np.arange(len(levels))
-    return Slices(times, positions, values + noise, np.full(len(levels), error))
+    return TimedSlices(times, positions, values + noise, np.full(len(levels), error))
 
 
 def test_a_steady_job_has_its_slices_counted_together():
@@ -46,7 +46,7 @@ def test_a_hot_board_does_not_hide_what_a_setting_does():
 
 @pytest.mark.parametrize("period", [2, 3, 5, 8, 12])
 def test_lengths_that_repeat_have_their_period_found(period):
-    """Slices of other lengths would hold more long steps at one setting than at another."""
+    """TimedSlices of other lengths would hold more long steps at one setting than at another."""
     chance = np.random.default_rng(period)
     lengths = 0.5 * (np.arange(40) % period == 0) + 0.01 * chance.standard_normal(40)
     assert find_period(lengths) == period

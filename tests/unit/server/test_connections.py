@@ -24,7 +24,7 @@ class Fake:
 
 def test_connections_without_a_token_lock_nobody_out():
     """Thousands of silent connections would keep all clients away."""
-    gate = ConnectionGate(Limits(address_connections=50), most=100)
+    gate = ConnectionGate(Limits(address_connections=50), most_connections=100)
     known = Fake()
     gate.enter(("10.0.0.1", 1), known)
     gate.trust(("10.0.0.1", 1))
@@ -41,7 +41,7 @@ def test_connections_without_a_token_lock_nobody_out():
 
 def test_an_address_has_so_many_without_a_token():
     """One machine would use up the connections of all."""
-    gate = ConnectionGate(Limits(address_connections=3), most=100)
+    gate = ConnectionGate(Limits(address_connections=3), most_connections=100)
     own = [Fake() for _ in range(5)]
     for number, one in enumerate(own):
         gate.enter(("10.0.0.1", number), one)
@@ -59,7 +59,7 @@ async def answered(sent, head_seconds):
         await send({"type": "http.response.start", "status": 204, "headers": []})
         await send({"type": "http.response.body", "body": b""})
 
-    gate = ConnectionGate(Limits(), most=10)
+    gate = ConnectionGate(Limits(), most_connections=10)
     config = uvicorn.Config(app, lifespan="off", log_config=None, ws="none")
     config.load()
     protocol = partial(HttpConnection, gate=gate, limits=Limits(head_seconds=head_seconds))
