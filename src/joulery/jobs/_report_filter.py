@@ -15,9 +15,10 @@ outvoted. Of two that are alone and contradict each other, both wait for a third
 
 Verdicts are computed anew with each report, so a quarantined report is released once others confirm
 it, and an accepted one is withdrawn once others outvote it. If one report releases several others,
-the job has changed: what was reported before them was right then, and is remembered no longer. A
-change is accepted with its fifth run, or two later where other batch sizes contradict it. Two kinds
-of reports are *doubtful*: they contradict none, and need more for them than against them: a failure
+the job has changed: what was reported before them was right then, and is remembered no longer,
+unless hardly anything had been accepted, since two first reports may both be false. A change is
+accepted with its fifth run, or two later where other batch sizes contradict it. Two kinds of
+reports are *doubtful*: they contradict none, and need more for them than against them: a failure
 that neither the cost ceiling nor ``max_epochs`` explains, and a run of a batch size that the policy
 had not chosen.
 

@@ -384,7 +384,7 @@ def test_quarantine_has_a_reason_and_a_way_out(reporter, wrong, text, release):
 
 def test_a_change_ends_the_memory(reporter):
     """Batch sizes that are run again after a change would each have to prove it anew."""
-    for _ in range(2):
+    for _ in range(4):
         reporter.report(arm=3)
     for _ in range(9):
         reporter.report(arm=2)
