@@ -64,6 +64,9 @@ _PAIR_ERROR = 0.001
 # Time between pairs in slices of one, and how it grows from pair to pair up to the longest; by
 # hand: in the end the reference takes 2 % of the time or less.
 _PAIR_SPACING, _PAIR_GROWTH, _LONGEST_SPACING, _LONGEST_INTERVAL_SECONDS = 4.0, 1.6, 40.0, 300.0
+# Expected gain from which on a better setting is looked for while holding, and the factors by which
+# slices get longer meanwhile, each time and at most; by hand: such gains are hidden by noise.
+_WORTHWHILE, _STRETCH, _LONGEST_STRETCH = 0.003, 1.5, 8.0
 # Probes from one slice of the reference to the next under objectives without a reference; by hand.
 _UNBOUND_EVERY = 3
 # Refinements under such objectives before the first pair, and the time until then; by hand.
@@ -380,16 +383,22 @@ class TuningMachine(ProfilingMachine):
                 pass
             return
         yield from profiler.move(choice.position)
-        interval_seconds = 0.0
+        interval_seconds, stretch = 0.0, 1.0
         if self._pair_every > 1:
             yield from self._trim()
         while True:
-            pair_seconds = yield from self._compare()
+            subject = self._find_candidate()
+            pair_seconds = yield from self._compare(subject, stretch)
             if self._has_changed() or self._is_contradicted():
                 return
             yield from self._refine()
             if self._profiler.lead > _LEAD:
                 return
+            if self._find_candidate() != profiler.position:
+                # Half of the time at the reference, a setting that may be too slow does no harm.
+                stretch = min(_LONGEST_STRETCH, _STRETCH * stretch)
+                continue
+            stretch = 1.0
             spacing = _PAIR_SPACING * self._pair_every
             interval_seconds = max(spacing * pair_seconds, _PAIR_GROWTH * interval_seconds)
             longest = max(_LONGEST_INTERVAL_SECONDS, _LONGEST_SPACING * pair_seconds)
@@ -406,21 +415,23 @@ class TuningMachine(ProfilingMachine):
             yield from self._refine()
         yield from self._watch(_FIRST_PAIR_SECONDS)
 
-    def _compare(self) -> Generator[Command, Reading, float]:
-        """Measure the choice, the reference and the choice again; the seconds of one of them.
+    def _compare(self, subject: int, stretch: float) -> Generator[Command, Reading, float]:
+        """Measure a position, the reference and the position again; the seconds of one of them.
 
-        Where the reference is the choice, for want of another that is safe, the most promising
-        position takes its place.
+        Args:
+            subject: Position to compare with the reference.
+            stretch: Factor on the length of slices.
         """
         profiler = self._profiler
-        position, began = profiler.position, profiler.reading.now_seconds
-        steps = int(profiler.slice_steps(profiler.pace_seconds, profiler.noise(), _PAIR_ERROR))
+        yield from profiler.move(subject)
+        began = profiler.reading.now_seconds
+        steps = profiler.slice_steps(profiler.pace_seconds, profiler.noise(), _PAIR_ERROR)
+        steps = math.ceil(stretch * steps)
         yield from profiler.measure(steps)
-        other = self._find_candidate() if position == self._reference else self._reference
-        if other != position:
-            yield from profiler.move(other)
+        if subject != self._reference:
+            yield from profiler.move(self._reference)
             yield from profiler.measure(steps)
-            yield from profiler.move(position)
+            yield from profiler.move(subject)
             yield from profiler.measure(steps)
         # The curve needs its probes, the job as it is the latest slices.
         extra = len(profiler.slices) - _MOST_KEPT
@@ -431,15 +442,16 @@ class TuningMachine(ProfilingMachine):
         return (profiler.reading.now_seconds - began) / 3
 
     def _find_candidate(self) -> int:
-        """The position that may turn out best; the reference where none would gain enough."""
+        """The position that may turn out best; the choice where none would gain enough."""
+        assert self.choice is not None  # noqa: S101 - probing made it
         gains = self._scorer.score(self._posterior(self._profiler.estimates())).gains
         candidate = int(gains.argmax())
-        return candidate if gains[candidate] > self._config.tolerance else self._reference
+        return candidate if gains[candidate] > _WORTHWHILE else self.choice.position
 
     def _is_contradicted(self) -> bool:
         """Whether the latest pair is far slower than the choice was believed to be."""
         profiler, choice, noise = self._profiler, self.choice, self._profiler.noise()
-        if choice is None or profiler.position == self._reference:
+        if choice is None or not self._reference != profiler.position == choice.position:
             return False
         first, reference, second = (part.estimate(noise) for part in profiler.slices[-3:])
         slowdown = math.sqrt(first.seconds * second.seconds) / reference.seconds
