@@ -25,7 +25,7 @@ from peers import say, write_results
 
 from joulery.serving import (
     EnergyLedger,
-    EngineSettings,
+    EngineConfig,
     EngineState,
     LatencyObjective,
     ServedModel,
@@ -64,7 +64,7 @@ PHYSICS: dict[str, dict[str, float]] = {
 COMBINATIONS = (("a100", LLAMA_8B, 1), ("h100", LLAMA_8B, 1), ("h100", LLAMA_70B, 4))
 LOADS, OBJECTIVES = (0.3, 0.6, 0.85), ("2x", "5x", "1s")
 # Known settings of the real runs: boards of a group, most requests, tokens of an iteration.
-REAL_ENGINE = EngineSettings(batched_tokens=2048, requests=128)
+REAL_ENGINE = EngineConfig(batched_tokens=2048, requests=128)
 REAL_GROUPS = {"Qwen3-32B": (QWEN_32B, 2), "Llama-3.1-8B": (LLAMA_8B, 1)}
 # Decode at batch 1 draws so much on these boards (Splitwise, club-3090, vendors' users).
 DECODE_WATTS = {"a100": 294.0, "h100": 420.0, "rtx4090": 392.0, "rtx3090": 334.0}

@@ -115,7 +115,7 @@ COMMAND = Action(
         option("--name", "name of the model"),
         *SOURCE_OPTIONS,
         *FORM_OPTIONS,
-        option("--embodied-kg", "CO2 of making the hardware; else by the catalog", "KG", number(0)),
+        option("--embodied-kg", "CO2 of making the hardware (by the catalog)", "KG", number(0)),
         option("--flops", "operations of the training", read=number(0.0)),
         option("--units", "functional units, for figures per unit, such as 2T", "N", _units),
         option("--unit", "name of such a unit: token, step, model (model)", default="model"),

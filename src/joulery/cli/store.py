@@ -79,7 +79,7 @@ def _check(arguments: argparse.Namespace) -> Output:
     return Output({"store": str(path), "rows": counts}, f"{path} is sound: {rows}")
 
 
-STORE_TEXT = "path or postgresql://…; $JOULERY_STORE, else your own"
+STORE_TEXT = "path or postgresql://… ($JOULERY_STORE, or your own store)"
 _STORE = option("--store", STORE_TEXT, "LOCATION", location)
 _REPLACE = flag("--replace", "delete the jobs that are there")
 COMMAND = Action(

@@ -45,7 +45,7 @@ class LimitPlan:
         hold_watts: Limit to hold; None leaves the choice to profiling.
         measure_watts: Limits to measure for seconds each before that.
         probed: Function to call when all of them are measured, where measuring is the only
-            purpose; the limit found is held then.
+            purpose; the original limit is held then.
     """
 
     listed_watts: tuple[float, ...]
@@ -74,7 +74,7 @@ class _SameOnAll(ABC):
 
     @abstractmethod
     def range(self) -> KnobRange:
-        """The values that all devices allow now, noted in ``values``; the last was found."""
+        """The values that all devices allow now, noted in ``values``, the original one last."""
 
     def setting_at(self, position: int) -> Setting:
         """The setting at a position."""
@@ -102,7 +102,7 @@ class _SameOnAll(ABC):
         return TuningMachine(span, objective, config, choice)
 
     def set_position(self, position: int) -> None:
-        """Set the value on every device; the last position is what was found."""
+        """Set the value on every device; the last position is the original value."""
         if position == len(self.values) - 1:
             for handle in self._held:
                 handle.reset()
@@ -113,7 +113,7 @@ class _SameOnAll(ABC):
             self._set(device, handle, self.values[position])
 
     def release(self) -> None:
-        """Restore what was found."""
+        """Restore the original value."""
         self._held = []
         self._stack.close()
 
@@ -182,7 +182,7 @@ class LimitKnob(_SameOnAll):
         return machine
 
     def set_position(self, position: int) -> None:
-        """Set the limit on every device; the last position is what was found."""
+        """Set the limit on every device; the last position is the original value."""
         super().set_position(position)
         self._position = position
         self.changes += 1
@@ -276,7 +276,7 @@ class BothKnobs:
         target.set_position(index)
 
     def release(self) -> None:
-        """Restore what was found."""
+        """Restore the original value."""
         for knob in self._knobs:
             knob.release()
 

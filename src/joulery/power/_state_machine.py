@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
+from joulery.cusum import accumulate
 from joulery.power._model import CurveModel, ObjectiveScorer, SliceForecast, plan_probe
 from joulery.power._step_profiler import (
     LEAST_STEPS,
@@ -94,7 +95,7 @@ _HELD_SAMPLES, _LONG_STEPS = 6, 1_000_000
 class KnobRange:
     """The values of a knob, ascending, and prior curves over them given the watts at the last one.
 
-    The last value is the reference, as found.
+    The last value is the reference: the original one.
     """
 
     values: NDArray[np.float64]
@@ -153,15 +154,15 @@ class DriftDetector:
     def __init__(self, baseline: float, change: float) -> None:
         self._baseline = baseline
         self._change = change
-        self._up = self._down = 0.0
+        self._sums = np.zeros(2)
 
     def changed(self, value: float) -> bool:
         """Take in a value; whether the change is certain by now."""
-        off = (value - self._baseline) / self._change
-        off = max(-_DRIFT_MOST, min(_DRIFT_MOST, off))
-        self._up = max(0.0, self._up + off - _DRIFT_ALLOWANCE)
-        self._down = max(0.0, self._down - off - _DRIFT_ALLOWANCE)
-        return self._up > _DRIFT_ALARM or self._down > _DRIFT_ALARM
+        deviation = (value - self._baseline) / self._change
+        self._sums = accumulate(
+            self._sums, deviation, allowance=_DRIFT_ALLOWANCE, largest=_DRIFT_MOST
+        )
+        return bool(self._sums.max() > _DRIFT_ALARM)
 
 
 class ProfilingMachine(ABC):
