@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from joulery.power._knobs import (
         BothKnobs as BothKnobs,
         ClockKnob as ClockKnob,
+        Knob as Knob,
         LimitKnob as LimitKnob,
         LimitPlan as LimitPlan,
     )

@@ -65,9 +65,11 @@ _PAIR_ERROR = 0.001
 # Time between pairs in slices of one, and how it grows from pair to pair up to the longest; by
 # hand: in the end the reference takes 2 % of the time or less.
 _PAIR_SPACING, _PAIR_GROWTH, _LONGEST_SPACING, _LONGEST_INTERVAL_SECONDS = 4.0, 1.6, 40.0, 300.0
-# Expected gain from which on a better setting is looked for while holding, and the factors by which
-# slices get longer meanwhile, each time and at most; by hand: such gains are hidden by noise.
-_WORTHWHILE, _STRETCH, _LONGEST_STRETCH = 0.003, 1.5, 8.0
+# Expected gain from which on a better setting is looked for while holding, if its pace is known no
+# better than this; by hand: noise hides such gains, and at the second it hides less than that.
+_WORTHWHILE, _KNOWN = 0.003, 0.001
+# Factors by which slices get longer meanwhile, each time and at most; by hand.
+_STRETCH, _LONGEST_STRETCH = 1.5, 8.0
 # Probes from one slice of the reference to the next under objectives without a reference; by hand.
 _UNBOUND_EVERY = 3
 # Refinements under such objectives before the first pair, and the time until then; by hand.
@@ -445,9 +447,12 @@ class TuningMachine(ProfilingMachine):
     def _find_candidate(self) -> int:
         """The position that may turn out best; the choice where none would gain enough."""
         assert self.choice is not None  # noqa: S101 - probing made it
-        gains = self._scorer.score(self._posterior(self._profiler.estimates())).gains
+        posterior = self._posterior(self._profiler.estimates())
+        gains = self._scorer.score(posterior).gains
         candidate = int(gains.argmax())
-        return candidate if gains[candidate] > _WORTHWHILE else self.choice.position
+        unknown = float(posterior.log_seconds[:, candidate].std()) > _KNOWN
+        worthwhile = unknown and gains[candidate] > _WORTHWHILE
+        return candidate if worthwhile else self.choice.position
 
     def _is_contradicted(self) -> bool:
         """Whether the latest pair is far slower than the choice was believed to be."""

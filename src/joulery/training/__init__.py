@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from joulery.training._callbacks import CallbackLoop as CallbackLoop, Sink as Sink
     from joulery.training._config import (
         DRY_RUN_VARIABLE as DRY_RUN_VARIABLE,
+        KNOB_VARIABLE as KNOB_VARIABLE,
         OBJECTIVE_VARIABLE as OBJECTIVE_VARIABLE,
         DecisionService as DecisionService,
     )

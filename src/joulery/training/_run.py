@@ -62,8 +62,10 @@ class Run(Tabular):
         target: Validation metric that ends the run.
         higher_is_better: Whether larger metrics are better.
         objective: Objective, or its text (``least-energy:slowdown=5%``); that of ``joulery run``
-            unless given, or else ``cost:eta=0.5``.
+            or ``cost:eta=0.5`` unless given.
         max_epochs: Number of epochs after which the run gives up.
+        knob: Knob to tune: "limit", "clock", or "auto" for limits, and clocks where limits cannot
+            save more; $JOULERY_KNOB, or auto unless given.
         early_stop: Whether the run may be stopped at the cost limit of its decision.
         dry_run: Whether to find out what could be saved and to change neither batch size nor limit;
             as ``joulery run`` says unless given.
@@ -99,6 +101,7 @@ class Run(Tabular):
         higher_is_better: bool = True,
         objective: Objective | str | None = None,
         max_epochs: int | None = None,
+        knob: str | None = None,
         early_stop: bool = True,
         dry_run: bool | None = None,
         store: DecisionService | str | Path | None = None,
@@ -115,6 +118,7 @@ class Run(Tabular):
             higher_is_better=higher_is_better,
             objective=objective,
             max_epochs=max_epochs,
+            knob=knob,
             early_stop=early_stop,
             dry_run=dry_run,
             store=store,

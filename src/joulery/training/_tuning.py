@@ -18,6 +18,7 @@ from joulery.errors import MissingHardwareError, NotPossibleHereError
 from joulery.fail_open import fail_open
 from joulery.files import write_atomic
 from joulery.frontier import Setting
+from joulery.hardware import Capability
 from joulery.power import TunerConfig, TunerState
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from joulery.objectives import Objective
     from joulery.power import (
         Estimate,
+        Knob,
         LimitKnob,
         LimitPlan,
         PowerProfile,
@@ -154,7 +156,7 @@ class RunPower:
         return PowerTuner(
             boards,
             objective,
-            knob=self._knob,
+            knob=self._knob or self._choose_knob(boards),
             meter=meter,
             clock=environment.clock,
             config=TunerConfig(dry_run=bool(config.dry_run)),
@@ -163,6 +165,18 @@ class RunPower:
             earlier=None if decided else self.earlier_profile,
             process_group=environment.group,
         )
+
+    def _choose_knob(self, boards: Sequence[Device]) -> Knob:
+        """The knob of a run whose decision lists no limits."""
+        from joulery.power import BothKnobs, ClockKnob, LimitKnob
+
+        if self._config.knob == "clock":
+            return ClockKnob(boards)
+        limit = LimitKnob(boards)
+        lockable = all(Capability.CLOCK_LOCK in board.capabilities for board in boards)
+        if self._config.knob == "limit" or not lockable:
+            return limit
+        return BothKnobs(limit, ClockKnob(boards))
 
     def fail(self, error: Exception) -> None:
         """Do without tuning because of an error; see ``joulery.fail_open``."""
