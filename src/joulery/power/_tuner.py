@@ -126,7 +126,7 @@ class TuningResult:
         }
 
 
-def _result(
+def tuning_result(
     choice: TuningChoice, knob: Knob, reference: int, origin: Provenance, *, held: bool, ended: bool
 ) -> TuningResult:
     """The choice of a machine as points of a frontier; see ``TuningResult``."""
@@ -340,7 +340,9 @@ class PowerTuner:
         origin = Provenance.combined([(device.provenance, 1.0) for device in self._devices])
         ended = self._state is TunerState.STOPPED
         reference, in_force = self._reference, self._holds
-        return _result(machine.choice, self._knob, reference, origin, held=in_force, ended=ended)
+        return tuning_result(
+            machine.choice, self._knob, reference, origin, held=in_force, ended=ended
+        )
 
     @property
     def profile(self) -> PowerProfile | None:

@@ -17,6 +17,7 @@ import operator
 import os
 import sys
 import weakref
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from joulery.errors import JouleryError
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from joulery.hardware import Device
     from joulery.jobs import Decision
     from joulery.objectives import Objective
-    from joulery.power import ProcessGroup, TuningResult
+    from joulery.power import PhaseUse, ProcessGroup, TuningResult
     from joulery.training._attempt import Attempt, Recurrence
     from joulery.training._callbacks import Sink
     from joulery.training._config import DecisionService
@@ -172,6 +173,39 @@ class Run(Tabular):
         finally:  # also where the loop is left by `break`
             self._in_steps = False
             self._end_training(self.total_steps - before)
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        """Tune a phase of the training by itself, and keep its time and energy in ``phases``.
+
+        For work of different kinds that alternates, seconds at least at a time: generation and
+        updates of reinforcement learning, training and evaluation. The same phase does about the
+        same work each time, or the same in each of its ``step`` calls. Recurring runs have none.
+
+        Args:
+            name: Name of the phase.
+
+        Examples:
+            >>> run = Run()
+            >>> for _ in range(3):
+            ...     with run.phase("rollout"):
+            ...         pass  # generate
+            ...     with run.phase("update"):
+            ...         run.step()
+        """
+        before = self.total_steps
+        if not (self._closed or self._recurs):
+            self._begin_energy()
+            self._power.enter_phase(name)
+        try:
+            yield
+        finally:
+            self._power.leave_phase(self.total_steps - before)
+
+    @property
+    def phases(self) -> dict[str, PhaseUse]:
+        """Time, energy and setting of each phase."""
+        return self._power.phases
 
     def epochs(self) -> Iterator[int]:
         """Epochs from 0, until the target is reached, the cost limit is, or they are over.
@@ -346,6 +380,7 @@ class Run(Tabular):
             "steps": self.total_steps,
             "kwh": None if math.isnan(self.kwh) else self.kwh,
             "tuning": None if result is None else result.to_dict(),
+            "phases": {name: use.to_dict() for name, use in self.phases.items()},
             "tuning_skipped": self.tuning_skipped,
         }
 
