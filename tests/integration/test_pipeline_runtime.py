@@ -121,8 +121,11 @@ class Watching:
     def __init__(self, observer):
         self.observer, self.seen = observer, []
 
-    def begin_iteration(self, reached):
-        self.observer.begin_iteration(reached)
+    def begin_iteration(self, reached, *, microbatches=None):
+        self.observer.begin_iteration(reached, microbatches=microbatches)
+
+    def end_iteration(self, reached):
+        self.observer.end_iteration(reached)
 
     def before(self, stage, kind, microbatch, reached):
         self.observer.before(stage, kind, microbatch, reached)
@@ -135,14 +138,14 @@ class Watching:
 
 
 free = Training()
-without = [free.step(number) for number in range(3)]
+without = [free.step(number) for number in range(4)]
 steered = Training()
 plans = planned(steered.schedule)
 plan = plans.ranks(1.0)[rank]
 controller = ClockController(plan, ClockSetter([gpu], set_seconds=0.002))
 watching = Watching(controller)
 with controller, observed(steered.schedule, watching):
-    with_clocks = [steered.step(number) for number in range(3)]
+    with_clocks = [steered.step(number) for number in range(4)]
     failure = controller.failure
 after_close = gpu._locked_hertz
 profiler = ClockProfiler(gpu, (1.41e9, 1.11e9), iterations_per_clock=2)
@@ -217,8 +220,11 @@ class Noting:
     def __init__(self):
         self.began, self.ended, self.iterations = [], [], 0
 
-    def begin_iteration(self, reached):
-        self.iterations += 1
+    def begin_iteration(self, reached, *, microbatches=None):
+        self.iterations += microbatches == 4
+
+    def end_iteration(self, reached):
+        pass
 
     def before(self, stage, kind, microbatch, reached):
         assert reached is None
@@ -297,7 +303,10 @@ def test_torch_runs_at_the_planned_clocks_with_equal_losses(with_torch, tmp_path
         assert report["after_close"] is None
         assert not report["still_wrapped"]
         steps = report["steps"]
-        assert [seen[:2] for seen in report["seen"]] == 3 * [step[:2] for step in steps]
+        assert [seen[:2] for seen in report["seen"]] == 4 * [step[:2] for step in steps]
+        # The first iteration is compared with the plan, at full clocks.
+        assert {seen[2] for seen in report["seen"][: len(steps)]} == {None}
+        report["seen"] = report["seen"][len(steps) :]
         assert {seen[2] for seen in report["seen"]} <= {step[2] for step in steps} | {None}
         # A higher clock for the next step may come a moment before this one ends.
         in_force = [
@@ -383,9 +392,13 @@ class Recorder:
     def __init__(self):
         self.log = []
 
-    def begin_iteration(self, reached):
+    def begin_iteration(self, reached, *, microbatches=None):
         """Note it."""
         self.log.append("iteration")
+
+    def end_iteration(self, reached):
+        """Note it."""
+        self.log.append("end")
 
     def before(self, stage, kind, microbatch, reached):
         """Note it."""
@@ -408,9 +421,10 @@ def test_kinds_of_work_are_distinguished():
         (3, "backward", 0),
         (3, "backward_input", 1),
         (3, "backward_weight", 1),
+        "end",
     ]
     schedule.step()
-    assert len(recorder.log) == 5
+    assert len(recorder.log) == 6
 
 
 def test_evaluation_is_not_observed():
@@ -451,7 +465,7 @@ def test_queued_work_is_marked_with_an_event(monkeypatch):
     with observed(schedule, recorder):
         schedule.step()
     assert recorder.reached() == "there"
-    assert len(recorded) == 9
+    assert len(recorded) == 10
 
 
 def test_objects_without_stages_are_refused():

@@ -110,7 +110,12 @@ class ClockProfiler:
         self._rises = 0
 
     @fail_open(None)
-    def begin_iteration(self, reached: Callable[[], object] | None = None) -> None:
+    def begin_iteration(
+        self,
+        reached: Callable[[], object] | None = None,
+        *,
+        microbatches: int | None = None,  # noqa: ARG002 - the controller needs it
+    ) -> None:
         """Note that an iteration begins; the clock changes here. Never raises."""
         if not self.done:
             self._reached(reached)
@@ -140,6 +145,9 @@ class ClockProfiler:
         begin, self._began = self._began, None
         if not self.done and begin is not None and begin[:2] == (stage, kind):
             self._works.append((*begin, self._reached(reached)))
+
+    def end_iteration(self, reached: Callable[[], object] | None = None) -> None:
+        """Nothing: instructions may also come after the end, such as optimizer steps."""
 
     def fail(self, error: Exception) -> None:
         """End the sweep because of an error; see ``joulery.fail_open``."""
