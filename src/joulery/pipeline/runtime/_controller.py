@@ -471,8 +471,8 @@ def _difference(plan: RankPlan, calls: Sequence[Key]) -> str:
     pairs = itertools.zip_longest(keys, calls)
     number, (key, call) = next((n, pair) for n, pair in enumerate(pairs, 1) if pair[0] != pair[1])
     return (
-        f"instruction {number} of rank {plan.rank} is {_name(key)} in the plan, {_name(call)} in the "
-        "schedule; plan the schedule that runs, see schedule_of()"
+        f"instruction {number} of rank {plan.rank} is {_name(key)} in the plan, but "
+        f"{_name(call)} runs; plan the schedule that runs, see schedule_of()"
     )
 
 
