@@ -133,6 +133,7 @@ class ClockController:
         self._signals: queue.SimpleQueue[object] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         # Only the background thread touches these.
+        self._lag = setter.set_seconds
         self._in_force: RankStep | None = None
         self._target: RankStep | None = None
         self._later: tuple[float, RankStep] | None = None
@@ -185,7 +186,8 @@ class ClockController:
         if not self._follows or self._off:
             return
         if index == len(calls) - 1:
-            self._note(index, reached, began=True, wake=active.acts_at_begin[index])
+            wake = active.acts_at_begin[index] or active.raises_within(index, self._lag)
+            self._note(index, reached, began=True, wake=wake)
         else:
             self._cut_short()
 
@@ -320,19 +322,17 @@ class ClockController:
             now = self._now()
         active, index = mark.active, mark.step
         steps = active.steps
-        times = self._times.add(mark, now, self._setter.set_seconds)
+        times = self._times.add(mark, now, self._lag)
         self._later = None
-        if index == _CUT_SHORT:
+        if index == _CUT_SHORT or (not mark.began and index + 1 == len(steps)):
             self._target = _FULL_CLOCKS
         elif mark.began and index != _ITERATION:
-            self._target = steps[index]
-            if active.rises[index]:
-                # The next step is known: its clock is to be there when it begins.
-                early = now + steps[index].seconds - self._setter.set_seconds
-                self._set_later(early, steps[index + 1])
+            self._target, later = active.ahead(index, self._lag)
+            if later is not None:
+                self._set_later(now + later[0], later[1])
         else:
             # Nothing runs until the next step begins, so its clock may come at once.
-            self._target = steps[index + 1] if index + 1 < len(steps) else _FULL_CLOCKS
+            self._target, _ = active.ahead(index + 1, self._lag)
         # A device that is there by now must not wait for what it only reaches later.
         if mark.reached is not None:
             self._act()
@@ -359,8 +359,16 @@ class ClockController:
         if step is _FULL_CLOCKS:
             self._setter.reset()
         else:
-            self._setter.set(step.hertz, step.watts, watch=self._virtual is None)
+            self._setter.set(
+                step.hertz, step.watts, watch=self._has_time if self._virtual is None else None
+            )
+            self._lag = self._setter.set_seconds
         self._in_force = step
+
+    def _has_time(self) -> bool:
+        """Whether nothing is to be done at this moment."""
+        later = self._later
+        return self._signals.empty() and (later is None or later[0] > self._now())
 
     def _fail(self, error: Exception) -> None:
         self._off = True
@@ -388,15 +396,40 @@ class _ActivePlan:
         self.index = {key: position for position, key in enumerate(self.keys)}
         self.endings = {key for key in self.keys if key[1] in _ENDINGS}
         self.microbatches = 1 + max((key[2] for key in self.keys), default=-1)
-        clocks = [_clock(step) for step in steps]
+        self.clocks = clocks = [_clock(step) for step in steps]
         pairs = list(itertools.pairwise(clocks))
         # Steps whose begin or end needs an action; the others need not wake the thread.
-        self.rises = (*(after > before for before, after in pairs), False)
         self.changes = (*(before != after for before, after in pairs), True)
-        self.acts_at_begin = tuple(
-            rises or position == 0 or clocks[position] != clocks[position - 1]
-            for position, rises in enumerate(self.rises)
-        )
+        self.acts_at_begin = (True, *self.changes[:-1])
+        # Seconds from the begin of each step until a clock is higher than that of the step before.
+        self.until_rise = [math.inf] * len(steps)
+        for index in reversed(range(len(pairs))):
+            rises = clocks[index + 1] > clocks[index]
+            after = 0.0 if rises else self.until_rise[index + 1]
+            self.until_rise[index] = steps[index].seconds + after
+
+    def raises_within(self, index: int, lag: float) -> bool:
+        """Whether a higher clock must be ordered before a step ends, if changes take ``lag``."""
+        return self.until_rise[index] - lag < self.steps[index].seconds
+
+    def ahead(self, index: int, lag: float) -> tuple[RankStep, tuple[float, RankStep] | None]:
+        """The step whose clock is ordered as a step begins, if changes take ``lag`` seconds.
+
+        A clock that is higher must be there when its step begins, however short the steps before.
+
+        Returns:
+            Also the step whose clock is ordered later within it, and how many seconds later.
+        """
+        best, until = index, self.steps[index].seconds
+        for later in range(index + 1, len(self.steps)):
+            if until - lag >= self.steps[index].seconds:
+                break
+            if self.clocks[later] > self.clocks[best]:
+                if until > lag:
+                    return self.steps[best], (until - lag, self.steps[later])
+                best = later
+            until += self.steps[later].seconds
+        return self.steps[best], None
 
 
 class _Mark(NamedTuple):
@@ -445,8 +478,8 @@ class _TimesCollector:
 def _ran_as_planned(mark: _Mark, set_seconds: float) -> bool:
     """Whether the step's own clock was in force for about all of it."""
     active, index = mark.active, mark.step
-    unchanged = index > 0 and not (active.changes[index - 1] or active.rises[index])
-    return unchanged or set_seconds < _SHORT_CHANGE * active.steps[index].seconds
+    changed = index == 0 or active.changes[index - 1] or active.raises_within(index, set_seconds)
+    return not changed or set_seconds < _SHORT_CHANGE * active.steps[index].seconds
 
 
 def _clock(step: RankStep) -> float:

@@ -35,7 +35,7 @@ class Setter:
         self.clock, self.set_seconds = clock, set_seconds
         self.log, self.error, self.released = [], None, 0
 
-    def set(self, hertz, watts=None, *, watch=False):
+    def set(self, hertz, watts=None, *, watch=None):
         """Note the clock."""
         if self.error is not None:
             raise self.error
@@ -101,6 +101,21 @@ def test_waiting_time_is_used_to_change_clocks(clock):
     run(confirmed(plan, setter, clock), clock, plan, waits=0.05)
     # Ordered early, as the wait was not foreseen; nothing left to do when it ends.
     assert setter.log == [(0.0, LOW), (0.14, HIGH), (0.3, None)]
+
+
+def test_a_change_longer_than_instructions_is_ordered_before_them(clock):
+    """If it fails boards that change slowly run instructions below their clock."""
+    setter = Setter(clock, set_seconds=0.25)
+    plan = rank_plan((LOW, 0.1), (LOW, 0.1), (LOW, 0.1), (LOW, 0.1), (HIGH, 0.1), (LOW, 0.4))
+    run(confirmed(plan, setter, clock), clock, plan)
+    # 0.25 s before it is needed, within the second instruction.
+    assert setter.log == [(0.0, LOW), (0.15, HIGH), (0.5, LOW), (0.9, None)]
+    reports = []
+    controller = confirmed(plan, Setter(clock, set_seconds=0.25), clock)
+    controller.on_iteration = reports.append
+    run(controller, clock, plan)
+    # None of these had its own clock throughout, so none is compared with the plan.
+    assert len(reports[0].ratios.get((0, "forward"), ())) == 0
 
 
 def test_equal_clocks_are_set_once(clock):
@@ -388,7 +403,7 @@ class Stuck(Setter):
         super().__init__(clock)
         self.go = threading.Event()
 
-    def set(self, hertz, watts=None, *, watch=False):
+    def set(self, hertz, watts=None, *, watch=None):
         """Hang, then note."""
         self.go.wait(5.0)
         super().set(hertz)
