@@ -223,17 +223,20 @@ class ClockProfiler:
         """Turn the measurements at a clock into rows; False if more are needed first."""
         if self._sampler is not None:
             self._sampler.catch_up(self._clock.now(), 0.005)
-        names = sorted({work[:2] for work in self._works if work[2] >= self._settled_at})
+        names = sorted({work[:2] for work in self._works})
+        settled = {work[:2] for work in self._works if work[2] >= self._settled_at}
         # Unsettled instructions still fill their time, so that it does not pass for waiting.
         spans = {name: [work[2:] for work in self._works if work[:2] == name] for name in names}
         knots = [knot for knot in self._knots if knot[0] >= self._settled_at]
         power = attribute_power(knots, list(spans.values()))
         last_chance = self._iterations >= _MAX_PATIENCE * self._per_clock
-        if not last_chance and (power is None or not (power.relative_errors < _SURE).all()):
+        is_sure = power is not None and bool((power.relative_errors < _SURE).all())
+        if not last_chance and not (is_sure and len(settled) == len(names)):
             return False
-        if power is None:
+        if power is None or len(settled) < len(names):
             raise InvalidValueError(
-                "the energy counter did not refresh within the iterations at one clock",
+                "the energy counter did not refresh, or work did not run, within the iterations at "
+                "one clock",
                 remedy="give more iterations_per_clock",
             )
         device = self._device
@@ -261,6 +264,7 @@ class ClockProfiler:
             )
         self.rows += rows
         if self._path is not None:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
             write_profile(self._path, self.rows)
         self._note_energy(sum(float(row["energy"]) for row in rows))
         return True

@@ -261,3 +261,19 @@ def test_what_is_too_noisy_is_refused(caplog, tmp_path):
     assert "% only after" in str(profiler.failure)
     assert caplog.text.count("training goes on") == 1
     assert gpu._locked_hertz is None
+
+
+def test_work_that_ran_only_while_the_clock_settled_is_measured_again():
+    """If it fails a profile lacks the forwards that come first in every iteration."""
+    clock = VirtualClock()
+    gpu = simulated_node("A100", 1, clock)[0]
+    profiler = ClockProfiler(gpu, (1.2e9, 1.41e9), iterations_per_clock=1, clock=clock)
+    works = loads(0.2)
+    for _ in range(60):
+        profiler.begin_iteration()
+        for item in sorted(ORDER, key=lambda item: item.kind, reverse=True):
+            profiler.before(item.stage, item.kind, item.microbatch)
+            gpu.run(works[item.kind])
+            profiler.after(item.stage, item.kind, item.microbatch)
+    assert profiler.done
+    assert len(profiler.rows) == 4
