@@ -31,17 +31,19 @@ if TYPE_CHECKING:
         withdraw as withdraw,
     )
     from joulery.cluster._flat import FlatAllocator as FlatAllocator
-    from joulery.cluster._history import (
-        DeficitLedger as DeficitLedger,
-        oversubscribed_watts as oversubscribed_watts,
-        ramp as ramp,
-    )
+    from joulery.cluster._history import DeficitLedger as DeficitLedger
     from joulery.cluster._jobs import (
         ClusterJob as ClusterJob,
         Fleet as Fleet,
         PowerCurve as PowerCurve,
         flexibility_floor as flexibility_floor,
         read_jobs as read_jobs,
+    )
+    from joulery.cluster._meters import (
+        FeederMeter as FeederMeter,
+        MeterReading as MeterReading,
+        PrometheusMeter as PrometheusMeter,
+        open_feeder_meter as open_feeder_meter,
     )
     from joulery.cluster._nodes import DeviceState as DeviceState, NodeClient as NodeClient
     from joulery.cluster._settings import (
@@ -65,6 +67,7 @@ if TYPE_CHECKING:
     from joulery.cluster._status import (
         AgentJob as AgentJob,
         AgentStatus as AgentStatus,
+        metrics_text as metrics_text,
         read_status as read_status,
     )
 

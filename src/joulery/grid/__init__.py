@@ -16,6 +16,7 @@ from joulery.lazy import lazy
 
 if TYPE_CHECKING:
     from joulery.grid._events import GridEvent as GridEvent, read_events as read_events
+    from joulery.grid._http import request as request
     from joulery.grid._openadr import OpenAdr as OpenAdr
     from joulery.grid._price import (
         ElectricityPrice as ElectricityPrice,
