@@ -70,6 +70,15 @@ if TYPE_CHECKING:
         metrics_text as metrics_text,
         read_status as read_status,
     )
+    from joulery.cluster._swings import (
+        SwingLimits as SwingLimits,
+        Swings as Swings,
+        measure_swings as measure_swings,
+        read_power_trace as read_power_trace,
+        read_swing_limits as read_swing_limits,
+        swing_remedies as swing_remedies,
+        swings_document as swings_document,
+    )
 
 
 __getattr__, __dir__ = lazy(__name__)

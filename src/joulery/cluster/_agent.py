@@ -192,6 +192,7 @@ class Agent:
         jobs = [j for j in self._jobs or () if not j.is_suspended or j.id in self._stops.since]
         self._read_frontiers(jobs, messages)
         self._nodes.read(messages)
+        self._check_leads()
         self._meters.read(messages, elapsed)
         self._observe(jobs, now - self._last_tick)
         power = self._power()
@@ -211,6 +212,7 @@ class Agent:
         )
         decision = self._decide(view)
         self._apply(decision, messages)
+        self._check_leads()
         self._meters.expect(self._expected(jobs))
         if decision.allocation is not None:
             shares = decision.allocation
@@ -351,6 +353,9 @@ class Agent:
         }
         if self._nodes.send(falling, decision.clocks, messages) and decision.caps != falling:
             self._nodes.send(decision.caps, decision.clocks, messages)
+
+    def _check_leads(self) -> None:
+        """Stop before anything else is done once a node has heard of a newer agent."""
         if self._nodes.is_fenced:
             self._audit("fenced", epoch=self._epoch)
             raise NotPossibleHereError(

@@ -12,6 +12,7 @@ import numpy as np
 from joulery.cluster._allocate import Allocation, allocate, lower_floors, pause
 from joulery.cluster._budget import Budget, Cap
 from joulery.cluster._jobs import ClusterJob, PowerCurve, flexibility_floor
+from joulery.cluster._slurm import ALL_BOARDS
 from joulery.errors import InfeasibleError
 from joulery.units import finite
 
@@ -265,10 +266,10 @@ def devices_of(
 ) -> list[tuple[str, DeviceState]]:
     """GPUs of a job that can be reached."""
     return [
-        (node, reachable[node][index])
+        (node, device)
         for node, indices in job.gpus.items()
-        for index in indices
-        if index < len(reachable.get(node, ())) and reachable[node][index].most_watts > 0
+        for index, device in enumerate(reachable.get(node, ()))
+        if (index in indices or ALL_BOARDS in indices) and device.most_watts > 0
     ]
 
 
@@ -295,12 +296,13 @@ def _cluster_job(
             ((least, largest), (least / largest, 1.0)) if largest > least else ((largest,), (1.0,))
         )
         curve, limit = PowerCurve(*assumed), max(least, share * largest)
-    wishes, floor, weight = job.preferences, 0.0, 1.0
+    account = settings.account(job.account)
+    wishes, floor, weight = job.preferences, account.floor, account.weight
     try:
         if "tier" in wishes:
             floor = flexibility_floor(wishes["tier"])
         floor = float(wishes.get("floor", floor))
-        weight = finite(float(wishes.get("weight", 1.0)), "weight", minimum=0.0)
+        weight = finite(float(wishes.get("weight", weight)), "weight", minimum=0.0)
         floor = finite(floor, "floor", minimum=0.0)
     except ValueError as error:
         messages.append(f"job {job.id}: {error}; its comment is ignored")
@@ -308,8 +310,8 @@ def _cluster_job(
         id=job.id,
         curve=replace(curve, idle_watts=_idle_watts(devices, history, least, stopped_seconds)),
         gpus=len(devices),
-        weight=min(weight, settings.most_weight) * len(devices),
-        floor=min(floor, settings.most_floor),
+        weight=min(weight, account.most_weight) * len(devices),
+        floor=min(floor, account.most_floor),
         limit_watts=limit,
         credit=history.ledger.credit(job.id),
     )

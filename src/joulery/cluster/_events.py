@@ -123,7 +123,7 @@ def active_events(state: Path, until: float, now: float) -> tuple[list[GridEvent
                 file.unlink(missing_ok=True)
             elif event.start <= until:
                 events.append(event)
-        except (OSError, ValueError, TypeError) as error:
+        except (OSError, ValueError, TypeError, RecursionError) as error:
             messages.append(f"event {file.name} is invalid and ignored: {error}")
     return events, messages
 

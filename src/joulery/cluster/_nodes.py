@@ -102,6 +102,9 @@ class NodeClient:
         except (KeyError, TypeError, AttributeError) as error:
             flaw = f"node {self._name} sends an invalid answer: {error!r}"
             raise NodeUnreachableError(flaw, remedy="update its governor") from None
+        if 0 < self.epoch < self.leader[0]:
+            flaw = f"node {self._name} is led by epoch {self.leader[0]}, not {self.epoch}"
+            raise FencedError(flaw, remedy="stop this agent: another has taken its place")
         return list(self._known.values())
 
     def set_caps(

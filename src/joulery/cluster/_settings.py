@@ -30,6 +30,32 @@ WHOLE = "cluster"
 
 
 @dataclass(frozen=True, slots=True)
+class AccountShare:
+    """What jobs of an account get; comments of users may ask for less, never for more.
+
+    Attributes:
+        weight: Weight of each GPU.
+        floor: Least performance.
+        most_weight: Largest weight that a comment may ask for; ``weight`` unless given.
+        most_floor: Largest floor that a comment may ask for; ``floor`` unless given.
+    """
+
+    weight: float = 1.0
+    floor: float = 0.0
+    most_weight: float = -1.0
+    most_floor: float = -1.0
+
+    def __post_init__(self) -> None:
+        for name, default in (("most_weight", self.weight), ("most_floor", self.floor)):
+            if getattr(self, name) < 0:
+                object.__setattr__(self, name, default)
+        finite(self.weight, "weight of an account", minimum=0.0)
+        if not 0.0 <= finite(self.floor, "floor of an account") <= self.most_floor <= 1.0:
+            flaw = f"floor {self.floor:g} and most_floor {self.most_floor:g} of an account"
+            raise InvalidValueError(flaw, remedy="give floors from 0 to 1, the most not below")
+
+
+@dataclass(frozen=True, slots=True)
 class AgentSettings:
     """Settings of the agent.
 
@@ -70,6 +96,8 @@ class AgentSettings:
         rotation_seconds: Time after which a stopped job takes the place of another.
         most_weight: Largest weight that users may ask for in their jobs' comments.
         most_floor: Largest floor, of a tier or by itself, that users may ask for.
+        accounts: Weights and floors by account of the workload manager; other accounts have
+            ``most_weight`` and ``most_floor`` of the settings.
         checkpoint_seconds: Time between the signal to save a checkpoint and a pause, for jobs
             whose comment asks for one (``checkpoint=USR1``).
     """
@@ -105,6 +133,7 @@ class AgentSettings:
     rotation_seconds: float = 3600.0
     most_weight: float = 1.0
     most_floor: float = 1.0
+    accounts: Mapping[str, AccountShare] = field(default_factory=dict)
     checkpoint_seconds: float = 30.0
 
     def __post_init__(self) -> None:
@@ -129,6 +158,11 @@ class AgentSettings:
         if not self.nodes or not all(isinstance(address, str) for address in self.nodes.values()):
             remedy = 'write [nodes] and n1 = "n1.example:7001"'
             raise InvalidValueError("no addresses of nodes", remedy=remedy)
+
+    def account(self, name: str) -> AccountShare:
+        """What jobs of an account get."""
+        everyone = AccountShare(min(1.0, self.most_weight), 0.0, self.most_weight, self.most_floor)
+        return self.accounts.get(name, everyone)
 
     @property
     def root(self) -> str:
@@ -177,6 +211,10 @@ def read_agent_settings(path: Path) -> AgentSettings:
             document["tree"] = read_budget(document["tree"])
         if "budget_series" in document:
             document["budget_series"] = read_signal(document["budget_series"])
+        if "accounts" in document:
+            document["accounts"] = {
+                name: AccountShare(**entry) for name, entry in document["accounts"].items()
+            }
         return AgentSettings(**document)
     except (OSError, ValueError, TypeError, AttributeError) as error:
         if isinstance(error, JouleryError):

@@ -19,7 +19,11 @@ _TIMEOUT_SECONDS = 20.0
 # Old versions name one of a job's states only, which hides that it runs.
 _STATES = {"RESIZING", "RUNNING", "SIGNALING", "STOPPED", "SUSPENDED"}
 _RANGES = re.compile(r"([^,\[\]]*)(?:\[([^\]]*)\])?([^,\[\]]*)(?:,|$)")
-_INDICES = re.compile(r"\bgpu\b[^,]*?\(IDX:([\d,\-]*)\)")
+# Name, type and count of a resource, and its indices or its shares of every board.
+_RESOURCE = re.compile(r"\b(gpu|shard|mps)\b([^,(]*)\((?:IDX:)?([^)]*)\)")
+_SLICE = re.compile(r"\d+g\.\d+gb")
+# Index of a job that holds a slice of a board (MIG): Slurm counts slices, not boards.
+ALL_BOARDS = -1
 
 
 class EngineError(NotPossibleHereError):
@@ -34,7 +38,8 @@ class EngineJob:
         id: Number of the job.
         name: Name of the job.
         comment: Text that the user gave with ``--comment``.
-        gpus: Indices of its GPUs on each node.
+        gpus: Indices of its GPUs on each node; ``ALL_BOARDS`` where it shares all of a node's.
+        account: Account that the job is charged to.
         is_suspended: Whether the job is stopped for now.
     """
 
@@ -43,6 +48,7 @@ class EngineJob:
     comment: str = ""
     gpus: dict[str, tuple[int, ...]] = field(default_factory=dict)
     is_suspended: bool = False
+    account: str = ""
 
     @property
     def gpu_count(self) -> int:
@@ -93,7 +99,7 @@ class Slurm:
 
     def signal(self, job: str, name: str) -> None:
         """Send a signal to a job's script and all its steps."""
-        self._run(["scancel", "--full", f"--signal={name}", job])
+        self._run(["scancel", "--full", f"--signal={name}", *job.split(",")])
 
 
 class SlurmRest:
@@ -132,7 +138,9 @@ class SlurmRest:
 
     def signal(self, job: str, name: str) -> None:
         """Send a signal to a job's script and all its steps."""
-        self._ask(f"job/{job}?signal=SIG{name.removeprefix('SIG')}&flags=FULL_JOB", "DELETE")
+        for number in job.split(","):
+            query = f"signal=SIG{name.removeprefix('SIG')}&flags=FULL_JOB"
+            self._ask(f"job/{number}?{query}", "DELETE")
 
     def _ask(self, path: str, method: str = "GET") -> str:
         if not self._version:
@@ -191,8 +199,8 @@ def _jobs(text: str, source: str) -> list[EngineJob]:
     """
     try:
         jobs = (_job(entry) for entry in json.loads(text)["jobs"])
-        return [job for job in jobs if job is not None]
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        return join_shared([job for job in jobs if job is not None])
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise EngineError(
             f"{source} sends an invalid answer: {error!r}",
             remedy="install Slurm 22.05 or later with its JSON serializer",
@@ -215,12 +223,54 @@ def _job(entry: dict[str, Any]) -> EngineJob | None:
     }
     if not gpus:
         return None
+    # Parts of a heterogeneous job are stopped together, by the first one's number.
+    leader = _number(entry.get("het_job_id")) or _number(entry.get("job_id"))
     return EngineJob(
-        id=str(_number(entry.get("job_id"))),
+        id=str(leader),
         name=str(entry.get("name") or ""),
         comment=_comment(entry.get("comment")),
         gpus=gpus,
         is_suspended=bool(states & {"STOPPED", "SUSPENDED"}),
+        account=str(entry.get("account") or ""),
+    )
+
+
+def join_shared(jobs: list[EngineJob]) -> list[EngineJob]:
+    """Jobs that hold a board together (shards, MPS, slices), or are parts of one, as one job.
+
+    Its id lists all of them; its name and preferences are those of the first, or none if they
+    differ, since a board has one cap.
+    """
+    sliced = {node for job in jobs for node, indices in job.gpus.items() if ALL_BOARDS in indices}
+    groups: list[tuple[set[object], list[EngineJob]]] = []
+    for job in jobs:
+        keys: set[object] = {job.id}
+        for node, indices in job.gpus.items():
+            keys |= {node} if node in sliced else {(node, index) for index in indices}
+        members = [job]
+        for group in [group for group in groups if group[0] & keys]:
+            groups.remove(group)
+            keys, members = keys | group[0], group[1] + members
+        groups.append((keys, members))
+    return [_joined(members, sliced) for _, members in groups]
+
+
+def _joined(jobs: list[EngineJob], sliced: set[str]) -> EngineJob:
+    gpus: dict[str, tuple[int, ...]] = {}
+    for job in jobs:
+        for node, indices in job.gpus.items():
+            together = {*gpus.get(node, ()), *indices}
+            gpus[node] = (ALL_BOARDS,) if node in sliced else tuple(sorted(together))
+    first = jobs[0]
+    ids = ",".join(dict.fromkeys(job.id for job in jobs))
+    same = {(job.name, job.comment) for job in jobs} == {(first.name, first.comment)}
+    return EngineJob(
+        ids,
+        first.name if same else "shared",
+        first.comment if same else "",
+        gpus,
+        is_suspended=all(job.is_suspended for job in jobs),
+        account=first.account if len({job.account for job in jobs}) == 1 else "",
     )
 
 
@@ -233,13 +283,18 @@ def _comment(value: Any) -> str:
 
 
 def _gpu_indices(detail: str) -> tuple[int, ...]:
-    """``gpu:a100:3(IDX:0-1,3)`` holds the GPUs 0, 1 and 3."""
-    indices: list[int] = []
-    for listed in _INDICES.findall(detail):
-        for part in filter(None, listed.split(",")):
-            first, _, last = part.partition("-")
-            indices += range(int(first), int(last or first) + 1)
-    return tuple(indices)
+    """``gpu:a100:3(IDX:0-1,3)`` holds the GPUs 0, 1 and 3, ``shard:2(0/4,2/4)`` a part of 1."""
+    indices: set[int] = set()
+    for _, kind, listed in _RESOURCE.findall(detail):
+        if _SLICE.search(kind):
+            return (ALL_BOARDS,)
+        for position, part in enumerate(filter(None, listed.split(","))):
+            if "/" in part:
+                indices |= {position} if int(part.partition("/")[0]) > 0 else set()
+            elif part[:1].isdecimal():
+                first, _, last = part.partition("-")
+                indices |= set(range(int(first), int(last or first) + 1))
+    return tuple(sorted(indices))
 
 
 def expand_hosts(text: str) -> Iterator[str]:

@@ -82,7 +82,7 @@ def read_events(path: Path) -> list[GridEvent]:
     """Read events from a JSON list of ``{"id", "start", "end", "target_watts" | "reduction"}``."""
     try:
         return [GridEvent(**entry) for entry in json.loads(path.read_text(encoding="utf-8"))]
-    except (OSError, ValueError, TypeError) as error:
+    except (OSError, ValueError, TypeError, RecursionError) as error:
         if isinstance(error, JouleryError):
             raise
         raise FileError(

@@ -8,7 +8,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from joulery.cli import cluster, main
+from joulery.cli import cluster_site, main
 from joulery.client import open_backend
 from joulery.frontier import Frontier, OperatingPoint, Setting
 from joulery.grid import read_signal
@@ -184,7 +184,7 @@ def test_the_agent_finds_frontiers_in_a_store(tmp_path):
     job = backend.define(Definition(spec, "V100")).id
     points = [OperatingPoint(10.0 + n, 6000.0 - 900.0 * n, Setting(devices=2)) for n in range(3)]
     with ExitStack() as stack:
-        find = cluster._profiles(str(path), stack)
+        find = cluster_site._profiles(str(path), stack)
         assert find("nightly") is None
         backend.put_profile(job, ProfileEntry(64, "V100", Frontier.from_points(points)))
         with ThreadPoolExecutor(1) as pool:  # as the agent does
