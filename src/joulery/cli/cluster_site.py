@@ -27,6 +27,7 @@ from joulery.cli.options import (
 from joulery.clock import REAL_CLOCK
 from joulery.errors import FileError, InvalidValueError, NotPossibleHereError, UnknownRecordError
 from joulery.reports import agent_report
+from joulery.units import human
 
 if TYPE_CHECKING:
     import argparse
@@ -35,6 +36,12 @@ if TYPE_CHECKING:
 
 # Samples in the chart of `status --watch`, one a second.
 _WATCHED = 600
+_EPILOG = """\
+#!/bin/sh
+# EpilogSlurmctld: slurmctld runs this after a job; its measured joules go into its comment.
+"{python}" -P -m joulery cluster record --state "{state}" --slurm "$SLURM_JOB_ID"
+exit 0
+"""
 _PROLOG = """\
 #!/bin/sh
 # Slurm runs this as root before a job starts on a node. Without watts the job goes back.
@@ -246,7 +253,90 @@ def _prolog(arguments: argparse.Namespace) -> Output:
     return Output({"prolog": script}, script)
 
 
+def _epilog(arguments: argparse.Namespace) -> Output:
+    script = _EPILOG.format(python=sys.executable, state=arguments.state.resolve())
+    return Output({"epilog": script}, script)
+
+
+def _record(arguments: argparse.Namespace) -> Output:
+    joules, seconds = cluster.read_job_energy(arguments.state, arguments.slurm)
+    comment = cluster.record_energy(cluster.run_command, arguments.slurm, joules, seconds)
+    document = {"job": arguments.slurm, "joules": joules, "seconds": seconds, "comment": comment}
+    return Output(document, f"job {arguments.slurm}: {human(joules, 'J')}")
+
+
+_AGENT_UNIT = """\
+[Unit]
+Description=Joulery agent: keeps the cluster under its power budget
+After=network-online.target slurmctld.service
+Wants=network-online.target
+
+[Service]
+ExecStart={python} -P -m joulery cluster agent --settings {settings} --listen 127.0.0.1:9105
+Restart=always
+RestartSec=1
+NoNewPrivileges=yes
+
+[Install]
+WantedBy=multi-user.target
+"""
+
+
+def _init(arguments: argparse.Namespace) -> Output:
+    from joulery.cli.governor import unit_text
+
+    plan = cluster.SitePlan(
+        tuple(cluster.expand_hosts(arguments.nodes)),
+        arguments.boards,
+        arguments.budget,
+        arguments.overhead,
+        arguments.fallback,
+        arguments.limits,
+        arguments.port,
+    )
+    folder = arguments.out.resolve()
+    etc = "/etc/joulery"
+    units = {
+        "joulery-governor.service": unit_text(
+            ("0.0.0.0", plan.port),  # noqa: S104 - with TLS and a token
+            {"--tls-cert": f"{etc}/node.pem", "--tls-key": f"{etc}/node.key"},
+        ),
+        "joulery-agent.service": _AGENT_UNIT.format(
+            python=sys.executable, settings=folder / "agent.toml"
+        ),
+    }
+    paths = [str(path.relative_to(folder)) for path in cluster.write_site(folder, plan, units)]
+    first = plan.nodes[0]
+    steps = f"""\
+{len(paths)} files in {folder}
+A silent agent leaves {plan.silent_watts:g} W of the budget of {plan.budget_watts:g} W.
+on each node:  install -m 600 {first}/{{governor.toml,agent.token,node.pem,node.key}} {etc}/
+               install {first}/joulery-governor.service /etc/systemd/system/
+               systemctl enable --now joulery-governor
+here:          joulery cluster agent --settings {folder}/agent.toml --shadow --ticks 3
+               install joulery-agent.service /etc/systemd/system/
+               systemctl enable --now joulery-agent"""
+    return Output({"folder": str(folder), "files": paths, "silent_watts": plan.silent_watts}, steps)
+
+
+def _cap_range(text: str) -> tuple[float, float]:
+    low, _, high = text.partition(",")
+    return watts(low), watts(high)
+
+
 _STATE = file("--state", "of the agent", "DIR", required=True)
+_INIT = (
+    file("--out", "folder for the files, which a second run renews", "DIR", required=True),
+    option("--nodes", "names of the nodes, such as n[1-3]", "HOSTS", required=True),
+    option("--boards", "GPUs of each node", "N", whole(1, 1024), required=True),
+    option("--budget", "IT power of the cluster, such as 20kW", "W", watts, required=True),
+    option("--overhead", "hosts, network", "W", watts, default=0.0),
+    option("--fallback", "cap of a GPU while the agent is silent", "W", watts, required=True),
+    option(
+        "--limits", "least and most cap of a GPU, such as 100,400", "W,W", _cap_range, required=True
+    ),
+    option("--port", "of the governors (7001)", "N", whole(1, 65535), default=7001),
+)
 _AGENT = (
     file("--settings", "as TOML", required=True),
     option("--ticks", "stop after N decisions", "N", whole(0, 10**12)),
@@ -277,10 +367,14 @@ _LISTEN = (
     option("--times", "stop after N calls", "N", whole(1, 10**12)),
 )
 _WATCH = (_STATE, flag("--watch", "show it anew every second"))
+_RECORD = (_STATE, option("--slurm", "number of the job", "JOB", required=True))
 SITE_ACTIONS = {
+    "init": Action(_init, _INIT, "certificates, tokens, settings and units of a new cluster"),
     "agent": Action(_agent, _AGENT, "keep a Slurm cluster under its budget"),
     "status": Action(_status, _WATCH, "power against budget; exit 1 if the agent is dead"),
     "event": Action(_event, _EVENT, "announce a demand-response event to the agent"),
     "listen": Action(_listen, _LISTEN, "announce the events of an OpenADR 3 server"),
     "prolog": Action(_prolog, (_STATE,), "print the script that Slurm runs before a job"),
+    "epilog": Action(_epilog, (_STATE,), "print the script that slurmctld runs after a job"),
+    "record": Action(_record, _RECORD, "write a job's measured joules into its comment"),
 }

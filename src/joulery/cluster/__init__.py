@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     )
     from joulery.cluster._flat import FlatAllocator as FlatAllocator
     from joulery.cluster._history import DeficitLedger as DeficitLedger
+    from joulery.cluster._install import SitePlan as SitePlan, write_site as write_site
     from joulery.cluster._jobs import (
         ClusterJob as ClusterJob,
         Fleet as Fleet,
@@ -61,13 +62,19 @@ if TYPE_CHECKING:
     )
     from joulery.cluster._slurm import (
         EngineJob as EngineJob,
+        JobRecord as JobRecord,
         Slurm as Slurm,
         SlurmRest as SlurmRest,
+        expand_hosts as expand_hosts,
+        job_records as job_records,
+        record_energy as record_energy,
+        run_command as run_command,
     )
     from joulery.cluster._status import (
         AgentJob as AgentJob,
         AgentStatus as AgentStatus,
         metrics_text as metrics_text,
+        read_job_energy as read_job_energy,
         read_status as read_status,
     )
     from joulery.cluster._swings import (

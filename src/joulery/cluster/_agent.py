@@ -54,6 +54,8 @@ _ENGINE_SECONDS = 0.5
 _OLD_SECONDS = 10.0
 # A wall clock that moves so much more than the monotonic one has stepped; by hand: above slewing.
 _STEP_SECONDS = 2.0
+# An epilog reads a job's energy within this after the job's end; by hand.
+_KEPT_SECONDS = 3600.0
 # Power above the budget by less than this share is noise of meters; by hand.
 _OVER_SHARE = 0.002
 
@@ -106,6 +108,8 @@ class Agent:
         self._looked_up: dict[str, tuple[float, PowerCurve | None]] = {}
         self._look_up_task: Future[dict[str, tuple[float, PowerCurve | None]]] | None = None
         self._warned: dict[str, float] = {}
+        # Joules and seconds of each job, and when they last grew.
+        self._energy: dict[str, tuple[float, float, float]] = {}
         self._window = PowerWindow(settings.baseline_seconds)
         self._baseline_watts: float | None = None
         self._budget_watts = settings.budget_watts
@@ -299,9 +303,21 @@ class Agent:
         boards = {job.id: devices_of(job, reachable) for job in jobs if not job.is_suspended}
         states = {name: [d for _, d in devices] for name, devices in boards.items() if devices}
         self._history.observed.note(states)
+        self._count_energy(states, seconds)
         busy = {device.id for devices in states.values() for device in devices}
         for devices in reachable.values():
             self._history.draws.note(devices, busy, seconds)
+
+    def _count_energy(self, states: Mapping[str, list[DeviceState]], seconds: float) -> None:
+        """Add up the energy of every job, which is kept for an hour after its end."""
+        wall = self._clock.wall()
+        for job, devices in states.items():
+            joules, total, _ = self._energy.get(job, (0.0, 0.0, wall))
+            watts = sum(device.watts for device in devices)
+            self._energy[job] = joules + watts * seconds, total + seconds, wall
+        self._energy = {
+            job: entry for job, entry in self._energy.items() if wall - entry[2] < _KEPT_SECONDS
+        }
 
     def _unreachable(self, messages: list[str]) -> dict[str, float]:
         """Power that nodes which do not answer may draw: under their last caps, or at most."""
@@ -480,6 +496,7 @@ class Agent:
             "baseline_watts": self._baseline_watts,
             "window": [self._window.mean_watts(0.0), self._window.seconds],
             "deficits": self._history.ledger.deficits,
+            "energy": self._energy,
             "node_watts": {
                 node: (sum(d.cap_watts for d in devices), sum(d.watts for d in devices))
                 for node, devices in self._nodes.devices.items()
@@ -508,6 +525,7 @@ class Agent:
             }
             baseline, (mean, seconds) = document["baseline_watts"], document["window"]
             self._history.ledger.deficits = dict(document["deficits"])
+            self._energy = {job: (j, s, at) for job, (j, s, at) in document["energy"].items()}
             if seconds:
                 self._window.note(self._clock.now(), float(mean), float(seconds))
             self._baseline_watts = None if baseline is None else float(baseline)

@@ -24,6 +24,7 @@ _RESOURCE = re.compile(r"\b(gpu|shard|mps)\b([^,(]*)\((?:IDX:)?([^)]*)\)")
 _SLICE = re.compile(r"\d+g\.\d+gb")
 # Index of a job that holds a slice of a board (MIG): Slurm counts slices, not boards.
 ALL_BOARDS = -1
+_ENERGY = re.compile(r"\s*joulery-(joules|seconds)=([\d.]+)")
 
 
 class EngineError(NotPossibleHereError):
@@ -77,7 +78,7 @@ class Slurm:
     """
 
     def __init__(self, run: Callable[[list[str]], str] | None = None) -> None:
-        self._run = run or _run
+        self._run = run or run_command
 
     def jobs(self) -> list[EngineJob]:
         """Jobs that hold GPUs, running or suspended.
@@ -100,6 +101,96 @@ class Slurm:
     def signal(self, job: str, name: str) -> None:
         """Send a signal to a job's script and all its steps."""
         self._run(["scancel", "--full", f"--signal={name}", *job.split(",")])
+
+
+@dataclass(frozen=True, slots=True)
+class JobRecord:
+    """Energy of a job as Slurm keeps it in the job's comment.
+
+    Attributes:
+        id: Number of the job.
+        name: Name of the job.
+        account: Account that the job is charged to.
+        joules: Measured energy of its GPUs.
+        seconds: Time over which that was measured.
+    """
+
+    id: str
+    name: str
+    account: str
+    joules: float
+    seconds: float
+
+
+def record_energy(run: Callable[[list[str]], str], job: str, joules: float, seconds: float) -> str:
+    """Add a job's energy to its comment, in place of an earlier figure; the new comment.
+
+    Args:
+        run: Function that runs a command and returns what it printed.
+        job: Number of the job.
+        joules: Measured energy of its GPUs.
+        seconds: Time over which that was measured.
+    """
+    _check_number(job)
+    fields = _show_job(run, job)
+    comment = _ENERGY.sub("", fields.get("Comment", "")).strip()
+    text = f"{comment} joulery-joules={joules:.1f} joulery-seconds={seconds:.0f}".strip()
+    run(["scontrol", "update", f"JobId={job}", f"Comment={text}"])
+    return text
+
+
+def job_records(
+    run: Callable[[list[str]], str],
+    *,
+    job: str | None = None,
+    account: str | None = None,
+    window: tuple[str, str] | None = None,
+) -> list[JobRecord]:
+    """Energy that epilogs wrote, of a job or of an account in a time.
+
+    Args:
+        run: Function that runs a command and returns what it printed.
+        job: Number of a job, also one that slurmctld still knows without accounting.
+        account: Name of an account.
+        window: First and last day, as ``YYYY-MM-DD``.
+    """
+    if job is not None:
+        _check_number(job)
+        try:
+            fields = _show_job(run, job)
+            rows = [[job, fields.get("JobName", ""), fields.get("Account", ""), fields["Comment"]]]
+            if records := [record for row in rows for record in _record(row)]:
+                return records
+        except (EngineError, KeyError):
+            pass  # slurmctld has forgotten it
+    words = ["sacct", "-X", "-n", "-P", "-o", "JobID,JobName,Account,Comment"]
+    words += [f"--jobs={job}"] if job is not None else ["-a", f"--accounts={account}"]
+    if window is not None:
+        words += [f"--starttime={window[0]}", f"--endtime={window[1]}"]
+    return [r for line in run(words).splitlines() for r in _record(line.split("|", 3))]
+
+
+def _record(row: list[str]) -> list[JobRecord]:
+    found = dict(_ENERGY.findall(row[-1])) if len(row) == 4 else {}
+    if "joules" not in found:
+        return []
+    name, title, account, _ = row
+    seconds = float(found.get("seconds", 0.0))
+    return [JobRecord(name, title, account, float(found["joules"]), seconds)]
+
+
+def _show_job(run: Callable[[list[str]], str], job: str) -> dict[str, str]:
+    """Fields of a job as slurmctld has it; a comment may hold blanks and ends its line."""
+    text = run(["scontrol", "show", "job", job])
+    fields = dict(re.findall(r"(\w+)=(\S*)", text))
+    if comment := re.search(r"^\s*Comment=(.*)$", text, re.MULTILINE):
+        fields["Comment"] = comment[1].strip()
+    return fields
+
+
+def _check_number(job: str) -> None:
+    if not re.fullmatch(r"\d{1,12}(_\d{1,9})?", job):
+        raise InvalidValueError(f"{job!r} is not a job of Slurm", remedy="give its number")
 
 
 class SlurmRest:
@@ -178,7 +269,8 @@ class SlurmRest:
             raise EngineError(f"{self._url}: {error}", remedy=remedy) from None
 
 
-def _run(command: list[str]) -> str:
+def run_command(command: list[str]) -> str:
+    """What a command of Slurm prints."""
     try:
         done = subprocess.run(
             command, capture_output=True, text=True, timeout=_TIMEOUT_SECONDS, check=False

@@ -105,6 +105,23 @@ def read_status(state: Path) -> AgentStatus:
         ) from None
 
 
+def read_job_energy(state: Path, job: str) -> tuple[float, float]:
+    """Joules and seconds of a job that an agent has counted.
+
+    Raises:
+        FileError: The agent does not know the job, or it shares its boards with others.
+    """
+    try:
+        energy = msgspec.json.decode((state / "agent.json").read_bytes())["energy"]
+        joules, seconds, _ = energy[job]
+        return float(joules), float(seconds)
+    except (OSError, msgspec.DecodeError, RecursionError, KeyError, TypeError, ValueError):
+        raise FileError(
+            f"the agent in {state} has no energy of job {job}",
+            remedy="see whether the job had whole GPUs on nodes of the agent",
+        ) from None
+
+
 # Metrics by the field of a status; counts of lists, and flags as 0 and 1.
 _METRICS = {
     "budget_watts": "Power budget now.",
