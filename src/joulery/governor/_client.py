@@ -23,6 +23,7 @@ from joulery.governor._journal import LeaseJournal
 from joulery.governor._protocol import (
     MAX_REPLY_BYTES,
     VERSION,
+    FencedError,
     LeaseLostError,
     check_secrecy,
     decode,
@@ -420,7 +421,7 @@ def checked_reply(reply: dict[str, Any]) -> dict[str, Any]:
     """An answer of the governor; a refusal is raised as Joulery's error."""
     if reply.get("ok") is True:
         return reply
-    kinds = {**vars(errors), "LeaseLostError": LeaseLostError}
+    kinds = {**vars(errors), "LeaseLostError": LeaseLostError, "FencedError": FencedError}
     kind = kinds.get(str(reply.get("error")))
     if not (isinstance(kind, type) and issubclass(kind, JouleryError)):
         kind = DeviceError
