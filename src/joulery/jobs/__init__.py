@@ -12,6 +12,7 @@ if TYPE_CHECKING:
         choose_setting as choose_setting,
     )
     from joulery.jobs._documents import (
+        check_documents as check_documents,
         decision_energy as decision_energy,
         decision_page as decision_page,
         job_entry as job_entry,

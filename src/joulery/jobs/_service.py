@@ -42,7 +42,7 @@ from joulery.jobs._models import (
 )
 from joulery.jobs._posterior import PosteriorCache, rebuilt
 from joulery.jobs._replay import ROW, outcome_document
-from joulery.jobs._validation import check_outcome, is_longer_than
+from joulery.jobs._validation import check_outcome
 from joulery.jobs.policies import ActionKind, CounterRng, RunEnd
 from joulery.storage import (
     DecisionRecord,
@@ -387,7 +387,11 @@ class JobService:
                 f"another outcome of decision {name} was reported",
                 remedy="report each decision once; repeat a report unchanged",
             )
-        return Receipt(name, record.event, record.late, record.quarantined)
+        reason = ""
+        if record.quarantined:
+            state = self._cache.current(transaction, transaction.lock(decision.job))
+            reason = state.reports.reasons().get(decision.sequence, "")
+        return Receipt(name, record.event, record.late, record.quarantined, reason)
 
     def _learn(
         self, transaction: Transaction, decision: DecisionRecord, outcome: Outcome, key: str
@@ -434,8 +438,6 @@ class JobService:
         """Append the event that ends a decision; its number."""
         state = self._cache.current(transaction, transaction.lock(decision.job))
         body = outcome_document(outcome, state.job, decision.action, decision.recurrence)
-        if outcome is not None and is_longer_than(outcome, _elapsed(decision, now)):
-            body["doubtful"] = True  # see joulery.jobs._report_filter
         event = Event(state.sequence + 1, kind, decision.sequence, body, now)
         self._cache.append(transaction, decision.job, event)
         return event.sequence

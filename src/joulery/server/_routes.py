@@ -48,6 +48,7 @@ from joulery.server._problems import (
     later,
     not_found,
     problem_of,
+    store_replaced,
 )
 from joulery.storage import Permission, totals
 
@@ -502,9 +503,15 @@ class HealthState(JsonModel, frozen=True):
     status: Literal["live", "ready"]
 
 
-@health.get("/health/live", operation_id="live", **_describe(answer=HealthState))
-async def live() -> Response:
-    """Check that the process answers."""
+@health.get(
+    "/health/live",
+    operation_id="live",
+    **_describe(answer=HealthState, problems=_problems(503)),
+)
+async def live(request: Request) -> Response:
+    """Check that the process answers and needs no restart, as after a restore of its store."""
+    if context_of(request).store.replaced:
+        raise store_replaced()
     return _answer(HealthState("live"))
 
 
@@ -527,6 +534,8 @@ async def ready(request: Request) -> Response:
     )
     # Not a timeout, which would wait for the thread.
     done, _ = await asyncio.wait({reading}, timeout=_READY_SECONDS)
+    if context.store.replaced:
+        raise store_replaced()
     if not done or reading.exception() is not None:
         raise later("the store does not answer")
     if context.store.write_failure:

@@ -8,7 +8,7 @@ const reachable = (part) => [...part.querySelectorAll("a, button, [tabindex]")];
 // Fetch a page and put its live parts in the place of ours, except where someone is typing.
 async function refresh(address) {
   const mine = ++latest;
-  const answer = await fetch(address, { headers: { Accept: "text/html" } });
+  const answer = await fetch(address, { headers: { Accept: "text/html", "Joulery-Live": "1" } });
   if (answer.redirected) return location.assign(answer.url); // logged out meanwhile
   if (!answer.ok || mine !== latest) return;
   const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
