@@ -44,6 +44,13 @@ if TYPE_CHECKING:
         run_history as run_history,
         total_watts as total_watts,
     )
+    from joulery.jobs._run_log import (
+        RunCurve as RunCurve,
+        RunDevice as RunDevice,
+        RunEntry as RunEntry,
+        run_entry as run_entry,
+        thinned as thinned,
+    )
     from joulery.jobs._savings import (
         OpenRun as OpenRun,
         PeriodSavings as PeriodSavings,

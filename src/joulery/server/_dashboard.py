@@ -44,6 +44,7 @@ from joulery.storage import (
     begin_session,
     digest_of,
     end_session,
+    runs_mark,
 )
 
 if TYPE_CHECKING:
@@ -335,9 +336,14 @@ def _run_mark(request: Request, entry: DecisionEntry) -> str:
 
 @pages.get("/changes", operation_id="changes")
 async def changes(
-    request: Request, job: int | None = None, run: int | None = None, *, cluster: bool = False
+    request: Request,
+    job: int | None = None,
+    run: int | None = None,
+    *,
+    cluster: bool = False,
+    runs: bool = False,
 ) -> Response:
-    """A stream of marks, one whenever something changes; of a run, a job, all, or the cluster."""
+    """A stream of marks, one whenever something changes: of a run, a job, a cluster, runs, all."""
     context = context_of(request)
     if job is not None and not may_see(request.state.caller, await context.team_of(job)):
         raise not_found()
@@ -346,7 +352,9 @@ async def changes(
         yield "retry: 1000\n\n"
         last, end = None, context.clock.now() + _STREAM_SECONDS
         while context.clock.now() < end and not context.draining:
-            mark = await run_in_threadpool(_present_mark, request, job, run, cluster=cluster)
+            mark = await run_in_threadpool(
+                _present_mark, request, job, run, cluster=cluster, runs=runs
+            )
             if mark != last:
                 yield f"data: {mark}\n\n"
                 last = mark
@@ -355,10 +363,14 @@ async def changes(
     return StreamingResponse(marks(), media_type="text/event-stream")
 
 
-def _present_mark(request: Request, job: int | None, run: int | None, *, cluster: bool) -> str:
+def _present_mark(
+    request: Request, job: int | None, run: int | None, *, cluster: bool, runs: bool
+) -> str:
     context, watch = context_of(request), request.app.state.cluster
     if cluster and watch is not None and may_see_all(request.state.caller):
         return str(watch.latest_seconds())
+    if runs:
+        return context.read(runs_mark)
     if job is None:
         return _mark(*_visible_totals(request))
     if run is None:

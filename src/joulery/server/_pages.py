@@ -169,7 +169,7 @@ def render(
     """
     caller: TokenRecord | None = getattr(request.state, "caller", None)
     sees_all, state, zone = caller is not None and may_see_all(caller), request.app.state, zone_of
-    links = {"/": "Overview", "/jobs": "Jobs"}
+    links = {"/": "Overview", "/runs": "Runs", "/jobs": "Jobs"}
     if sees_all and state.cluster is not None:
         links["/cluster"] = "Cluster"
     if sees_all and state.plans is not None:

@@ -41,6 +41,15 @@ if TYPE_CHECKING:
         Subject as Subject,
         to_json as to_json,
     )
+    from joulery.storage._runs import (
+        SORTS as SORTS,
+        RunQuery as RunQuery,
+        count_runs as count_runs,
+        find_run as find_run,
+        list_runs as list_runs,
+        put_run as put_run,
+        runs_mark as runs_mark,
+    )
     from joulery.storage._sessions import (
         LIFETIME_SECONDS as LIFETIME_SECONDS,
         Session as Session,

@@ -16,7 +16,7 @@ async function refresh(address) {
     const next = fresh.getElementById(old.id);
     if (!next || old.innerHTML === next.innerHTML) continue;
     const focused = old.contains(document.activeElement) ? document.activeElement : null;
-    if (focused?.matches("input, select, textarea")) continue;
+    if (focused?.matches("input, select, textarea") || old.querySelector("td input:checked")) continue;
     const place = reachable(old).indexOf(focused);
     const across = [...old.querySelectorAll(".wide")].map((one) => one.scrollLeft);
     old.innerHTML = next.innerHTML;
