@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         ProfileEntry,
         Receipt,
         Request,
+        RunEntry,
     )
 
 STORE_VARIABLE = "JOULERY_STORE"
@@ -92,6 +93,20 @@ class DecisionBackend(Protocol):
 
     def add_energy(self, job: int, energy: EnergyEntry) -> None:
         """Store energy that was used; where a decision is named, once for each device."""
+        ...
+
+    def put_run(self, run: RunEntry) -> None:
+        """Store a run of any kind, in place of what was reported under its key before."""
+        ...
+
+    def runs(
+        self, text: str = "", below: int = 0, limit: int = 100
+    ) -> tuple[list[RunEntry], int | None]:
+        """Runs that contain a text, the latest first, and where the next page begins."""
+        ...
+
+    def run(self, number: int) -> RunEntry:
+        """A run with its curves."""
         ...
 
     def pause(self, job: int, *, paused: bool = True) -> None:

@@ -23,9 +23,16 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from joulery.errors import JouleryError
 from joulery.fail_open import fail_open
 from joulery.tables import Tabular
-from joulery.training._config import RunConfig, RunEnvironment
+from joulery.training._config import DecisionService, RunConfig, RunEnvironment
 from joulery.training._early_stopping import TargetTracker
-from joulery.training._job_energy import JobEnergy, checked_sinks, close_sinks, write_figures
+from joulery.training._job_energy import (
+    JobEnergy,
+    checked_sinks,
+    close_sinks,
+    energy_saving,
+    write_figures,
+)
+from joulery.training._run_log import RunLog, RunState, logs_runs
 from joulery.training._tuning import RunPower
 
 if TYPE_CHECKING:
@@ -39,7 +46,6 @@ if TYPE_CHECKING:
     from joulery.power import PhaseUse, ProcessGroup, TuningResult
     from joulery.training._attempt import Attempt, Recurrence
     from joulery.training._callbacks import Sink
-    from joulery.training._config import DecisionService
     from joulery.training._energy import EnergyAccount
     from joulery.training._job_energy import JobMeasurement
 
@@ -129,6 +135,7 @@ class Run(Tabular):
         self._power = RunPower(self._config, self._environment)
         self.energy = JobEnergy(self._environment)
         self._sinks = checked_sinks(sinks)
+        self._log = self._new_log()
         self._recurrence: Recurrence | None = None
         self._attempt: Attempt | None = None
         self._recurs = batch_sizes is not None
@@ -139,6 +146,43 @@ class Run(Tabular):
         self._closed = False
         self._process = os.getpid()
         _replace_earlier(self)
+
+    def _new_log(self) -> RunLog | None:
+        """The report of this run to the store; None where no store is named."""
+        service, environment = self._config.store, self._environment
+        if not isinstance(service, DecisionService) or (
+            environment.group is not None and environment.group.rank
+        ):
+            return None
+        recurs = self._config.batch_sizes is not None
+        if not logs_runs(service.location or recurs, environment.environ):
+            return None
+        return RunLog(
+            self.name,
+            "run",
+            service,
+            self.energy,
+            self._log_state,
+            environment.environ,
+        )
+
+    def _log_state(self) -> RunState:
+        power, attempt = self._power, self._attempt
+        result, size = self.result, self._batch_size
+        watts = power.chosen_watts()
+        if result is not None and not self._config.dry_run:
+            watts = result.chosen.setting.power_limit_watts
+        if attempt is not None:
+            size = attempt.decision.batch_size
+        parts = [] if watts is None else [f"{watts:.0f} W"]
+        parts += [f"batch size {size}"] if size else []
+        return RunState(
+            self.total_steps,
+            power.phase(),
+            ", ".join(parts),
+            energy_saving(result),
+            "" if attempt is None else attempt.decision.id,
+        )
 
     # The loop.
 
@@ -267,6 +311,8 @@ class Run(Tabular):
         except (TypeError, ValueError, OverflowError, RuntimeError) as error:
             _log.warning("joulery: %r is not a metric: %s", type(metric).__name__, error)
             return
+        if self._log is not None:
+            self._log.note_metric(float(metric))
         if reached:
             self._mark_target()
 
@@ -324,6 +370,8 @@ class Run(Tabular):
             return  # a copy of the process does not speak for it
         self._closed = True
         self._finish(abandoned=True)
+        if self._log is not None:
+            self._log.freeze()
         self._power.close()
         self._close_recurrence()
         self._end_energy()
@@ -496,12 +544,16 @@ class Run(Tabular):
         if not (self.energy.begun or self._closed):
             atexit.register(_close_if_alive, weakref.ref(self))
             self.energy.begin_soon()
+            if self._log is not None:
+                self._log.start()
 
     @fail_open(None)
     def _end_energy(self) -> None:
         if self.energy.begun:
-            self.energy.end()
+            total = self.energy.end()
             self._write_figures()
+            if self._log is not None:
+                self._log.end(total)
         close_sinks(self._sinks)
 
     def _write_figures(self) -> None:
