@@ -25,7 +25,7 @@ _EXTRAS = {
     "plots": ("matplotlib", "frontiers as PNG"),
     "instruments": ("pyvisa", "SCPI wattmeters for the whole node"),
     "amd": ("amdsmi", "AMD GPUs"),
-    "torch": ("torch", "PyTorch"),
+    "server": ("fastapi", "the server for a team"),
 }
 
 

@@ -40,7 +40,7 @@ def store_location(arguments: argparse.Namespace, modules: Sequence[str] = ()) -
             f"{location_text[:80]} is a server, not a store",
             remedy="give --store PATH or postgresql://…, or unset JOULERY_STORE here",
         )
-    missing = [name for name in ("sqlalchemy", *modules) if find_spec(name) is None]
+    missing = [name for name in modules if find_spec(name) is None]
     if missing:
         raise MissingExtraError(
             f"this needs {', '.join(missing)}", remedy='pip install "joulery[server]"'

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import Column, MetaData, String, Table, delete, insert, inspect, select, text
 
-from joulery.errors import MissingExtraError, StoreError
+from joulery.errors import StoreError
 from joulery.storage._schema import jobs, metadata, settings
 
 if TYPE_CHECKING:
@@ -96,14 +96,9 @@ def missing_columns(connection: Connection) -> list[str]:
 
 
 def _run(connection: Connection, revision: str) -> None:
-    try:
-        from alembic import command
-        from alembic.config import Config
-        from alembic.util import CommandError
-    except ModuleNotFoundError as error:
-        raise MissingExtraError(
-            "upgrading a store needs Alembic", remedy='pip install "joulery[store]"'
-        ) from error
+    from alembic import command
+    from alembic.config import Config
+    from alembic.util import CommandError
 
     config = Config()
     # A percent sign in a path would be taken for an interpolation.

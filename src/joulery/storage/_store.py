@@ -8,17 +8,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from joulery.errors import MissingExtraError, StoreBusyError, StoreError, StoreReplacedError
+from sqlalchemy import func, select, text
+from sqlalchemy.exc import DBAPIError, TimeoutError as PoolTimeoutError
+
+from joulery.errors import StoreBusyError, StoreError, StoreReplacedError
 from joulery.paths import data_folder
-
-try:
-    from sqlalchemy import func, select, text
-    from sqlalchemy.exc import DBAPIError, TimeoutError as PoolTimeoutError
-except ModuleNotFoundError as error:
-    raise MissingExtraError(
-        "a store needs SQLAlchemy", remedy='pip install "joulery[store]"'
-    ) from error
-
 from joulery.storage._engines import DAMAGED_REMEDY, explained, open_engine
 from joulery.storage._migrate import generation, missing_columns, upgrade
 from joulery.storage._schema import events, jobs, metadata
