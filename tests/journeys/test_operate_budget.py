@@ -32,7 +32,7 @@ def test_the_budget_is_kept_and_used(tmp_path, draw):
     assert plant.over_share(since=60) <= 0.001
     assert plant.unused_share(since=0.2 * HOUR) <= 0.025
     event = [row for row in plant.power_record if row[2] == pytest.approx(target)]
-    delivered = [power / budget for _, power, budget in event][60:]
+    delivered = [power / budget for _, power, budget, _ in event][60:]
     assert 0.97 <= sum(delivered) / len(delivered) <= 1.0
     said = [json.loads(line) for line in (tmp_path / "audit.jsonl").read_text().splitlines()]
     assert [line["what"] for line in said if "event" in line["what"]] == [
