@@ -31,6 +31,8 @@ CURVES = {
     "mixed": PowerCurve.from_points([(100, 40), (200, 75), (400, 100)]),
 }
 LEAST, MOST = 100.0, 400.0
+# The budget binds while a job runs below this share of its speed.
+_FULL = 0.99
 
 
 @dataclass(slots=True)
@@ -169,7 +171,8 @@ class Plant:
         self.waiting: dict[str, PlantJob] = {}
         self.suspended: set[str] = set()
         self.switches: list[tuple[float, str, str]] = []
-        self.power_record: list[tuple[float, float, float, float]] = []
+        self.power_record: list[tuple[float, float, float, bool]] = []
+        self._budget_before = 0.0
         self._number = 0
 
     # The engine.
@@ -249,11 +252,14 @@ class Plant:
             if churn:
                 self.fill()
             report = self.agent.tick()
+            # Boards follow a lower cap within half a second, which an event's lead allows for.
+            budget = max(report["budget_watts"], self._budget_before)
+            self._budget_before = report["budget_watts"]
+            binds = any(job["performance"] < _FULL for job in report["jobs"])
             for _ in range(int(2 * self.tick_seconds)):
                 self.move(0.5)
-                self.power_record.append(
-                    (self.clock.now(), self.power(), report["budget_watts"], report["caps_watts"])
-                )
+                self.power_record.append((self.clock.now(), self.power(), budget, binds))
+                budget = report["budget_watts"]
 
     def over_share(self, since: float = 0.0) -> float:
         """Share of the time in which the true power was above the budget by more than 0.1 %."""
@@ -262,6 +268,6 @@ class Plant:
 
     def unused_share(self, since: float = 0.0) -> float:
         """Mean share of the budget that is not drawn while it binds."""
-        busy = [row for row in self.power_record if row[0] >= since]
-        gaps = [max(0.0, 1 - power / budget) for _, power, budget, _ in busy]
-        return sum(gaps) / len(gaps)
+        rows = [row for row in self.power_record if row[0] >= since and row[3]]
+        gaps = [max(0.0, 1 - power / budget) for _, power, budget, _ in rows]
+        return sum(gaps) / max(1, len(gaps))

@@ -14,9 +14,11 @@ import math
 import re
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from joulery.clock import REAL_CLOCK, Clock
 from joulery.cluster._audit import AgentAudit
@@ -491,7 +493,7 @@ class Agent:
         """Keep what the next agent must know should this one be killed."""
         document = {
             "epoch": self._epoch,
-            "jobs": [asdict(job) for job in self._jobs or ()],
+            "jobs": self._jobs or [],
             "stopped": sorted(self._stops.since),
             "baseline_watts": self._baseline_watts,
             "window": [self._window.mean_watts(0.0), self._window.seconds],
@@ -580,7 +582,7 @@ class Agent:
     def _write(self, name: str, document: dict[str, Any], messages: list[str]) -> None:
         """Write a file of the state; caps matter more than a full disk."""
         try:
-            write_atomic(self._folder / name, json.dumps(document).encode())
+            write_atomic(self._folder / name, msgspec.json.encode(document))
         except OSError as error:
             messages.append(f"cannot write {name}: {error}")
 

@@ -109,7 +109,8 @@ class Correction:
 
     def note(self, at: float, watts: float, seconds: float) -> None:
         """Add a reading of the meter, taken at a time of the same clock."""
-        models = [w for t, w in self._models if at - _SETTLING_SECONDS <= t <= at]
+        before = [watts for time, watts in self._models if time < at - _SETTLING_SECONDS]
+        models = [w for t, w in self._models if at - _SETTLING_SECONDS <= t <= at] + before[-1:]
         if not models or max(models) <= 0:
             return
         excess = round(min(self._highest, max(self._lowest, watts / max(models) - 1.0)), 4)

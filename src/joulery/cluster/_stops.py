@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from joulery.cluster._jobs import ClusterJob
 
 # A job goes on only if this share of the watts stays free; by hand: above what trims move.
-_RESUME_ROOM = 0.05
+_RESUME_ROOM = 0.1
 # A job within its least running time is stopped only where no other will do; by hand.
 _YOUNG_VALUE = 1e3
 
@@ -56,8 +56,9 @@ class JobStops:
         if (needs[runs].sum(axis=0) > room + 1e-9 * np.abs(room)).any():
             runs[runs] = choose_subset(values[runs], needs[runs], room)
         elif (rested >= self._rotation).any():
-            turns = np.maximum(rested, 0.0) / self._rotation
-            runs = choose_subset(values * (1.0 + turns), needs, room)
+            turns = 1.0 + np.maximum(rested, 0.0) / self._rotation
+            free = runs | (rested >= self._least_stopped)
+            runs[free] = choose_subset((values * turns)[free], needs[free], room)
         else:
             for job in np.argsort(-rested, kind="stable"):
                 if rested[job] >= self._least_stopped:

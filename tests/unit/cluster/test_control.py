@@ -81,13 +81,13 @@ def test_an_alarm_is_raised_audited_and_ended(tmp_path):
     """Power above the budget for a minute is not noticed."""
     plant = full_plant(tmp_path, 5, options={"alarm_seconds": 10.0})
     plant.run(40, churn=False)
-    hosts = list(plant.hosts)
-    plant.hosts = [9000.0] * 4
+    honest = plant.read
+    plant.read = lambda: replace(honest(), watts=2 * plant.budget_watts + plant.power())
     reports = [plant.agent.tick() for _ in range(5) if plant.move(4.0) is None]
     assert reports[-1]["is_alarmed"]
     assert any("ALARM" in message for message in reports[-1]["messages"])
     assert "joulery_cluster_is_alarmed 1\n" in metrics_text(reports[-1])
-    plant.hosts = hosts
+    plant.read = honest
     plant.run(40, churn=False)
     lines = (tmp_path / "audit.jsonl").read_text().splitlines()
     said = [json.loads(line)["what"] for line in lines]
