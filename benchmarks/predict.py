@@ -1,9 +1,9 @@
 """How far predictions are from measurements on devices, systems and models that were left out.
 
 Only public functions are scored (`predict`, `prediction`, `Calibration`, `limit_curve`,
-`operator_seconds`, `plan_memory`, `Convergence`), with everything of the target left out of the fit:
-its operators, curves, steps and the energy of its operations. `--data` may name any folder laid out
-like `shared/data`; what is there is discovered.
+`operator_seconds`, `plan_memory`, `Convergence`), with everything of the target left out of the
+fit: its operators, curves, steps and the energy of its operations. `--data` may name any folder
+laid out like `shared/data`; what is there is discovered.
 
 usage: python benchmarks/predict.py [--data DIR] [--quick|--smoke] [--only WORD] [--json FILE]
 """
@@ -193,15 +193,15 @@ def step_scores(data: Path, *, quick: bool) -> Iterator[Score]:
             for kind in ("train", "inf"):
                 mine = [case for case in cases if f"-{kind}-" in case.release]
                 task = f"{'training step' if kind == 'train' else 'forward'} from operators"
-                yield _scores((task, "specs", name, "ours"), mine, Calibration())[0]
+                yield _scores((task, "specs", name), mine)[0]
     for name, cases in _by_device(short_cases(data)).items():
         with assume(fit_all(data, without=name, quick=quick)):
-            yield from _scores(("LLM step", "specs", name, "ours"), cases, Calibration())
+            yield from _scores(("LLM step", "specs", name), cases)
             for seed in range(SEEDS):
                 probe = cases[int(np.random.default_rng(seed).integers(len(cases)))]
                 rest = [case for case in cases if case is not probe]
                 evidence = Calibration((_measured(probe),))
-                yield from _scores(("LLM step", "1 probe", name, "ours"), rest, evidence)
+                yield from _scores(("LLM step", "1 probe", name), rest, evidence)
 
 
 def _by_device(cases: Iterator[Case]) -> dict[str, list[Case]]:
@@ -216,25 +216,25 @@ def _measured(case: Case) -> MeasuredStep:
 
 
 def _scores(
-    labels: tuple[str, str, str, str], cases: list[Case], evidence: Calibration
+    labels: tuple[str, str, str], cases: list[Case], evidence: Calibration | None = None
 ) -> list[Score]:
     """Time, and power where it was measured, of steps; those that are refused are left out."""
     steps = [(case, step) for case in cases if (step := _predicted(case, evidence)) is not None]
-    task, *rest = labels
+    task, level, group = labels
     seconds = [case.seconds for case, _ in steps]
     ours = [step.points[-1].seconds for _, step in steps]
     errors = [step.deviation for _, step in steps]
-    scores = [scored((f"{task}, time", *rest), ours, seconds, errors)]
+    scores = [scored((f"{task}, time", level, group, "ours"), ours, seconds, errors)]
     powered = [(case, step) for case, step in steps if case.watts]
     if powered:
         watts = [step.points[-1].watts / step.plan.devices for _, step in powered]
         errors = [_power_error(step) for _, step in powered]
         measured = [case.watts or 0.0 for case, _ in powered]
-        scores.append(scored((f"{task}, power", *rest), watts, measured, errors))
+        scores.append(scored((f"{task}, power", level, group, "ours"), watts, measured, errors))
     return scores
 
 
-def _predicted(case: Case, evidence: Calibration) -> Prediction | None:
+def _predicted(case: Case, evidence: Calibration | None) -> Prediction | None:
     board = case.device if case.source == "published" else case.device.name
     try:
         return prediction(case.model, board, case.plan, calibration=evidence)
@@ -250,20 +250,16 @@ def plan_scores(data: Path, *, quick: bool) -> Iterator[Score]:
     bridge = list(bridge_cases(data))
     for name, cases in _by_device(iter(bridge)).items():
         with assume(fit_all(data, without=name, quick=quick)):
-            yield from _scores(
-                ("plans on a new system", "specs", name, "ours"), cases, Calibration()
-            )
+            yield from _scores(("plans on a new system", "specs", name), cases)
             yield from _probed_scores(name, cases)
             yield from _model_scores(name, cases)
     for model in dict.fromkeys(getattr(case.model, "name", "") for case in bridge):
         mine = [case for case in bridge if getattr(case.model, "name", "") == model]
         with assume(fit_all(data, without=model, quick=quick)):
-            yield from _scores(
-                ("plans of a new model", "specs", model, "ours"), mine, Calibration()
-            )
+            yield from _scores(("plans of a new model", "specs", model), mine)
     for name, cases in _by_device(mpt_cases(data)).items():
         with assume(fit_all(data, without="mpt", quick=quick)):
-            yield from _scores(("FSDP on A100", "specs", name, "ours"), cases, Calibration())
+            yield from _scores(("FSDP on A100", "specs", name), cases)
 
 
 def _probed_scores(name: str, cases: list[Case]) -> Iterator[Score]:
@@ -275,7 +271,7 @@ def _probed_scores(name: str, cases: list[Case]) -> Iterator[Score]:
         probes = [cases[row] for row in order[:SYSTEM_PROBES]]
         rest = [cases[row] for row in order[SYSTEM_PROBES:]]
         evidence = Calibration(tuple(map(_measured, probes)))
-        labels = ("plans on a new system", f"{SYSTEM_PROBES} random probes", name, "ours")
+        labels = ("plans on a new system", f"{SYSTEM_PROBES} random probes", name)
         yield from _scores(labels, rest, evidence)
 
 
@@ -286,9 +282,7 @@ def _model_scores(name: str, cases: list[Case]) -> Iterator[Score]:
         for probe in mine[:SEEDS] if len(mine) > 2 else ():
             rest = [case for case in mine if case is not probe]
             evidence = Calibration((_measured(probe),))
-            yield from _scores(
-                ("plans of a measured model", "1 probe", name, "ours"), rest, evidence
-            )
+            yield from _scores(("plans of a measured model", "1 probe", name), rest, evidence)
 
 
 def node_scores(data: Path, *, quick: bool) -> Iterator[Score]:
@@ -304,14 +298,12 @@ def node_scores(data: Path, *, quick: bool) -> Iterator[Score]:
         order = np.random.default_rng(seed).permutation(len(cases))
         evidence = Calibration(tuple(_measured(cases[row]) for row in order[:NODE_PROBES]))
         rest = [cases[row] for row in order[NODE_PROBES :: 10 if quick else 3]]
-        labels = (f"{NODE_PROBES} random probes", "A100", "ours")
+        labels = (f"{NODE_PROBES} random probes", "A100")
         yield from _scores(("plans on one node", *labels), rest, evidence)
         some = list(groups.values())[:: 10 if quick else 3]
-        yield _regret(cases, some, evidence, ("regret of the plan chosen", *labels))
+        yield _regret(cases, some, evidence, ("regret of the plan chosen", *labels, "ours"))
     for case, *_ in simumax_cases(data):
-        yield from _scores(
-            ("plans on one node", "specs", case.system, "ours"), [case], Calibration()
-        )
+        yield from _scores(("plans on one node", "specs", case.system), [case])
 
 
 def _regret(
@@ -340,9 +332,7 @@ def run_scores(data: Path, *, quick: bool) -> Iterator[Score]:
             if run.source == source
         ]
         with assume(fit_all(data, without=source, quick=quick)):
-            yield from _scores(
-                ("published trainings", "specs", source, "ours"), cases, Calibration()
-            )
+            yield from _scores(("published trainings", "specs", source), cases)
 
 
 # Memory.

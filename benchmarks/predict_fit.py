@@ -452,7 +452,7 @@ def fit_plans(cases: list[Case], without: str = "") -> dict[str, Any]:
         cases: Measured steps.
         without: System, model or device to leave out.
     """
-    cases = [case for case in cases if without not in names_of(case)]
+    cases = [case for case in cases if not without or without not in names_of(case)]
     if not cases:
         return entry(PLAN_CONSTANTS, PLAN_START, [])
     counts = Counter(case.system for case in cases)
@@ -477,7 +477,7 @@ def fit_power(data: Path, cases: list[Case], plans: dict[str, Any], without: str
     members, boards = [], []
     by_board: dict[str, list[Case]] = {}
     for case in cases:
-        if case.watts is not None and without not in names_of(case):
+        if case.watts is not None and (not without or without not in names_of(case)):
             by_board.setdefault(case.device.name, []).append(case)
     for name, steps in by_board.items():
         members.append(_power_member(_step_uses(steps, np.array(plans["mean"]))))

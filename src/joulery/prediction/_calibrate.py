@@ -195,9 +195,7 @@ class Calibration:
 
     def belief(self, device: str | Accelerator) -> Belief:
         """Constants of plans on a device type."""
-        # Steps elsewhere first, which say little; then those on the device itself.
-        prior = _update_elsewhere(self, device)
-        return _update(prior, self.steps_on(device), self.today, PLAN_NOISE)
+        return _belief(self, accelerator(device))
 
     def power(self, device: str | Accelerator) -> tuple[float, float]:
         """Factor of the predicted power, and the standard deviation of its logarithm."""
@@ -267,14 +265,22 @@ def predict_times(
     return PlanTimes(parts, np.exp(predicted), scale * np.sqrt(variance))
 
 
+@fitted_cache
+def _belief(calibration: Calibration, board: Accelerator) -> Belief:
+    # Steps elsewhere first, which say little; then those on the device itself.
+    prior = _update_elsewhere(calibration, board)
+    return _update(prior, calibration.steps_on(board), calibration.today, PLAN_NOISE)
+
+
 def _release(model: Transformer | Graph) -> float:
     """Deviation of the same plan's time from one software release to the next."""
     return _EXPERT_RELEASE if getattr(model, "experts", 0) else _DENSE_RELEASE
 
 
-def _update_elsewhere(calibration: Calibration, device: str | Accelerator) -> Belief:
+@fitted_cache
+def _update_elsewhere(calibration: Calibration, board: Accelerator) -> Belief:
     """Belief about the constants of a device type from steps on other types."""
-    own, strange = calibration.steps_on(device), calibration.outliers()
+    own, strange = calibration.steps_on(board), calibration.outliers()
     elsewhere = tuple(step for step in calibration.steps if step not in (*own, *strange))
     prior = _update(fitted_belief("plans"), elsewhere, calibration.today, _ELSEWHERE)
     return on_another_system(prior)

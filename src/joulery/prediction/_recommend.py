@@ -268,7 +268,7 @@ class _Search:
             float(candidates.costs["carbon"][row]),
             float(candidates.memory[row]),
             error,
-            math.hypot(error, candidates.power_deviation),
+            math.hypot(error, float(candidates.power_deviation[row])),
             self.calibration.source(candidates.device),
         )
 

@@ -21,7 +21,13 @@ from joulery.prediction._calibrate import predict_times
 from joulery.prediction._limits import power_limits
 from joulery.prediction._memory import FITS_SHARE, plan_memory
 from joulery.prediction._plan import Plan
-from joulery.prediction._power import Load, plan_load, response, step_totals
+from joulery.prediction._power import (
+    LEAST_POWER_DEVIATION,
+    Load,
+    plan_load,
+    response,
+    step_totals,
+)
 from joulery.prediction._task import Task
 from joulery.units import finite, grams_co2
 
@@ -137,7 +143,7 @@ class CandidateTable:
     costs: dict[str, Array]  # column per objective: joules, seconds, dollars, grams
     memory: Array  # bytes that each candidate reserves
     deviation: Array  # standard deviation of the logarithm of each candidate's time
-    power_deviation: float  # likewise, of the power
+    power_deviation: Array  # likewise, of the power
 
     def late_seconds(self) -> Array:
         """Time that each candidate keeps with 90 % confidence."""
@@ -214,8 +220,20 @@ def tabulate(
         {name: column.ravel() for name, column in costs.items()},
         memory[rows],
         np.hypot(times.deviation, _convergence_error(work, plans))[rows],
-        power_deviation,
+        _power_deviations(board, loads, limits, power_deviation),
     )
+
+
+def _power_deviations(
+    board: Accelerator, loads: list[Load], limits: Array, deviation: float
+) -> Array:
+    """Deviation of the power of every plan at every limit: a limit that binds leaves little."""
+    demand = np.array([load.demand * load.power_factor for load in loads]) * board.limit_watts
+    ends = [
+        np.minimum(demand[:, None] * factor, limits) for factor in np.exp([deviation, -deviation])
+    ]
+    claimed = np.log(ends[0] / ends[1]) / 2
+    return np.asarray(np.maximum(claimed, LEAST_POWER_DEVIATION).ravel(), float)
 
 
 def _rounded_response(board: Accelerator, load: Load, limits: Array) -> tuple[Array, Array]:

@@ -17,7 +17,7 @@ from joulery.prediction._limits import power_limits
 from joulery.prediction._memory import FITS_SHARE, Memory, memory_verdict, stage_memories
 from joulery.prediction._model import training_model
 from joulery.prediction._plan import Plan
-from joulery.prediction._power import Load, plan_load, step_cost
+from joulery.prediction._power import LEAST_POWER_DEVIATION, Load, plan_load, step_cost
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,9 +31,6 @@ _CLOCKS = 9
 # Repetitions of the same case in gpu_power_benchmark differ by so much (root mean square), which is
 # taken for steps of one training as well.
 _JITTER = 0.04
-# Power of long dense work against the model, however much the limit cuts: GEMM power of H200 and
-# B200, leaving each out in turn.
-_LEAST_POWER_DEVIATION = 0.09
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,7 +209,7 @@ def _drawn_error(board: Accelerator, load: Load, deviation: float) -> float:
             board, replace(load, power_factor=load.power_factor * float(factor)), limit
         )
         watts.append(joules[0] / seconds[0])
-    return float(max(np.log(watts[0] / watts[1]) / 2, _LEAST_POWER_DEVIATION))
+    return float(max(np.log(watts[0] / watts[1]) / 2, LEAST_POWER_DEVIATION))
 
 
 def _fits(
