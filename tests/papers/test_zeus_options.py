@@ -5,7 +5,7 @@ from joulery.errors import InvalidValueError
 
 
 def _arguments(*options):
-    return make_parser().parse_args(["--traces", "t", *options])
+    return make_parser().parse_args(["--data", "t", *options])
 
 
 def test_figures_are_numbers_of_the_publication():

@@ -54,7 +54,7 @@ _LEASE_ITERATIONS = 3
 _RESTART = 64
 # Reports per iteration whose instructions are looked at for drift: keeps the cost of large jobs
 # within milliseconds; by hand.
-_MAX_LOOKS = 512
+_MAX_LOOKS = 256
 # Ratios of measured to planned time that are kept, and needed, before drift is looked for; by hand.
 _DRIFT_WINDOW, _DRIFT_LEAST = 64, 12
 # Beyond this share, and beyond chance by so many standard errors of all ratios or of the latest, a
@@ -156,8 +156,11 @@ def _median(values: Collection[float]) -> float:
 
 def _drift(ratios: Sequence[float]) -> float:
     """The median ratio of measured to planned times if it differs beyond chance, else 1."""
-    latest = _beyond_chance(list(ratios)[-_DRIFT_LEAST:], _LATEST_SIGMAS)
-    return latest if latest != 1.0 else _beyond_chance(ratios, _DRIFT_SIGMAS)
+    latest = [ratios[k] for k in range(-min(_DRIFT_LEAST, len(ratios)), 0)]
+    if abs(_median(latest) - 1) <= _DRIFT_SHARE / 2:
+        return 1.0  # whatever it was, it is over; most work ends here
+    factor = _beyond_chance(latest, _LATEST_SIGMAS)
+    return factor if factor != 1.0 else _beyond_chance(ratios, _DRIFT_SIGMAS)
 
 
 def _beyond_chance(ratios: Collection[float], sigmas: float) -> float:
