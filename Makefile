@@ -16,7 +16,7 @@ check: $(VENV)/.dev
 	scripts/check
 
 # The documentation as a site that fetches nothing, in .build/site.
-docs: $(VENV)/.dev
+docs: $(VENV)/.docs
 	$(BIN)/zensical build --strict
 
 # Integrations too large for `make test`, and the public tests of Zeus and CodeCarbon.
@@ -49,16 +49,23 @@ $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.demo: pyproject.toml | $(VENV)/bin/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[plots,store]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[plots]'
 	@touch $@
 
-$(VENV)/.dev: pyproject.toml | $(VENV)/bin/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+$(VENV)/.docs: pyproject.toml | $(VENV)/bin/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.1'
+	$(BIN)/python -m pip install --quiet -e '.[plots,server]' --group docs
 	@touch $@ $(VENV)/.demo
+
+$(VENV)/.dev: pyproject.toml | $(VENV)/bin/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.1'
+	$(BIN)/python -m pip install --quiet -e '.[instruments,plots,server]' --group dev
+	@touch $@ $(VENV)/.demo $(VENV)/.docs
 
 .venv-integrations/.done: scripts/integrations.txt pyproject.toml
 	$(PYTHON) -m venv .venv-integrations
-	.venv-integrations/bin/python -m pip install --quiet --disable-pip-version-check -r scripts/integrations.txt -e '.[dev]'
+	.venv-integrations/bin/python -m pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.1'
+	.venv-integrations/bin/python -m pip install --quiet -r scripts/integrations.txt -e '.[instruments,plots,server]' --group dev
 	@touch $@
 
 .venv-peers/.done: scripts/peers.txt

@@ -4,14 +4,15 @@ import importlib.util
 import json
 import os
 import signal
-import subprocess
 import sys
+import time
 from types import SimpleNamespace
 
 import pytest
 
 from joulery.errors import InvalidValueError
 from joulery.integrations.torch_pipelining import observed
+from support.forked_ranks import ForkedRanks
 from support.governor.node import GovernedNode
 
 TRAINING = """
@@ -259,33 +260,15 @@ def with_torch():
         pytest.skip("torch is not installed")
 
 
-def _launched(script, ranks, folder, env=None):
-    return [
-        subprocess.Popen(
-            [sys.executable, "-c", script, str(rank), str(ranks), str(folder)],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env={**(env or os.environ), "PYTHONWARNINGS": "ignore"},
-        )
-        for rank in range(ranks)
-    ]
-
-
-def _reports(processes):
-    found = []
-    for process in processes:
-        out, err = process.communicate(timeout=100)
-        assert process.returncode == 0, err[-3000:]
-        # A single line: nothing of ours went to standard output.
-        found.append((json.loads(out), err))
-    return found
+def _reports(ranks):
+    """What each rank printed, a single line: nothing of ours went to standard output."""
+    return [(json.loads(output), errors) for output, errors in ranks.outputs()]
 
 
 @pytest.mark.slow
 def test_torch_runs_at_the_planned_clocks_with_equal_losses(with_torch, tmp_path):
     """If it fails clocks are not those of the plan, or setting them changes the training."""
-    for report, _ in _reports(_launched(STEERED, 3, tmp_path)):
+    for report, _ in _reports(ForkedRanks(STEERED, 3, tmp_path)):
         assert report["failure"] is None
         assert report["with"] == report["without"]
         assert report["after_close"] is None
@@ -305,13 +288,14 @@ def test_torch_runs_at_the_planned_clocks_with_equal_losses(with_torch, tmp_path
 def test_training_survives_the_end_of_the_governor(with_torch, tmp_path):
     """If it fails a governor that dies takes a training job with it, or changes its result."""
     with GovernedNode(("A100", "A100")) as governed:
-        processes = _launched(GOVERNED, 2, tmp_path, governed.env)
-        assert any(line == "steering\n" for line in processes[0].stderr)
+        ranks = ForkedRanks(GOVERNED, 2, tmp_path, governed.env)
+        while "steering\n" not in ranks.errors(0).read_text():
+            time.sleep(0.05)
         held = [device["held"] for device in governed.status()]
         governed.stop(signal.SIGKILL)
         audit = (governed.state / "audit.jsonl").read_text().splitlines()
         (tmp_path / "killed").touch()
-        reports = _reports(processes)
+        reports = _reports(ranks)
     assert all(held)
     clocks = {entry.get("hertz") for entry in map(json.loads, audit) if entry["event"] == "set"}
     assert clocks & set(reports[0][0]["clocks"])
@@ -325,7 +309,7 @@ def test_training_survives_the_end_of_the_governor(with_torch, tmp_path):
 @pytest.mark.slow
 def test_every_schedule_of_torch_runs_as_it_is_planned(with_torch, tmp_path):
     """If it fails a plan's instructions are not those that torch runs, and clocks stay off."""
-    for report, _ in _reports(_launched(ORDERS, 2, tmp_path)):
+    for report, _ in _reports(ForkedRanks(ORDERS, 2, tmp_path)):
         assert len(report) == 6
         assert all(found == [True, True, 1] for found in report.values()), report
 

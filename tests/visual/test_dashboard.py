@@ -241,10 +241,10 @@ def test_assets_are_light(visit):
 def test_scripts_cannot_read_the_token(visit):
     """If this fails, a script that someone smuggles in steals the token."""
     with visit() as visitor:
-        assert "joulery_token" not in visitor.page.evaluate("document.cookie")
+        assert "joulery_session" not in visitor.page.evaluate("document.cookie")
         cookies = {cookie["name"]: cookie for cookie in visitor.page.context.cookies()}
-        token = cookies["joulery_token"]
-        assert (token["httpOnly"], token["sameSite"]) == (True, "Strict")
+        session = cookies["joulery_session"]
+        assert (session["httpOnly"], session["sameSite"]) == (True, "Strict")
         visitor.page.click("text=Log out")
         visitor.page.wait_for_selector("#token")
         names = {cookie["name"] for cookie in visitor.page.context.cookies()}

@@ -18,7 +18,7 @@ from joulery.cli.jobs import STORE_OPTIONS, with_store
 from joulery.cli.options import GRID_OPTION, Action, file, flag, number, option, watts, write_file
 from joulery.clock import REAL_CLOCK
 from joulery.errors import FileError, JouleryError, UnknownRecordError, UsageError
-from joulery.frontier import Frontier, OperatingPoint
+from joulery.frontier import Frontier, OperatingPoint, Origin, Provenance
 from joulery.objectives import OBJECTIVE_HELP, choose, parse_objective
 from joulery.units import human, human_duration
 
@@ -144,7 +144,46 @@ def show_report(
     return Output(document, report)
 
 
+def source_of_slurm(arguments: argparse.Namespace) -> EnergySource:
+    """Energy that epilogs wrote into the comments of Slurm's jobs."""
+    from joulery import cluster
+
+    period, since, until = arguments.month or ("", -math.inf, math.inf)
+    window = None
+    if period:
+        first, last = (datetime.fromtimestamp(time, UTC) for time in (since, until))
+        window = f"{first:%Y-%m-%d}", f"{last:%Y-%m-%d}"
+    records = cluster.job_records(
+        cluster.run_command, job=arguments.slurm, account=arguments.account, window=window
+    )
+    if not records:
+        remedy = "install `joulery cluster epilog`, and AccountingStoreFlags=job_comment"
+        raise UnknownRecordError("no energy in the comments of such jobs", remedy=remedy)
+    table = reports.Table.of(
+        records,
+        {
+            "job": lambda record: record.id,
+            "name": lambda record: record.name,
+            "account": lambda record: record.account,
+            ">time": lambda record: human_duration(record.seconds),
+            ">energy": lambda record: human(record.joules, "J"),
+        },
+    )
+    name = f"job {arguments.slurm}" if arguments.slurm else f"account {arguments.account}"
+    footprint = reports.Footprint(
+        name,
+        sum(record.joules for record in records),
+        sum(record.seconds for record in records),
+        Provenance(Origin.MEASURED, "boards' power once a tick of the cluster's agent"),
+        {},
+        period=period,
+    )
+    return EnergySource(footprint, {"jobs": [asdict(record) for record in records]}, (table,))
+
+
 def _run(arguments: argparse.Namespace) -> Output:
+    if arguments.slurm or arguments.account:
+        return _show_usage(source_of_slurm(arguments), arguments)
     if is_of_store(arguments):
         return with_store(
             lambda backend, arguments: _show_usage(source_of_jobs(backend, arguments), arguments)
@@ -307,6 +346,8 @@ COMMAND = Action(
     (
         file("file", "energy log, frontier or points", nargs="?"),
         *SOURCE_OPTIONS,
+        option("--slurm", "a job of Slurm, by the joules in its comment", "JOB"),
+        option("--account", "all such jobs of an account of Slurm", "NAME"),
         option("--objective", OBJECTIVE_HELP, "TEXT"),
         option(
             "--max-power",

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from joulery.cluster._draws import BoardDraws
 from joulery.cluster._jobs import PowerCurve
-from joulery.errors import InvalidValueError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from joulery.cluster._nodes import DeviceState
     from joulery.cluster._slurm import EngineJob
@@ -35,9 +34,6 @@ _SETTLING = 3
 _SAME_SHARE = 0.03
 # What a job that draws less than its cap may have beyond what it draws; by hand.
 _HEADROOM = 1.1
-# Weight of the newest reading in the mean share of its cap that a job draws; by hand: 50
-# ticks.
-_NEWEST = 0.02
 
 
 class DeficitLedger:
@@ -69,50 +65,6 @@ class DeficitLedger:
         """Extra performance that a job should get now; negative when it had more than its share."""
         owed = self.deficits.get(job, 0.0) / _HORIZON_SECONDS
         return round(owed / CREDIT_STEP) * CREDIT_STEP
-
-
-def ramp(
-    before: np.ndarray,
-    targets: np.ndarray,
-    seconds: float,
-    *,
-    up_watts_per_second: float = math.inf,
-) -> np.ndarray:
-    """Watts on the way from one allocation to the next, within a limit on the total's rise.
-
-    Both ends keep every cap of a budget tree, so every mixture of them does, too.
-    """
-    change = float(targets.sum() - before.sum())
-    step_watts = up_watts_per_second * seconds
-    fraction = 1.0 if change <= step_watts else step_watts / change
-    mixture: np.ndarray = before + fraction * (targets - before)
-    return mixture
-
-
-def oversubscribed_watts(
-    budget_watts: float, draws: Iterable[tuple[float, float]], risk: float = 1e-4
-) -> float:
-    """Sum of caps that may be handed out although the budget is smaller.
-
-    Jobs rarely draw their caps all at once. By Hoeffding's inequality the sum of independent
-    draws, each between 0 and its cap, exceeds its mean by more than
-    sqrt(ln(1/risk) / 2 · sum of caps²) with a probability of at most ``risk``, whatever their
-    distributions. Caps are scaled together until mean plus that margin meets the budget.
-
-    Args:
-        budget_watts: Power that the draws may exceed with a probability of ``risk``.
-        draws: Cap in watts and mean draw as a fraction of the cap, for each independent job.
-        risk: Largest probability of exceeding the budget at any one time.
-    """
-    caps, means = (np.array(column, dtype=float) for column in zip(*draws, strict=True))
-    if not 0 < risk < 1 or (means < 0).any() or (means > 1).any():
-        raise InvalidValueError(
-            "risk and mean draws must be fractions", remedy="give values between 0 and 1"
-        )
-    margin = math.sqrt(math.log(1 / risk) / 2 * float(caps @ caps))
-    expected = float(caps @ means) + margin
-    # Handing out the budget itself is never a risk.
-    return max(budget_watts, float(caps.sum()) * budget_watts / expected)
 
 
 class ObservedJobs:
@@ -173,35 +125,6 @@ class ObservedJobs:
             self._means[job] = {}
 
 
-class DrawnShares:
-    """Mean share of its cap that each job draws."""
-
-    def __init__(self) -> None:
-        self._shares: dict[str, float] = {}
-
-    def note(self, jobs: Mapping[str, Sequence[DeviceState]]) -> None:
-        """Add a reading of the GPUs of every running job; a new job counts as drawing its cap."""
-        now = {
-            name: min(1.0, sum(d.watts for d in devices) / sum(d.cap_watts for d in devices))
-            for name, devices in jobs.items()
-        }
-        self._shares = {
-            name: share if share > before else before + _NEWEST * (share - before)
-            for name, share in now.items()
-            for before in [self._shares.get(name, 1.0)]
-        }
-
-    def handed_out(self, budget_watts: float, caps: Mapping[str, float], risk: float) -> float:
-        """Sum of caps that may be handed out under a budget, see ``oversubscribed_watts``.
-
-        ``caps`` are those in force of each job, and of GPUs without one under other names.
-        """
-        if not risk or not caps or budget_watts <= 0:
-            return budget_watts
-        draws = [(cap, self._shares.get(name, 1.0)) for name, cap in caps.items()]
-        return oversubscribed_watts(budget_watts, draws, risk)
-
-
 @dataclass(frozen=True, slots=True)
 class JobHistory:
     """What is known of jobs from earlier ticks.
@@ -209,13 +132,13 @@ class JobHistory:
     Attributes:
         ledger: Performance that jobs are owed.
         observed: Curves of jobs as their caps and speeds show them.
-        drawn: Shares of their caps that jobs draw.
+        draws: What boards draw beside what their caps say.
         frontiers: Curves by name of a job, of the administrator and from the store.
     """
 
     ledger: DeficitLedger = field(default_factory=DeficitLedger)
     observed: ObservedJobs = field(default_factory=ObservedJobs)
-    drawn: DrawnShares = field(default_factory=DrawnShares)
+    draws: BoardDraws = field(default_factory=BoardDraws)
     frontiers: dict[str, PowerCurve] = field(default_factory=dict)
 
     def curve(self, job: EngineJob) -> PowerCurve | None:

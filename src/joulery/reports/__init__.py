@@ -41,6 +41,11 @@ if TYPE_CHECKING:
     )
     from joulery.reports._frontier import frontier_report as frontier_report
     from joulery.reports._jobs import job_report as job_report
+    from joulery.reports._logged_runs import (
+        comparison_report as comparison_report,
+        logged_run_report as logged_run_report,
+        run_state as run_state,
+    )
     from joulery.reports._overview import (
         Measure as Measure,
         OverviewRange as OverviewRange,

@@ -361,7 +361,7 @@ def _events(job: JobTotals, now: float) -> list[_Event]:
         events.append(_Event(now, job, "paused", "resume it: until then runs take their default"))
     if job.quarantined:
         name = f"{count_text(job.quarantined, 'report')} in quarantine"
-        action = "look at the run: its figures contradict all others"
+        action = "open the job: its page says why, and what would release them"
         events.append(_Event(job.quarantined_wall_seconds, job, name, action))
     if job.expired:
         name = f"{count_text(job.expired, 'run')} never reported"

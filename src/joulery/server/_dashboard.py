@@ -27,11 +27,25 @@ from joulery.reports import (
     run_report,
     running_report,
 )
-from joulery.server._auth import authenticate, context_of, may_see, may_see_all
-from joulery.server._pages import COOKIE, PageRoute, read_form, render, zone_of
+from joulery.server._auth import authenticate, context_of, may_see, may_see_all, session_end
+from joulery.server._pages import (
+    PageRoute,
+    cookie_name,
+    is_secure,
+    read_form,
+    render,
+    zone_of,
+)
 from joulery.server._problems import ProblemError, no_permission, not_found
 from joulery.server._range import RangeQuery
-from joulery.storage import Permission
+from joulery.storage import (
+    LIFETIME_SECONDS,
+    Permission,
+    begin_session,
+    digest_of,
+    end_session,
+    runs_mark,
+)
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
@@ -42,7 +56,6 @@ if TYPE_CHECKING:
     from joulery.server._figures import FiguresCache
     from joulery.storage import TokenRecord
 
-_SESSION_SECONDS = 12 * 3600  # by hand: a working day
 _STATIC = FilePath(__file__).parent / "static"
 _JOBS_PER_PAGE = 50  # by hand: two screens
 _MOST_EVENTS = 1000  # of a job that its page reads (by hand: some tens of milliseconds)
@@ -62,13 +75,15 @@ pages = APIRouter(route_class=PageRoute, include_in_schema=False)
 
 @pages.get("/login", operation_id="loginPage")
 async def login_page(request: Request, next: str = "/") -> Response:  # noqa: A002 - as browsers know it
-    """Ask for a token."""
-    return render(request, "login.html", "Log in", following=next, error="")
+    """Ask for a token; say why the session has ended, if there was one."""
+    reason = await session_end(request, request.cookies.get(cookie_name(request), ""))
+    error = f"{reason[:1].upper()}{reason[1:]}." if reason else ""
+    return render(request, "login.html", "Log in", following=next, error=error)
 
 
 @pages.post("/login", operation_id="login")
 async def login(request: Request) -> Response:
-    """Check a token and keep it in a cookie."""
+    """Check a token and begin a session."""
     fields = await read_form(request)
     token, following = fields.get("token", "").strip(), fields.get("next", "/")
     try:
@@ -82,21 +97,34 @@ async def login(request: Request) -> Response:
     local = following.startswith("/") and not following.startswith(("//", "/\\"))
     answer = RedirectResponse(following if local else "/", 303)
     answer.set_cookie(
-        COOKIE,
-        token,
-        max_age=_SESSION_SECONDS,
-        secure="https" in (request.url.scheme, request.headers.get("x-forwarded-proto")),
+        cookie_name(request),
+        await _begin_session(request),
+        max_age=round(LIFETIME_SECONDS),
+        secure=is_secure(request),
         httponly=True,
         samesite="strict",
     )
     return answer
 
 
+async def _begin_session(request: Request) -> str:
+    context, number = context_of(request), request.state.caller.id
+    now = context.clock.wall()
+    future = context.store.submit(lambda transaction: begin_session(transaction, number, now))
+    return await asyncio.wrap_future(future)
+
+
 @pages.post("/logout", operation_id="logout")
-async def logout() -> Response:
-    """Forget the token."""
+async def logout(request: Request) -> Response:
+    """End the session, on the server too."""
+    context, name = context_of(request), cookie_name(request)
+    session_id, now = request.cookies.get(name, ""), context.clock.wall()
+    digest = digest_of(session_id)
+    future = context.store.submit(lambda transaction: end_session(transaction, digest, now))
+    await asyncio.wrap_future(future)
+    context.sessions.forget(session_id)
     answer = RedirectResponse("/login", 303)
-    answer.delete_cookie(COOKIE, httponly=True, samesite="strict")
+    answer.delete_cookie(name, secure=is_secure(request), httponly=True, samesite="strict")
     return answer
 
 
@@ -308,9 +336,14 @@ def _run_mark(request: Request, entry: DecisionEntry) -> str:
 
 @pages.get("/changes", operation_id="changes")
 async def changes(
-    request: Request, job: int | None = None, run: int | None = None, *, cluster: bool = False
+    request: Request,
+    job: int | None = None,
+    run: int | None = None,
+    *,
+    cluster: bool = False,
+    runs: bool = False,
 ) -> Response:
-    """A stream of marks, one whenever something changes; of a run, a job, all, or the cluster."""
+    """A stream of marks, one whenever something changes: of a run, a job, a cluster, runs, all."""
     context = context_of(request)
     if job is not None and not may_see(request.state.caller, await context.team_of(job)):
         raise not_found()
@@ -319,7 +352,9 @@ async def changes(
         yield "retry: 1000\n\n"
         last, end = None, context.clock.now() + _STREAM_SECONDS
         while context.clock.now() < end and not context.draining:
-            mark = await run_in_threadpool(_present_mark, request, job, run, cluster=cluster)
+            mark = await run_in_threadpool(
+                _present_mark, request, job, run, cluster=cluster, runs=runs
+            )
             if mark != last:
                 yield f"data: {mark}\n\n"
                 last = mark
@@ -328,10 +363,14 @@ async def changes(
     return StreamingResponse(marks(), media_type="text/event-stream")
 
 
-def _present_mark(request: Request, job: int | None, run: int | None, *, cluster: bool) -> str:
+def _present_mark(
+    request: Request, job: int | None, run: int | None, *, cluster: bool, runs: bool
+) -> str:
     context, watch = context_of(request), request.app.state.cluster
     if cluster and watch is not None and may_see_all(request.state.caller):
         return str(watch.latest_seconds())
+    if runs:
+        return context.read(runs_mark)
     if job is None:
         return _mark(*_visible_totals(request))
     if run is None:

@@ -27,6 +27,7 @@ from joulery.errors import (
     InvalidValueError,
     MissingRightsError,
 )
+from joulery.jobs import check_documents
 from joulery.server._app import create_app
 from joulery.server._auth import ServerContext
 from joulery.server._cluster_page import WATCH_SECONDS, ClusterWatch
@@ -42,6 +43,7 @@ from joulery.storage import (
     default_path,
     digest_of,
     find_token,
+    job_heads,
     list_tokens,
 )
 
@@ -90,6 +92,8 @@ def serve(config: ServerConfig, started: Callable[[FirstStart], None]) -> None:
     check_tls(config)
     with bound_socket(config) as listener, Store.open(config.store) as store:
         store.check()
+        with store.reading() as transaction:
+            check_documents(transaction, job_heads(transaction))
         ready = prepare(store, config, address_of(config, listener))
         gate = ConnectionGate(config.limits, _most_connections(config.limits.connections))
         context = ServerContext(

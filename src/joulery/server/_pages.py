@@ -1,7 +1,7 @@
 """What all pages of the dashboard share: who may see them, their template, and how errors look.
 
-People log in with a team's token, which stays in a cookie that scripts cannot read; the API does
-not take that cookie. Another cookie names the reader's time zone.
+People log in with a team's token and get a session, whose random id is in a cookie that scripts
+cannot read; the API does not take that cookie. Another cookie names the reader's time zone.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from datetime import UTC
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import parse_qs, quote
+from urllib.parse import parse_qs, urlencode, urlsplit
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from fastapi.exceptions import RequestValidationError
@@ -22,12 +22,12 @@ from starlette.responses import HTMLResponse, RedirectResponse
 from joulery import __version__
 from joulery.errors import JouleryError
 from joulery.reports import date_text, energy_text, saved_text
-from joulery.server._auth import authenticate, authorize, may_see_all
+from joulery.server._auth import authenticate_session, authorize, may_see_all
 from joulery.server._problems import (
     ProblemError,
     body_too_large,
-    no_permission,
     not_found,
+    other_origin,
     problem_of,
 )
 from joulery.storage import Permission
@@ -40,7 +40,8 @@ if TYPE_CHECKING:
     from joulery.reports import Report
     from joulery.storage import TokenRecord
 
-COOKIE = "joulery_token"
+_COOKIE = "joulery_session"
+LIVE_HEADER = "joulery-live"  # of requests that the script makes, not a person
 ZONE_COOKIE = "joulery_zone"
 _SECURITY = {
     "Content-Security-Policy": "default-src 'none'; style-src 'self'; script-src 'self'; "
@@ -76,9 +77,11 @@ class PageRoute(APIRoute):
 
         async def page(request: Request) -> Response:
             try:
-                _same_origin(request)
+                _check_origin(request)
                 if not public:
-                    await authenticate(request, request.cookies.get(COOKIE, ""))
+                    session_id = request.cookies.get(cookie_name(request), "")
+                    by_person = LIVE_HEADER not in request.headers
+                    await authenticate_session(request, session_id, by_person=by_person)
                     await authorize(request, Permission.READ)
                 answer: Response = await handle(request)
             except ProblemError as error:
@@ -93,17 +96,33 @@ class PageRoute(APIRoute):
         return page
 
 
-def _same_origin(request: Request) -> None:
-    """Refuse a form that another site has sent; the cookie stays at home anyhow."""
-    site = request.headers.get("sec-fetch-site", "same-origin")
-    if request.method == "POST" and site not in ("same-origin", "none"):
-        raise no_permission()
+def is_secure(request: Request) -> bool:
+    """Whether the browser speaks TLS, with this server or with a proxy before it."""
+    return "https" in (request.url.scheme, request.headers.get("x-forwarded-proto"))
+
+
+def cookie_name(request: Request) -> str:
+    """Name of the cookie of sessions; with TLS, browsers then accept it from this host only."""
+    return f"__Host-{_COOKIE}" if is_secure(request) else _COOKIE
+
+
+def _check_origin(request: Request) -> None:
+    """Refuse an unsafe request of a page that is not of this host and port.
+
+    Cookies do not tell ports apart, and browsers send no Sec-Fetch-Site to plain HTTP; all of
+    them state the origin.
+    """
+    if request.method in ("GET", "HEAD", "OPTIONS"):
+        return
+    origin = urlsplit(request.headers.get("origin", "")).netloc.lower()
+    hosts = (request.headers.get(name, "").lower() for name in ("host", "x-forwarded-host"))
+    if not origin or origin not in hosts:
+        raise other_origin()
 
 
 def _error_page(request: Request, error: ProblemError) -> Response:
-    if error.status_code == 401 and request.method == "GET":
-        query = f"?{request.url.query}" if request.url.query else ""
-        return RedirectResponse(f"/login?next={quote(request.url.path + query, safe='')}", 303)
+    if error.status_code == 401:
+        return _ask_to_log_in(request, error.problem.detail)
     problem = error.problem
     answer = render(
         request,
@@ -115,6 +134,16 @@ def _error_page(request: Request, error: ProblemError) -> Response:
     )
     answer.headers.update(error.headers or {})
     return answer
+
+
+def _ask_to_log_in(request: Request, detail: str) -> Response:
+    """The log-in page, which leads back to where the reader is."""
+    if request.method == "GET":
+        address = request.url.path + (f"?{request.url.query}" if request.url.query else "")
+        return RedirectResponse(f"/login?{urlencode({'next': address})}", 303)
+    page = urlsplit(request.headers.get("referer", ""))
+    text = f"Nothing was changed: {detail}. Log in and try again."
+    return render(request, "login.html", "Log in", 401, following=page.path or "/", error=text)
 
 
 def render(
@@ -140,7 +169,7 @@ def render(
     """
     caller: TokenRecord | None = getattr(request.state, "caller", None)
     sees_all, state, zone = caller is not None and may_see_all(caller), request.app.state, zone_of
-    links = {"/": "Overview", "/jobs": "Jobs"}
+    links = {"/": "Overview", "/runs": "Runs", "/jobs": "Jobs"}
     if sees_all and state.cluster is not None:
         links["/cluster"] = "Cluster"
     if sees_all and state.plans is not None:

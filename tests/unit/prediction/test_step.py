@@ -56,7 +56,7 @@ def test_advice_says_when_no_limit_binds():
 
 def test_a_step_without_a_binding_limit_is_offered_clocks():
     """A user whose limits do nothing needs the knob that does."""
-    board = replace(accelerator("h100"), min_limit_watts=680.0)
+    board = replace(accelerator("h100"), min_limit_watts=695.0)
     step = prediction(LLAMA, board, PLAN)
     clocks = [point for point in step.points if point.setting.clock_hertz]
     assert "lock a clock" in step.advice
@@ -118,7 +118,7 @@ def test_a_graph_of_operators_is_predicted_too():
     graph = Graph("tiny", (product, update), 1, 1e6, 2e6, 1e6, 2e6)
     step = predict(graph, "a100").fastest
     bytes_only = 1e9 / accelerator("a100").bytes_per_second
-    assert bytes_only < step.seconds < 4 * bytes_only
+    assert bytes_only < step.seconds < 4 * bytes_only + 0.01  # launches of a loop in Python
     assert predict(graph, "h100").fastest.seconds < step.seconds
     assert np.isfinite(step.joules)
     with pytest.raises(InvalidValueError):

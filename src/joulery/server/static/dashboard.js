@@ -8,7 +8,7 @@ const reachable = (part) => [...part.querySelectorAll("a, button, [tabindex]")];
 // Fetch a page and put its live parts in the place of ours, except where someone is typing.
 async function refresh(address) {
   const mine = ++latest;
-  const answer = await fetch(address, { headers: { Accept: "text/html" } });
+  const answer = await fetch(address, { headers: { Accept: "text/html", "Joulery-Live": "1" } });
   if (answer.redirected) return location.assign(answer.url); // logged out meanwhile
   if (!answer.ok || mine !== latest) return;
   const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
@@ -16,7 +16,7 @@ async function refresh(address) {
     const next = fresh.getElementById(old.id);
     if (!next || old.innerHTML === next.innerHTML) continue;
     const focused = old.contains(document.activeElement) ? document.activeElement : null;
-    if (focused?.matches("input, select, textarea")) continue;
+    if (focused?.matches("input, select, textarea") || old.querySelector("td input:checked")) continue;
     const place = reachable(old).indexOf(focused);
     const across = [...old.querySelectorAll(".wide")].map((one) => one.scrollLeft);
     old.innerHTML = next.innerHTML;
