@@ -30,9 +30,9 @@ bench: $(VENV)/.dev .venv-peers/.done .venv-peer-server/.done
 	$(BIN)/python scripts/bench.py $(BENCH)
 
 # The figures and claims of Zeus (NSDI'23) from the traces of its artifact; see docs/explanation/reproduce.md.
-TRACES ?= $(or $(JOULERY_DATA),../shared/data)
+DATA ?= $(or $(JOULERY_DATA),../shared/data)
 reproduce: $(VENV)/.dev
-	$(BIN)/python -m papers.zeus --traces $(TRACES) --out zeus-output
+	$(BIN)/python -m papers.zeus --data $(DATA) --out zeus-output
 
 # Promises of durability and robustness at full counts; `make test` runs them at reduced ones.
 stress: $(VENV)/.dev

@@ -41,9 +41,9 @@ if TYPE_CHECKING:
     )
 
 _EPILOG = """\
-The profile is a CSV or JSON file with one row per stage, instruction and clock: the columns stage,
-instruction (forward, backward, …), frequency (MHz), time (seconds) and energy (joules) of one
-microbatch on one device.
+The profile is a CSV or JSON file, or a folder of them, with one row per stage, instruction and
+clock: the columns stage, instruction (forward, backward, …), frequency (MHz), time (seconds) and
+energy (joules) of one microbatch on one device.
 
 SCHEDULE is gpipe, 1f1b, early-recompute, interleaved, zb-h1, zbv, dualpipe-v, auto (compare them
 and take the best), or a file with a custom order: a list per rank, such as

@@ -18,7 +18,7 @@ from joulery.pipeline.runtime._messages import (
     REMEDY,
     VERSION,
     Endpoint,
-    Server,
+    TokenServer,
     parse_report,
     read_message,
     report_message,
@@ -193,7 +193,7 @@ class CoordinatorClient(Endpoint):
             _log.warning("pipeline coordinator lost, back to the first plan: %s", error)
 
 
-class _StageGroup(Server):
+class _StageGroup(TokenServer):
     """The other processes of a stage: plans go to all of them, and their reports become one.
 
     Args:
@@ -249,13 +249,13 @@ class _StageGroup(Server):
             self._open = None
         count = 1
         if self._open is not None:
-            count, others = self._open[0] + 1, self._open[1]
-            works = {*others.ratios, *times.ratios}
+            count, earlier = self._open[0] + 1, self._open[1]
+            works = {*earlier.ratios, *times.ratios}
             times = replace(
                 times,
-                seconds=max(times.seconds, others.seconds),
+                seconds=max(times.seconds, earlier.seconds),
                 ratios={
-                    work: (*others.ratios.get(work, ()), *times.ratios.get(work, ()))
+                    work: (*earlier.ratios.get(work, ()), *times.ratios.get(work, ()))
                     for work in works
                 },
             )

@@ -478,8 +478,10 @@ class _TimesCollector:
 def _ran_as_planned(mark: _Mark, set_seconds: float) -> bool:
     """Whether the step's own clock was in force for about all of it."""
     active, index = mark.active, mark.step
-    changed = index == 0 or active.changes[index - 1] or active.raises_within(index, set_seconds)
-    return not changed or set_seconds < _SHORT_CHANGE * active.steps[index].seconds
+    is_steady = index > 0 and not (
+        active.changes[index - 1] or active.raises_within(index, set_seconds)
+    )
+    return is_steady or set_seconds < _SHORT_CHANGE * active.steps[index].seconds
 
 
 def _clock(step: RankStep) -> float:
@@ -495,11 +497,11 @@ def _difference(plan: RankPlan, calls: Sequence[Key]) -> str:
         (1, "kinds of work", "plan the schedule that runs; see schedule_of()"),
         (2, "microbatches", "plan as many microbatches as run"),
     ):
-        planned, ran = ({key[position] for key in group} for group in (keys, calls))
-        if planned != ran:
+        of_plan, of_schedule = ({key[position] for key in group} for group in (keys, calls))
+        if of_plan != of_schedule:
             return (
-                f"the plan of rank {plan.rank} has the {noun} {_list(planned)}, "
-                f"the schedule runs {_list(ran)}; {remedy}"
+                f"the plan of rank {plan.rank} has the {noun} {_list(of_plan)}, "
+                f"the schedule runs {_list(of_schedule)}; {remedy}"
             )
     pairs = itertools.zip_longest(keys, calls)
     number, (key, call) = next((n, pair) for n, pair in enumerate(pairs, 1) if pair[0] != pair[1])

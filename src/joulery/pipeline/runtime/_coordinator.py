@@ -22,7 +22,7 @@ from joulery.pipeline.runtime._messages import (
     MAX_PLAN_BYTES,
     REMEDY,
     VERSION,
-    Server,
+    TokenServer,
     parse_report,
     read_line,
     read_message,
@@ -65,7 +65,7 @@ class CoordinatorState:
     planned_watts: float
 
 
-class Coordinator(Server):
+class Coordinator(TokenServer):
     """A small service for all ranks of a job; start it on one of them.
 
     Once it is closed, ranks return to their first plan.

@@ -78,7 +78,7 @@ class Endpoint(ABC):
                 self._loop.call_soon_threadsafe(function, *arguments)
 
 
-class Server(Endpoint):
+class TokenServer(Endpoint):
     """An endpoint that others connect to with a token.
 
     Args:

@@ -54,7 +54,7 @@ _LEASE_ITERATIONS = 3
 _RESTART = 64
 # Reports per iteration whose instructions are looked at for drift: keeps the cost of large jobs
 # within milliseconds; by hand.
-_MAX_LOOKS = 512
+_MAX_LOOKS = 256
 # Ratios of measured to planned time that are kept, and needed, before drift is looked for; by hand.
 _DRIFT_WINDOW, _DRIFT_LEAST = 64, 12
 # Beyond this share, and beyond chance by so many standard errors of all ratios or of the latest, a
@@ -156,8 +156,11 @@ def _median(values: Collection[float]) -> float:
 
 def _drift(ratios: Sequence[float]) -> float:
     """The median ratio of measured to planned times if it differs beyond chance, else 1."""
-    latest = _beyond_chance(list(ratios)[-_DRIFT_LEAST:], _LATEST_SIGMAS)
-    return latest if latest != 1.0 else _beyond_chance(ratios, _DRIFT_SIGMAS)
+    latest = [ratios[k] for k in range(-min(_DRIFT_LEAST, len(ratios)), 0)]
+    if abs(_median(latest) - 1) <= _DRIFT_SHARE / 2:
+        return 1.0  # whatever it was, it is over; most work ends here
+    factor = _beyond_chance(latest, _LATEST_SIGMAS)
+    return factor if factor != 1.0 else _beyond_chance(ratios, _DRIFT_SIGMAS)
 
 
 def _beyond_chance(ratios: Collection[float], sigmas: float) -> float:
@@ -255,16 +258,16 @@ class StragglerPolicy:
     """
 
     def __init__(self, plans: PlanCache | Sequence[PlanCache], pipelines: int = 1) -> None:
-        each = [plans] * pipelines if isinstance(plans, PlanCache) else list(plans)
-        self._lateness = LatenessTracker(len(each))
-        if len({cache.problem.ranks for cache in each}) > 1:
+        caches = [plans] * pipelines if isinstance(plans, PlanCache) else list(plans)
+        self._lateness = LatenessTracker(len(caches))
+        if len({cache.problem.ranks for cache in caches}) > 1:
             raise InvalidValueError(
                 "pipelines of one job differ in their ranks", remedy="plan equal numbers of stages"
             )
-        self.pipelines = len(each)
-        self.ranks = each[0].problem.ranks
+        self.pipelines = len(caches)
+        self.ranks = caches[0].problem.ranks
         self.held_seconds: float | None = None
-        self._first = each
+        self._first = caches
         self._stride = max(1, math.ceil(self.pipelines * self.ranks / _MAX_LOOKS))
         self.restart()
 
@@ -342,12 +345,12 @@ class StragglerPolicy:
         self._due |= self._missing > 0  # some have not completed the iteration before
         self.newest_iteration = number
         self._round += 1
-        gone = self._round - _LEASE_ITERATIONS - 1
+        expired_round = self._round - _LEASE_ITERATIONS - 1
         for pipeline, state in enumerate(self._all):
-            if state.round == gone:
+            if state.round == expired_round:
                 self._lateness.notice(pipeline, 1.0)
                 state.plans, state.factor, state.waits = state.first, 1.0, True
-        self._missing = sum(state.round > gone for state in self._all)
+        self._missing = sum(state.round > expired_round for state in self._all)
 
     def notice(self, pipeline: int, factor: float) -> None:
         """Set that a pipeline is ``factor`` times as slow as planned; 1 if it recovered."""
@@ -437,8 +440,8 @@ class StragglerPolicy:
         for item in state.plans.problem.instructions:
             work = item.stage, item.kind
             if work not in factors and item.microbatch >= 0:
-                same = [factor for (stage, _), factor in factors.items() if stage == item.stage]
-                factors[work] = max(same, default=slowest)
+                stage_factors = [f for (stage, _), f in factors.items() if stage == item.stage]
+                factors[work] = max(stage_factors, default=slowest)
         return {work: factor for work, factor in factors.items() if factor != 1.0}
 
     def plans_of(self, pipeline: int) -> PlanCache:
@@ -459,9 +462,9 @@ class StragglerPolicy:
 
     def _first_iteration(self, state: _Pipeline) -> int:
         """The first iteration that a new plan may hold from on all ranks of a pipeline."""
-        newest, own = self.newest_iteration, state.iteration
-        behind = own < 0 or 0 <= newest - own <= _LEAD_ITERATIONS
-        return (newest if behind else own) + _LEAD_ITERATIONS
+        newest = self.newest_iteration
+        in_step = state.iteration < 0 or 0 <= newest - state.iteration <= _LEAD_ITERATIONS
+        return (newest if in_step else state.iteration) + _LEAD_ITERATIONS
 
     def _assign(self, pipeline: int, factor: float, *, waits: bool) -> PlanAssignment | None:
         state = self._all[pipeline]
