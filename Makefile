@@ -44,6 +44,7 @@ stress: $(VENV)/.dev
 	$(BIN)/python scripts/stress_jobs.py deaths --clients 16 --seeds 40
 	$(BIN)/python scripts/stress_jobs.py scale
 	$(BIN)/python benchmarks/cluster.py --only-events --events 200
+	$(BIN)/python benchmarks/cluster.py --plant 10 --hours 2
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)

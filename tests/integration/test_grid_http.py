@@ -13,7 +13,8 @@ import pytest
 
 from joulery.cli import main
 from joulery.clock import VirtualClock
-from joulery.errors import InvalidValueError
+from joulery.cluster import MeterReading, open_feeder_meter
+from joulery.errors import InvalidValueError, NotPossibleHereError
 from joulery.grid import (
     Eia,
     ElectricityMaps,
@@ -373,3 +374,27 @@ def test_openadr_reads_all_pages_and_only_events_that_are_meant():
     assert events["60#0"].end - events["60#0"].start > 50 * 365 * 86400
     assert len(everything) == 119, "a server that knows no pages"
     assert not client.malformed
+
+
+def test_a_feeder_is_read_through_prometheus():
+    """The power of a hall is not read, or half of an answer is taken for all of it."""
+    results = [{"metric": {}, "value": [1000.0, "1500"]}, {"metric": {}, "value": [998.0, "700.5"]}]
+    answers = {"sum": [1000.0, "42"], "racks": results, "nothing": [], "broken": [{"value": [1]}]}
+    answers["none"] = [{"value": [1.0, "NaN"]}]
+
+    def answer(_method, path, query, _headers, _body):
+        assert path == "/api/v1/query"
+        return 200, {"status": "success", "data": {"result": answers[query["query"]]}}
+
+    with serving(answer) as url:
+        meters = {n: open_feeder_meter(f"prometheus+{url}/?query={n}") for n in answers}
+        assert meters["sum"].read() == MeterReading(42.0, 1000.0)
+        assert meters["racks"].read() == MeterReading(2200.5, 998.0)
+        for name in ("nothing", "broken", "none"):
+            with pytest.raises(NotPossibleHereError):
+                meters[name].read()
+    with pytest.raises(NotPossibleHereError, match="does not answer"):
+        meters["sum"].read()
+    for text in ("prometheus+http://x/", "watts", "snmp:x"):
+        with pytest.raises(InvalidValueError, match="meter"):
+            open_feeder_meter(text)

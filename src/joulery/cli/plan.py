@@ -175,6 +175,7 @@ def _document(view: PipelineView) -> dict[str, Any]:
         "planning_cpu_seconds": view.plan.planning_cpu_seconds,
         "schedule": problem.schedule,
         "ranks": problem.ranks,
+        "devices": problem.ranks * problem.config.devices,
         "stages": problem.stages,
         "microbatches": problem.microbatches,
         "full_clocks": {"seconds": full.seconds, "joules": full.joules},

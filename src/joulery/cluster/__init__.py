@@ -62,8 +62,8 @@ if TYPE_CHECKING:
     )
     from joulery.cluster._slurm import (
         EngineJob as EngineJob,
-        JobRecord as JobRecord,
         Slurm as Slurm,
+        SlurmEnergy as SlurmEnergy,
         SlurmRest as SlurmRest,
         expand_hosts as expand_hosts,
         job_records as job_records,

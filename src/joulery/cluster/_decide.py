@@ -291,7 +291,7 @@ def _cluster_job(
         limit = max(largest, curve.least_watts)
     else:
         share = history.observed.next_share(job.id)
-        messages.append(f"job {job.id} ({job.name}) has no frontier: capped at {share:.0%}")
+        messages.append(f"job {job.id} ({job.name}) has no frontier: profiled up to {share:.0%}")
         assumed = (
             ((least, largest), (least / largest, 1.0)) if largest > least else ((largest,), (1.0,))
         )

@@ -23,15 +23,18 @@ _HORIZON_SECONDS = 4 * 3600.0
 # Credits move in steps, so that jobs with nearly the same stay in one class; by
 # hand.
 CREDIT_STEP = 1 / 64
-# Caps to try on an unknown job, as shares of the most; the first is also the conservative one
-# under which it waits for its frontier; by hand.
-SHARES = (0.75, 0.6, 0.5)
+# Caps to try on an unknown job, as shares of the most that it got, which is tried first; by hand.
+SHARES = (1.0, 0.75, 0.5)
 # Readings under one cap before the next is tried, at one reading a tick; by hand.
 _READINGS = 10
 # Readings of the first ticks after a change still show the cap before.
 _SETTLING = 3
-# A reading belongs to a share of the most power that is this near; by hand: boards round caps.
+# A cap has not changed within this share of the most power; by hand: boards round caps.
 _SAME_SHARE = 0.03
+# Readings are kept by cap in steps of this share of the most power; by hand.
+_BIN = 0.05
+# A board that draws this share of its cap is held back by it.
+_BOUND = 0.95
 # What a job that draws less than its cap may have beyond what it draws; by hand.
 _HEADROOM = 1.1
 
@@ -72,13 +75,15 @@ class ObservedJobs:
 
     Speed is the clock times the share of time busy. A job that waits for memory or data loses
     less than its clock does, so the curve overstates what a lower cap costs it. A job that draws
-    less than its cap keeps some headroom, and is profiled anew once it uses that up.
+    less than its cap keeps some headroom, and is profiled anew once it uses that up. Above the
+    highest cap that a budget left it, speed is taken to rise with the root of the power.
     """
 
     def __init__(self) -> None:
-        # By job and share: number of readings; mean cap, draw and speed of a GPU.
+        # By job and share of the most cap: number of readings; mean cap, draw and speed of a GPU.
         self._means: dict[str, dict[float, tuple[int, np.ndarray]]] = {}
         self._under: dict[str, tuple[float, int]] = {}
+        self._most: dict[str, float] = {}
 
     def note(self, jobs: Mapping[str, Sequence[DeviceState]]) -> None:
         """Add a reading of the GPUs of every running job; others are forgotten."""
@@ -87,40 +92,46 @@ class ObservedJobs:
         for name, devices in jobs.items():
             cap = sum(device.cap_watts for device in devices) / len(devices)
             watts = sum(device.watts for device in devices) / len(devices)
-            highest = min(device.most_watts for device in devices)
+            self._most[name] = highest = min(device.most_watts for device in devices)
             before, age = self._under[name]
             age = age + 1 if abs(cap - before) < _SAME_SHARE * highest else 0
             self._under[name] = (cap, age)
             speeds = [device.speed_hertz for device in devices if device.speed_hertz is not None]
             if age < _SETTLING or len(speeds) < len(devices):
                 continue
-            self._forget_outgrown(name, cap, watts, SHARES[0] * highest)
-            for share in SHARES:
-                if abs(cap - share * highest) < _SAME_SHARE * highest:
-                    count, mean = self._means[name].get(share, (0, np.zeros(3)))
-                    mean = mean + (np.array([cap, watts, min(speeds)]) - mean) / (count + 1)
-                    self._means[name][share] = count + 1, mean
+            self._forget_outgrown(name, cap, watts)
+            share = round(cap / highest / _BIN) * _BIN
+            count, mean = self._means[name].get(share, (0, np.zeros(3)))
+            mean = mean + (np.array([cap, watts, min(speeds)]) - mean) / (count + 1)
+            self._means[name][share] = count + 1, mean
 
     def next_share(self, job: str) -> float:
-        """Share of the most cap under which a job should run next."""
-        means = self._means.get(job, {})
-        untried = (s for s in SHARES if s not in means or means[s][0] < _READINGS)
-        return next(untried, SHARES[0])
+        """Share of the most cap under which a job should run next, if there are watts for it."""
+        shares = self._tried(job)
+        return SHARES[min(len(shares), len(SHARES) - 1)] * max(shares, default=1.0)
 
     def curve(self, job: str) -> PowerCurve | None:
-        """The job's curve; None until all shares were tried."""
-        shares = self._means.get(job, {}).values()
-        means = [mean.tolist() for count, mean in shares if count >= _READINGS]
+        """The job's curve; None until enough caps were tried."""
+        shares = self._tried(job)
+        means = [self._means[job][share][1].tolist() for share in shares]
         if len(means) < len(SHARES) or not any(speed for _, _, speed in means):
             return None
-        return PowerCurve.from_points(
-            (min(cap, _HEADROOM * watts), speed) for cap, watts, speed in means
-        )
+        points = [(min(cap, _HEADROOM * watts), speed) for cap, watts, speed in means]
+        cap, watts, speed = max(means)
+        if watts > _BOUND * cap and self._most[job] > cap:
+            points.append((self._most[job], speed * (self._most[job] / cap) ** 0.5))
+        return PowerCurve.from_points(points)
 
-    def _forget_outgrown(self, job: str, cap: float, watts: float, tried_watts: float) -> None:
+    def _tried(self, job: str) -> list[float]:
+        """Shares of the most cap under which there are enough readings."""
+        means = self._means.get(job, {})
+        return [share for share, (count, _) in means.items() if count >= _READINGS]
+
+    def _forget_outgrown(self, job: str, cap: float, watts: float) -> None:
         """Forget a job that drew less than its caps when profiled, and now draws all of one."""
         curve = self.curve(job)
-        was_light = curve is not None and curve.most_watts < (1 - _SAME_SHARE) * tried_watts
+        top = max((mean[0] for _, mean in self._means[job].values()), default=0.0)
+        was_light = curve is not None and curve.most_watts < (1 - _SAME_SHARE) * top
         if was_light and watts > (1 - _SAME_SHARE) * cap:
             self._means[job] = {}
 

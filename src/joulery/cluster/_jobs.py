@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from joulery.errors import FileError, InvalidValueError, JouleryError
-from joulery.frontier import Frontier
+from joulery.frontier import SCHEMA, Frontier, OperatingPoint, Setting
 from joulery.units import finite
 
 if TYPE_CHECKING:
@@ -369,11 +369,22 @@ def _job(entry: dict[str, Any], folder: Path) -> ClusterJob:
 
 
 def _frontier(value: Any, folder: Path) -> Frontier:
-    """A frontier, or that of a file: of a sweep, plan, prediction or run as ``--json`` has it."""
+    """A frontier, or that of a file that ``plan``, ``predict``, ``sweep`` or ``serving`` wrote."""
+    document = value
     if isinstance(value, str):
-        value = json.loads((folder / value).read_text(encoding="utf-8"))
-        value = value.get("frontier", value)
-    return Frontier.from_dict(value)
+        document = json.loads((folder / value).read_text(encoding="utf-8"))
+    if document.get("schema") == SCHEMA:
+        return Frontier.from_dict(document)
+    rows = document.get("frontier", document.get("points"))
+    if isinstance(rows, dict):
+        return Frontier.from_dict(rows)
+    devices = document.get("devices")
+    points = []
+    for row in rows:
+        setting = Setting.from_dict(row.get("setting", {}))
+        setting = replace(setting, devices=setting.devices or devices)
+        points.append(OperatingPoint(row["seconds"], row["joules"], setting))
+    return Frontier.from_points(points)
 
 
 def _distinct(keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

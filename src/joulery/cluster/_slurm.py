@@ -104,7 +104,7 @@ class Slurm:
 
 
 @dataclass(frozen=True, slots=True)
-class JobRecord:
+class SlurmEnergy:
     """Energy of a job as Slurm keeps it in the job's comment.
 
     Attributes:
@@ -145,7 +145,7 @@ def job_records(
     job: str | None = None,
     account: str | None = None,
     window: tuple[str, str] | None = None,
-) -> list[JobRecord]:
+) -> list[SlurmEnergy]:
     """Energy that epilogs wrote, of a job or of an account in a time.
 
     Args:
@@ -170,13 +170,13 @@ def job_records(
     return [r for line in run(words).splitlines() for r in _record(line.split("|", 3))]
 
 
-def _record(row: list[str]) -> list[JobRecord]:
+def _record(row: list[str]) -> list[SlurmEnergy]:
     found = dict(_ENERGY.findall(row[-1])) if len(row) == 4 else {}
     if "joules" not in found:
         return []
     name, title, account, _ = row
     seconds = float(found.get("seconds", 0.0))
-    return [JobRecord(name, title, account, float(found["joules"]), seconds)]
+    return [SlurmEnergy(name, title, account, float(found["joules"]), seconds)]
 
 
 def _show_job(run: Callable[[list[str]], str], job: str) -> dict[str, str]:

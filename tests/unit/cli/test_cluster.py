@@ -250,6 +250,9 @@ def test_a_frontier_of_a_whole_job_may_stand_in_a_file(capsys, tmp_path):
     shares = output(capsys, "allocate", "--jobs", file, "--budget", 2400)
     assert shares["jobs"][0]["watts"] == pytest.approx(2400)
     assert shares["jobs"][0]["performance"] == 1
+    rows = [{"seconds": point.seconds, "joules": point.joules} for point in points]
+    (tmp_path / "plan.json").write_text(json.dumps({"devices": 8, "frontier": rows}))
+    assert output(capsys, "allocate", "--jobs", file, "--budget", 2400)["jobs"] == shares["jobs"]
 
 
 SWINGS = "range_watts = 500\nramp_watts_per_second = 900\nband_watts = 150\n"

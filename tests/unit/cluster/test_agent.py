@@ -244,15 +244,15 @@ def test_caps_rise_only_after_the_others_fell(tmp_path):
     assert bench.caps() == pytest.approx([100, 100, 400, 400], rel=5e-3)
 
 
-def test_an_unknown_job_is_capped_conservatively(tmp_path):
-    """A job without a frontier takes all it can, or none."""
+def test_an_unknown_job_gets_what_is_free(tmp_path):
+    """A job without a frontier is held back although there are watts for it."""
     bench = Bench(tmp_path)
     bench.engine.held = [
         job(1, {"n1": (0,)}, name="who"),
         job(2, {"n1": (1,)}, comment="joulery tier=flex-7"),
     ]
     report = bench.tick()
-    assert bench.caps()[0] == pytest.approx(300)
+    assert bench.caps()[0] == pytest.approx(400)
     assert any("no frontier" in message for message in report["messages"])
     assert any("flex-7" in message for message in report["messages"])
 
@@ -364,7 +364,7 @@ def test_frontiers_come_from_the_store_by_name(tmp_path, monkeypatch):
     ]
     for _ in range(3):
         report = bench.tick()
-    assert bench.caps()[:3] == [250, 400, 300]
+    assert bench.caps()[:3] == [250, 400, 400]
     assert sorted(requests) == ["new", "nightly"], (
         "known jobs are not looked up, others once a minute"
     )
@@ -388,19 +388,32 @@ def test_an_unknown_job_is_profiled_under_the_caps_in_force(tmp_path):
     for _ in range(60):
         report = bench.tick()
         caps.add(round(bench.caps()[0]))
-    assert {200, 240, 300} <= caps
+    assert {200, 300, 400} <= caps
     assert not any("no frontier" in message for message in report["messages"])
     curve = bench.agent._history.observed.curve("1")
-    assert curve.watts == pytest.approx((200, 240, 300))
-    assert curve.performance[0] == pytest.approx((200 / 300) ** 0.5)
+    assert curve.watts == pytest.approx((200, 300, 400))
+    assert curve.performance[0] == pytest.approx((200 / 400) ** 0.5)
     assert 1.1 * 130 <= bench.caps()[2] <= 160, "what it does not draw goes to others"
     bench.gpus["n2"][0].demand_watts = 1000.0
     for _ in range(60):
         bench.tick()
-    assert bench.caps()[2] == pytest.approx(300), "it has grown"
+    assert bench.caps()[2] == pytest.approx(400), "it has grown"
     bench.engine.held = []
     bench.tick()
     assert bench.agent._history.observed.curve("1") is None
+
+
+def test_an_unknown_job_is_profiled_while_the_budget_binds(tmp_path):
+    """A job that never gets full power stays at an assumed straight line for ever."""
+    bench = Bench(tmp_path, budget=900)
+    bench.engine.held = [job(1, {"n1": (0, 1)}, name="new"), job(2, {"n2": (0, 1)})]
+    for _ in range(90):
+        report = bench.tick()
+        assert sum(bench.caps()) <= 900 * 1.002
+    assert not any("no frontier" in message for message in report["messages"])
+    curve = bench.agent._history.observed.curve("1")
+    assert curve.most_watts == pytest.approx(400), "beyond what it had"
+    assert curve.performance[0] == pytest.approx((curve.watts[0] / 400) ** 0.5, rel=0.05)
 
 
 def test_more_is_handed_out_than_the_budget_while_jobs_draw_less(tmp_path):

@@ -20,13 +20,15 @@ from joulery.cluster import (
     Slurm,
     allocate,
     announce,
+    job_records,
     metrics_text,
     read_status,
+    record_energy,
 )
 from joulery.cluster._draws import BoardDraws, Correction
 from joulery.cluster._nodes import DeviceState
 from joulery.cluster._settings import AccountShare
-from joulery.cluster._slurm import ALL_BOARDS
+from joulery.cluster._slurm import ALL_BOARDS, EngineError
 from joulery.cluster._stops import JobStops
 from joulery.cluster._subsets import choose_subset
 from joulery.errors import InvalidValueError, NotPossibleHereError
@@ -398,3 +400,32 @@ def test_a_meter_of_a_rack_trims_the_rack(tmp_path):
         bench.tick()
     assert sum(bench.caps()[:2]) == pytest.approx(500 / 1.1, rel=0.02)
     assert sum(bench.caps()[2:]) == pytest.approx(800)
+
+
+def test_joules_of_jobs_are_kept_in_their_comments():
+    """A second figure is added to the first, or a user's preferences are lost."""
+    comments, calls = {"7": "joulery tier=flex-2"}, []
+
+    def run(words):
+        calls.append(words)
+        if words[:2] == ["scontrol", "show"]:
+            if words[3] not in comments:
+                raise EngineError("Invalid job id", remedy="")
+            return f"JobId=7 JobName=a\n   Account=b\n   Comment={comments[words[3]]}\n"
+        if words[0] == "sacct":
+            return "8|x|vision|joulery-joules=50.0 joulery-seconds=5\n9|y|vision|\n"
+        comments["7"] = words[3].removeprefix("Comment=")
+        return ""
+
+    for joules in (1200.0, 1500.0):
+        record_energy(run, "7", joules, 60.0)
+    assert comments["7"] == "joulery tier=flex-2 joulery-joules=1500.0 joulery-seconds=60"
+    assert EngineJob("7", "a", comments["7"]).preferences["tier"] == "flex-2"
+    (record,) = job_records(run, job="7")
+    assert (record.joules, record.account) == (1500.0, "b")
+    (record,) = job_records(run, account="vision", window=("2026-10-01", "2026-11-01"))
+    assert (record.id, record.joules) == ("8", 50.0)
+    assert "--starttime=2026-10-01" in calls[-1]
+    assert job_records(run, job="8")[0].id == "8"
+    with pytest.raises(InvalidValueError, match="not a job"):
+        record_energy(run, "7; rm", 1.0, 1.0)
