@@ -64,6 +64,7 @@ if TYPE_CHECKING:
     from joulery.reports._sweep import sweep_report as sweep_report
     from joulery.reports._terminal import Terminal as Terminal, table_text as table_text
     from joulery.reports._text import (
+        count_text as count_text,
         date_text as date_text,
         describe_objective as describe_objective,
         energy_text as energy_text,
