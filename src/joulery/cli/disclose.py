@@ -39,11 +39,11 @@ def _run(arguments: argparse.Namespace) -> Output:
         )(arguments)
     if not arguments.file:
         raise UsageError("nothing to disclose", remedy=_REMEDY)
-    path = arguments.file
-    totals = read_log(path, read_text(path))
+    path, text = arguments.file, read_text(arguments.file)
+    totals = read_log(path, text)
     if totals is None:
         raise FileError(f"{path} is no energy log", remedy=_REMEDY)
-    return _disclose(source_of_log(path, totals), arguments)
+    return _disclose(source_of_log(path, totals, text), arguments)
 
 
 def _disclose(source: EnergySource, arguments: argparse.Namespace) -> Output:

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from joulery.reports._logged_runs import (
         comparison_report as comparison_report,
         logged_run_report as logged_run_report,
+        power_chart as power_chart,
         run_state as run_state,
     )
     from joulery.reports._overview import (
