@@ -285,3 +285,47 @@ def processor_seconds(server):
     """What a server has used of the processor; time by the clock is that of the machine's load."""
     fields = Path(f"/proc/{server.pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def test_many_tabs_share_one_stream(visit):
+    """The seventh tab waits for a connection, since a browser opens six to a server."""
+    with visit() as visitor:
+        context, address = visitor.page.context, visitor.server.address
+        tabs = [context.new_page() for _ in range(8)]
+        for tab in tabs:
+            tab.goto(f"{address}/jobs", timeout=20_000)
+        for tab in tabs:
+            tab.wait_for_selector("#live >> text=live", timeout=20_000)
+        for tab in tabs:
+            tab.close()
+
+
+def test_runs_are_searched_opened_and_compared(visit):
+    """Someone looks for a run and does not find it, or what made it differ."""
+    with visit() as visitor:
+        for number, watts in enumerate((300.0, 200.0)):
+            curve = {"quantity": "watts", "device": "A40", "points": [[1, watts], [9, watts]]}
+            run = {
+                "key": f"{number}",
+                "name": f"tune {number}",
+                "started_wall_seconds": 1.8e9,
+                "seconds": 10.0,
+                "joules": 10 * watts,
+                "devices": [{"name": "A40", "joules": 10 * watts}],
+                "curves": [curve],
+            }
+            answer = visitor.server.ask("PUT", "/v1/teams/vision/runs", run)
+            assert answer.status == 204, answer.body
+        page = visitor.page
+        visitor.goto("/runs")
+        page.fill("[name=q]", "TUNE")
+        page.click("button >> text=Search")
+        page.wait_for_selector("text=2 runs")
+        page.check("[aria-label^='compare tune 0']")
+        page.check("[aria-label^='compare tune 1']")
+        page.click("button >> text=Compare")
+        page.wait_for_selector("text=Power of all devices")
+        assert "−33.3 %" in page.inner_text("main") or "+50.0 %" in page.inner_text("main")
+        visitor.goto("/runs")
+        page.click("text=tune 1")
+        page.wait_for_selector("text=Energy by device")

@@ -39,12 +39,12 @@ def _run(arguments: argparse.Namespace) -> Output:
         )(arguments)
     if not arguments.file:
         raise UsageError("nothing to disclose", remedy=_REMEDY)
-    path = arguments.file
-    totals = read_log(path, read_text(path))
+    path, text = arguments.file, read_text(arguments.file)
+    totals = read_log(path, text)
     if totals is None:
         raise FileError(f"{path} is no energy log", remedy=_REMEDY)
     _check_hardware(path, totals, dict(arguments.hardware))
-    return _disclose(source_of_log(path, totals), arguments)
+    return _disclose(source_of_log(path, totals, text), arguments)
 
 
 def _check_hardware(path: Path, totals: metering.LogTotals, hardware: dict[str, int]) -> None:

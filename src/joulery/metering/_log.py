@@ -148,6 +148,27 @@ class EnergyLog:
             )
         return _added_up(list(last.values()), tuple(damaged))
 
+    def power_curves(self, text: bytes) -> dict[str, list[tuple[float, float]]]:
+        """Seconds since its start and mean watts between lines, by the label of each session.
+
+        Args:
+            text: Content of the log, read already.
+        """
+        curves: dict[str, list[tuple[float, float]]] = {}
+        before: dict[str, tuple[float, float]] = {}
+        for line in text.split(b"\n"):
+            document = _parsed(line) if line.strip() else None
+            if document is None or document["joules"] is None:
+                continue
+            session, seconds, joules = (document[key] for key in ("session", "seconds", "joules"))
+            start, used = before.get(session, (0.0, 0.0))
+            if seconds > start and joules >= used:
+                name = f"{document.get('label') or 'session'} ({session[:4]})"
+                watts = (joules - used) / (seconds - start)
+                curves.setdefault(name, []).append((seconds, watts))
+            before[session] = seconds, joules
+        return curves
+
     @contextmanager
     def _errors(self, verb: str) -> Iterator[None]:
         """Failures of the file system as Joulery's error."""

@@ -30,6 +30,7 @@ from joulery.reports._text import (
     limit_text,
     origins_text,
     saved_text,
+    simulated_text,
 )
 from joulery.units import human_duration
 
@@ -129,6 +130,8 @@ def _job_figures(summary: JobSummary) -> KeyFigures:
         reason = "it needs runs of the default batch size and of another one"
         return KeyFigures((KeyFigure("Energy saved", NONE, reason), energy))
     runs = f"against {count_text(saved.default_runs, 'run')} of the default"
+    simulated = simulated_text(summary.origins)
+    runs += f"; {simulated}" if simulated else ""
     exploring = f"{cost_text(saved.exploring_joules)} spent on exploring"
     return KeyFigures(
         (

@@ -28,7 +28,7 @@ from joulery.reports._text import NONE, count_text, date_text, energy_text, limi
 from joulery.units import human, human_duration, per_cent
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from datetime import tzinfo
 
     from joulery.jobs import RunCurve, RunDevice, RunEntry
@@ -239,6 +239,22 @@ def comparison_report(runs: Sequence[RunEntry], zone: tzinfo | None = None) -> R
     simulated = any(run.origin == "simulated" for run in runs)
     names = " and ".join(headers[1:])
     return Report(f"{names}", "simulated" if simulated else "", tuple(blocks))
+
+
+def power_chart(curves: Mapping[str, Sequence[tuple[float, float]]]) -> Chart | None:
+    """Power over time, one line per name; of many, the first ones; None where nothing is known."""
+    lines = [
+        Series.curve(name, thin(points), colour=colour)
+        for colour, (name, points) in enumerate(list(curves.items())[:_MOST_LINES])
+        if len(points) > 1
+    ]
+    if not lines:
+        return None
+    axis = power_axis([y for line in lines for _, y in line.points])
+    time = time_axis([x for line in lines for x, _ in line.points])
+    return Chart(
+        "Power over time", time, axis, tuple(lines), "Power over the time of each session."
+    )
 
 
 def _whole_power(run: RunEntry) -> list[tuple[float, float]]:

@@ -31,6 +31,7 @@ from joulery.server._problems import (
     not_found,
     session_ended,
 )
+from joulery.server._shares import WorkShares
 from joulery.storage import (
     EVERY_TEAM,
     Session,
@@ -214,6 +215,7 @@ class ServerContext:
         self.bytes = RateLimiter(limits.team_bytes_per_second, limits.burst_bytes, remembered)
         failures = limits.failures_per_second
         self.failures = RateLimiter(failures, 10 * failures, remembered)
+        self.shares = WorkShares(limits, REAL_CLOCK)  # processor time is real
         self.in_flight: Counter[str] = Counter()  # requests by team
         self.draining = False
         self._teams: OrderedDict[int, str] = OrderedDict()
@@ -296,6 +298,7 @@ async def authenticate(request: Request, token: str | None = None) -> None:
 
 def _admit(context: ServerContext, request: Request, team: str) -> None:
     """Count a request of a caller that is known, unless the team has too many."""
+    context.shares.note(team)
     if context.gate is not None:
         context.gate.trust(request.scope.get("client"))
     seconds = context.calls.wait_seconds(team, context.clock.now())

@@ -98,7 +98,7 @@ def _render_cluster(request: Request, error: str = "", code: int = 200) -> Respo
         "cluster.html",
         "Cluster",
         code,
-        events="/changes?cluster=1",
+        events="cluster",
         mark=str(status.at),
         missing=None,
         error=error,

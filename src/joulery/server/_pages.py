@@ -22,7 +22,7 @@ from starlette.responses import HTMLResponse, RedirectResponse
 from joulery import __version__
 from joulery.errors import JouleryError
 from joulery.reports import date_text, energy_text, saved_text
-from joulery.server._auth import authenticate_session, authorize, may_see_all
+from joulery.server._auth import authenticate_session, authorize, context_of, may_see_all
 from joulery.server._problems import (
     ProblemError,
     body_too_large,
@@ -30,9 +30,11 @@ from joulery.server._problems import (
     other_origin,
     problem_of,
 )
+from joulery.server._shares import charged
 from joulery.storage import Permission
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from datetime import tzinfo
 
     from fastapi import Request, Response
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
 
 _COOKIE = "joulery_session"
 LIVE_HEADER = "joulery-live"  # of requests that the script makes, not a person
+_STREAM = "/changes"
 ZONE_COOKIE = "joulery_zone"
 _SECURITY = {
     "Content-Security-Policy": "default-src 'none'; style-src 'self'; script-src 'self'; "
@@ -71,6 +74,9 @@ _TEMPLATES.filters |= {"body": _body, "energy": energy_text, "saved": saved_text
 class PageRoute(APIRoute):
     """A route of the dashboard: logged in by cookie, with security headers and readable errors."""
 
+    def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
+        super().__init__(path, charged(endpoint), **options)
+
     def get_route_handler(self) -> Any:
         handle = super().get_route_handler()
         public = self.path.startswith(("/login", "/assets"))
@@ -80,10 +86,11 @@ class PageRoute(APIRoute):
                 _check_origin(request)
                 if not public:
                     session_id = request.cookies.get(cookie_name(request), "")
-                    by_person = LIVE_HEADER not in request.headers
+                    is_stream = request.url.path == _STREAM
+                    by_person = not is_stream and LIVE_HEADER not in request.headers
                     await authenticate_session(request, session_id, by_person=by_person)
                     await authorize(request, Permission.READ)
-                answer: Response = await handle(request)
+                answer: Response = await self._answer(handle, request)
             except ProblemError as error:
                 answer = _error_page(request, error)
             except RequestValidationError:
@@ -94,6 +101,14 @@ class PageRoute(APIRoute):
             return answer
 
         return page
+
+    @staticmethod
+    async def _answer(handle: Any, request: Request) -> Any:
+        team = request.scope.get("joulery.team")
+        if team is None or request.url.path == _STREAM:  # which does not end
+            return await handle(request)
+        async with context_of(request).shares.turn(team):
+            return await handle(request)
 
 
 def is_secure(request: Request) -> bool:
@@ -163,8 +178,8 @@ def render(
         template: Name of the template.
         title: Title of the page.
         status: HTTP status.
-        events: Address of the stream that says when the content changes; empty for none.
-        mark: Present value of that stream.
+        events: Topic of the stream that says when the content changes; empty for none.
+        mark: Present mark of that topic.
         **values: Values of the template.
     """
     caller: TokenRecord | None = getattr(request.state, "caller", None)

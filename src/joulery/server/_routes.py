@@ -52,9 +52,12 @@ from joulery.server._problems import (
     problem_of,
     store_replaced,
 )
+from joulery.server._shares import charged, run_charged
 from joulery.storage import Permission, totals
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from joulery.jobs import JobService
     from joulery.server._auth import ServerContext
     from joulery.server._heartbeats import HeartbeatLog
@@ -135,6 +138,9 @@ class _Route(APIRoute):
     The method says which right a token needs; a decision is opened by its own token.
     """
 
+    def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
+        super().__init__(path, charged(endpoint), **options)
+
     def get_route_handler(self) -> Any:
         handle = super().get_route_handler()
 
@@ -142,9 +148,20 @@ class _Route(APIRoute):
             await authenticate(request)
             if "decision" not in request.path_params:
                 await authorize(request, _RIGHTS[request.method])
-            return await handle(_BoundedRequest(request.scope, request.receive))
+            bounded_request = _BoundedRequest(request.scope, request.receive)
+            if not _is_heavy(request):
+                return await handle(bounded_request)
+            async with context_of(request).shares.turn(request.scope["joulery.team"]):
+                return await handle(bounded_request)
 
         return bounded
+
+
+def _is_heavy(request: Request) -> bool:
+    """Whether a request may take long: a list, or a body that is large or of unknown size."""
+    size = request.headers.get("content-length", "")
+    small = size.isdecimal() and int(size) < context_of(request).limits.heavy_bytes
+    return request.method == "GET" or not (small or request.method == "DELETE")
 
 
 _Model = TypeVar("_Model", bound=JsonModel)
@@ -154,7 +171,11 @@ def _body(kind: type[_Model]) -> Any:
     """The dependency that reads a body by its document's own rules, as client and store do."""
 
     async def read(request: Request) -> _Model:
-        return kind.from_json(await request.body())
+        content, context = await request.body(), context_of(request)
+        if len(content) < context.limits.heavy_bytes:
+            return kind.from_json(content)
+        team = request.scope["joulery.team"]
+        return await run_charged(context.shares, team, kind.from_json, content)
 
     return Depends(read)
 

@@ -59,7 +59,7 @@ def runs(
         request,
         "runs.html",
         "Runs",
-        events="/changes?runs=1",
+        events="runs",
         mark=mark,
         rows=[_row(run_entry(record), context.clock.wall()) for record in records],
         count=count,
@@ -101,13 +101,15 @@ def _find(request: Request, number: int) -> RunEntry:
 @run_pages.get("/runs/{run:number}", operation_id="loggedRunPage")
 def run_page(request: Request, run: int) -> Response:
     """One run: power over time, energy by device, its metric and tags."""
-    entry, now = _find(request, run), context_of(request).clock.wall()
+    context, entry = context_of(request), _find(request, run)
+    now = context.clock.wall()
     job, _, number = entry.decision.partition(".")
     return render(
         request,
         "logged_run.html",
         entry.name,
-        events="" if entry.ended else "/changes?runs=1",
+        events="" if entry.ended else "runs",
+        mark=context.read(runs_mark),
         run=entry,
         decision=f"/jobs/{job}/runs/{number}" if number else "",
         report=logged_run_report(entry, now, zone_of(request)),

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
         find_run as find_run,
         list_runs as list_runs,
         put_run as put_run,
+        run_totals as run_totals,
         runs_mark as runs_mark,
     )
     from joulery.storage._sessions import (

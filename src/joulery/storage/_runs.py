@@ -103,6 +103,20 @@ def count_runs(transaction: Transaction, query: RunQuery) -> int:
     return number
 
 
+def run_totals(
+    transaction: Transaction, team: str | None, start_wall_seconds: float, end_wall_seconds: float
+) -> tuple[int, float]:
+    """Number of runs that began in a time, of a team or of all, and their joules."""
+    conditions: list[ColumnElement[bool]] = [
+        runs.c.started_wall_seconds.between(start_wall_seconds, end_wall_seconds)
+    ]
+    if team is not None:
+        conditions.append(runs.c.team == team)
+    columns = func.count(), func.coalesce(func.sum(runs.c.joules), 0.0)
+    number, joules = transaction.query(select(*columns).where(*conditions)).one()
+    return number, joules
+
+
 def runs_mark(transaction: Transaction) -> str:
     """A text that changes when a run is added or ends, of any team."""
     columns = func.max(runs.c.id), func.max(runs.c.started_wall_seconds + runs.c.seconds)

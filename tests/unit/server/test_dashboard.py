@@ -156,7 +156,7 @@ def test_rights_are_those_of_the_token(caller):
         ("vision", f"/jobs/{job}", 200),
         ("speech", f"/jobs/{job}", 404),
         ("speech", f"/jobs/{job}/runs/1", 404),
-        ("speech", f"/changes?job={job}", 404),
+        ("speech", f"/changes?topic=job.{job}", 404),
     ):
         wanted = TokenRecord(team, Permission.READ)
         token, _ = store.write(lambda one, wanted=wanted: add_token(one, wanted, 0.0))
@@ -172,7 +172,7 @@ def test_rights_are_those_of_the_token(caller):
     "path",
     [
         *("/jobs/x", "/jobs/-1", "/jobs/99999999999999999999", "/jobs/1/runs/0", "/jobs/1/runs/9"),
-        *("/assets/x", "/jobs?page=x", "/changes?job=77"),
+        *("/assets/x", "/jobs?page=x", "/changes?topic=job.77", "/changes?topic=x"),
     ],
 )
 def test_wrong_addresses_get_a_page(caller, path):

@@ -34,19 +34,33 @@ if (zone && zone !== document.body.dataset.zone) {
   if (document.querySelector("[data-live]")) refresh(location.href);
 }
 
-// The server says when something has changed.
+// The server says when something has changed; one stream serves all tabs where browsers can share.
 if (main?.dataset.events) {
-  const source = new EventSource(main.dataset.events);
-  let mark = main.dataset.mark;
-  source.onmessage = (event) => {
+  const topic = main.dataset.events;
+  let mark = main.dataset.mark, lost;
+  const hear = (data) => {
+    clearTimeout(lost);
+    if (data === null) {
+      lost = setTimeout(() => { note.textContent = "connection lost, trying again"; }, 3000);
+      return;
+    }
     note.textContent = "live";
-    if (event.data !== mark) refresh(location.href);
-    mark = event.data;
+    if (data !== mark) refresh(location.href);
+    mark = data;
   };
-  source.onerror = () => setTimeout(() => {
-    if (source.readyState !== EventSource.OPEN) note.textContent = "connection lost, trying again";
-  }, 3000);
-  addEventListener("pagehide", () => source.close());
+  if (window.SharedWorker) {
+    const version = new URL(import.meta.url).search;
+    const { port } = new SharedWorker(`/assets/stream.js${version}`, { name: "joulery" });
+    port.onmessage = ({ data }) => hear(data);
+    port.postMessage(topic);
+    addEventListener("pagehide", () => port.postMessage(null));
+    addEventListener("pageshow", (event) => event.persisted && port.postMessage(topic));
+  } else {
+    const source = new EventSource(`/changes?${new URLSearchParams({ topic })}`);
+    source.addEventListener(topic, (event) => hear(event.data));
+    source.onerror = () => hear(null);
+    addEventListener("pagehide", () => source.close());
+  }
 }
 
 // A form whose answer is shown at once, as its sliders move.
