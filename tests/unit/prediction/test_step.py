@@ -125,6 +125,23 @@ def test_a_graph_of_operators_is_predicted_too():
         Graph("empty", (), 0, 0, 0, 0, 0)
 
 
+def test_copies_of_a_captured_step_pay_for_gradients_and_share_state():
+    """A captured model would be predicted for one device only."""
+    product = Operator(
+        "mm", "matmul", "forward", (1, 4096, 4096, 4096), 2 * 4096.0**3, 3 * 4096.0**2 * 2, "bf16"
+    )
+    graph = Graph("wide", (replace(product, count=64),), int(1e9), 2e9, 4e9, 1e9, 3e9)
+    alone = prediction(graph, "h100", Plan(framework="eager", shard=0))
+    copies = Plan(data=16, global_batch=16, framework="eager", shard=0)
+    ddp = prediction(graph, "h100", copies)
+    fsdp = prediction(graph, "h100", replace(copies, shard=3))
+    assert alone.points[-1].seconds < ddp.points[-1].seconds < 2 * alone.points[-1].seconds
+    assert fsdp.memory[0].reserved < 0.8 * ddp.memory[0].reserved
+    assert ddp.points[-1].joules > 15 * alone.points[-1].joules
+    with pytest.raises(InvalidValueError, match="splits the operators"):
+        prediction(graph, "h100", replace(copies, data=8, tensor=2))
+
+
 def test_the_room_can_be_called():
     """`joulery.predict(model, device=...)` is what people are told to type."""
     import joulery
