@@ -1,7 +1,7 @@
 """Clusters under a power budget: speed, fairness, events, carbon, and the simulator.
 
 Every power-capping table in DATA (zeus/summary_power_*.csv, emerald/*dvfs_sweep*.csv) gives
-frontiers; traces, carbon series and regulation signals are taken as they are found. Times are CPU
+frontiers; traces and carbon series are taken as they are found. Times are CPU
 seconds of one core. The Emerald event is a model on its published sweep, not a field result.
 
 usage: python benchmarks/cluster.py [--quick] [--json FILE] [--data DIR] [--events N]
@@ -55,6 +55,7 @@ from joulery.grid import GridEvent, Signal, read_signal, read_table
 from joulery.simulate.cluster import Site, read_trace, simulate, summarize
 
 sys.path.append(str(Path(__file__).parents[1] / "tests"))
+from support.plant import Plant
 from support.slurm import PoweredCluster, slurm_obstacle
 
 if TYPE_CHECKING:
@@ -283,35 +284,6 @@ def bench_emerald(results: Results, data: Path, curves: dict[str, PowerCurve]) -
         results.add(f"emerald_{policy}_over_delivery", unused, "<= 0.01")
 
 
-def bench_regulation(results: Results, data: Path, curves: list[PowerCurve], stride: int) -> None:
-    """Follow a regulation signal with a reserve of 15 % of the mean power.
-
-    Power approaches its cap with a time constant of 1 s; the error is taken when the next value
-    of the signal comes, and over time.
-    """
-    for file in sorted(data.glob("grid/*regd*.csv")):
-        signal = read_signal(file)
-        values = np.array(signal.values)
-        fleet = mixed_fleet(curves, 1000)
-        full = full_watts(fleet)
-        reserve = 0.15
-        base = full / (1 + reserve)
-        allocator = Allocator(fleet, Budget.flat(full), "fair")
-        shares = [allocator.solve(base * (1 + reserve * v)) for v in values[::stride].tolist()]
-        performance = statistics.mean(found.weighted_performance for found in shares)
-        left = math.exp(-signal.step_seconds / 1.0)
-        reached = values[0]
-        at_end, over_time = [], []
-        for value in values.tolist():
-            gap = reached - value
-            over_time.append(abs(gap) * (1 - left) / signal.step_seconds)
-            reached = value + gap * left
-            at_end.append(abs(reached - value))
-        details = {"mean_over_time": statistics.mean(over_time)}
-        results.add("regulation_error", statistics.mean(at_end), "<= 0.01", **details)
-        results.add("regulation_performance", performance, ">= 0.975", jobs=1000)
-
-
 def bench_hall(results: Results, curves: list[PowerCurve]) -> None:
     """Throughput of a hall of fixed power: more GPUs, each at its best power.
 
@@ -427,8 +399,51 @@ def bench_simulator(
             results.add(f"simulator_{file.stem}_{policy}_events_per_second", rate, ">= 1e5")
 
 
+def bench_plant(results: Results, seeds: int, hours: float) -> None:
+    """The agent in closed loop over emulated boards, on a virtual clock.
+
+    Boards draw up to 10 % more or less than their caps, hosts up to 20 % more or less than stated
+    and drifting, jobs come, load and end. Once with a meter of the feeder, once with the boards'
+    own readings and known hosts, and once with so little power that jobs must stop.
+    """
+    cases = {
+        "metered": {"metered": True},
+        "boards": {"metered": False},
+        "stopping": {"budget": 0.34, "nodes": 4, "comment": "joulery tier=flex-1"},
+    }
+    for name, options in cases.items():
+        runs = [
+            _planted(seed, hours, options, is_tight=name == "stopping") for seed in range(seeds)
+        ]
+        over, unused, switches = (list(column) for column in zip(*runs, strict=True))
+        details = {"seeds": seeds, "hours": hours, "mean": statistics.mean(over)}
+        results.add(f"plant_{name}_over_share_worst", max(over), "<= 0.001", **details)
+        mean = statistics.mean(unused)
+        results.add(f"plant_{name}_unused_share", mean, "<= 0.02", worst=max(unused))
+        if name == "stopping":
+            rate = max(switches) / hours / 8
+            results.add("plant_stopping_switches_per_job_hour", rate, "<= 4")
+
+
+def _planted(
+    seed: int, hours: float, options: dict[str, Any], *, is_tight: bool
+) -> tuple[float, float, int]:
+    """Share of time above the budget, share of it unused after a quarter, stops and resumes."""
+    with tempfile.TemporaryDirectory() as folder:
+        plant = Plant(Path(folder), seed, tick_seconds=2.0, **options)
+        for name in plant.parts:
+            for first in (0, 2):
+                seconds = math.inf if is_tight else plant.chance.uniform(600, 7200)
+                plant.submit("compute", {name: (first, first + 1)}, seconds)
+        plant.run(hours * HOUR, churn=not is_tight)
+        quarter = hours * HOUR / 4
+        return plant.over_share(), plant.unused_share(quarter), len(plant.switches)
+
+
 class InstantNode:
     """A node of 8 GPUs that answers at once and draws its caps."""
+
+    epoch, leader = 0, (0, math.inf)
 
     def __init__(self, name: str) -> None:
         states = [DeviceState(f"{name}-{n}", 100.0, 400.0, 150.0, 150.0, 1e9) for n in range(8)]
@@ -622,8 +637,9 @@ def bench_models(
     bench_speed(results, curves, 9 if quick else 31)
     bench_sites(results, curves, 100 if quick else 1000)
     bench_agent(results, curves, 100 if quick else 1000)
+    if not quick:
+        bench_plant(results, 5, 2.0)
     bench_emerald(results, data, named)
-    bench_regulation(results, data, curves, 20 if quick else 1)
     bench_hall(results, curves)
     bench_carbon(results, data, curves, 5 if quick else 12)
     simulated = ["fair"] if quick else ["fair", "max-min", "throughput", "equal-watts"]
@@ -636,6 +652,7 @@ def bench_smoke(results: Results, curves: list[PowerCurve]) -> None:
     bench_speed(results, curves, 1)
     bench_sites(results, curves, 5)
     bench_agent(results, curves, 5)
+    bench_plant(results, 1, 0.02)
     bench_hall(results, curves)
 
 
@@ -649,6 +666,8 @@ def main() -> None:
     parser.add_argument("--smoke", action="store_true", help="seconds, to see that it runs")
     parser.add_argument("--events", type=int, default=0, help="events on a real Slurm (needs root)")
     parser.add_argument("--seed", type=int, default=0, help="of the events")
+    parser.add_argument("--plant", type=int, metavar="N", help="only N seeds of the closed loop")
+    parser.add_argument("--hours", type=float, default=2.0, help="virtual hours of each")
     parser.add_argument("--only-events", action="store_true", help="leave out all the rest")
     arguments = parser.parse_args()
     named = read_curves(arguments.data)
@@ -658,7 +677,9 @@ def main() -> None:
         return
     results = Results()
     say(f"{len(named)} frontiers")
-    if arguments.smoke:
+    if arguments.plant:
+        bench_plant(results, arguments.plant, arguments.hours)
+    elif arguments.smoke:
         bench_smoke(results, list(named.values())[:4])
     elif not arguments.only_events:
         bench_models(results, arguments.data, named, quick=arguments.quick)

@@ -13,6 +13,8 @@ import pytest
 
 from joulery.cli import main
 from joulery.clock import VirtualClock
+from joulery.cluster import MeterReading, open_feeder_meter
+from joulery.errors import InvalidValueError, NotPossibleHereError
 from joulery.grid import (
     Eia,
     ElectricityMaps,
@@ -20,6 +22,7 @@ from joulery.grid import (
     OpenAdr,
     WattTime,
     fetch_signal,
+    provider_signal,
     static_intensity,
 )
 from joulery.grid._http import SignalError
@@ -287,3 +290,111 @@ def test_a_broken_event_is_a_clear_error():
     broken = EVENT | {"intervals": [{"id": 0, "payloads": [{"type": "SIMPLE"}]}]}
     with pytest.raises(SignalError, match="e1"):
         grid_events(broken)
+
+
+def production(kind, megawatts, out=""):
+    """A series of ENTSO-E's production by type, of two hours."""
+    points = "".join(
+        f"<Point><position>{n}</position><quantity>{w}</quantity></Point>"
+        for n, w in enumerate(megawatts, 1)
+    )
+    return (
+        f"<TimeSeries>{out}<MktPSRType><psrType>{kind}</psrType></MktPSRType><Period>"
+        "<timeInterval><start>2023-11-15T00:00Z</start><end>2023-11-15T02:00Z</end></timeInterval>"
+        f"<resolution>PT60M</resolution>{points}</Period></TimeSeries>"
+    )
+
+
+def test_providers_are_reached_by_name(tmp_path, monkeypatch):
+    """`--grid electricitymaps:DE` and its like do not work, or say nothing about a missing key."""
+    pumps = "<outBiddingZone_Domain.mRID>x</outBiddingZone_Domain.mRID>"
+    series = [production("B04", [300, 100]), production("B16", [100, 300])]
+    series.append(production("B10", [500, 500], pumps))
+    mix = f'<GL_MarketDocument xmlns="urn:x">{"".join(series)}</GL_MarketDocument>'.encode()
+    forecast = [{"datetime": f"2023-11-15T0{h}:00:00Z", "carbonIntensity": 200} for h in range(9)]
+
+    def answer(_method, path, query, _headers, _body):
+        if "forecast" in path:
+            return 200, {"forecast": forecast}
+        assert (query["documentType"], query["in_Domain"]) == ("A75", "10YFR-RTE------C")
+        return 200, mix
+
+    clock = VirtualClock(wall_seconds=DAY + 2.5 * HOUR)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    with serving(answer) as url:
+        keys = {"ELECTRICITYMAPS_TOKEN": "secret", "ENTSOE_TOKEN": "t"}
+        environ = keys | {"ELECTRICITYMAPS_URL": url, "ENTSOE_URL": url}
+        carbon = provider_signal("electricitymaps:FR", environ, clock)
+        produced = provider_signal("entsoe:FR", environ, clock)
+    assert carbon.at(clock.wall()) == 200
+    assert produced.values[:2] == (300.0, 100.0)
+    assert produced.at(clock.wall()) == 100, "the last hour counts until there is another"
+    again = provider_signal("electricitymaps:FR", environ, clock)
+    assert again.values == carbon.values, "a fresh answer is not asked for again"
+    assert provider_signal("forecast.csv", environ, clock) is None
+    for source, said in (("watttime:CAISO", "needs a key"), ("mars:X", "no provider 'mars:X'")):
+        with pytest.raises(InvalidValueError, match=said):
+            provider_signal(source, environ, clock)
+
+
+def event(number, **more):
+    """An event as a server of OpenADR 3 has it."""
+    payloads = [{"type": "IMPORT_CAPACITY_LIMIT", "values": [5.0]}]
+    period = {"start": "2030-01-01T00:00:00Z", "duration": "PT1H"}
+    return {"id": str(number), "programID": "p", "intervalPeriod": period} | {
+        "intervals": [{"id": 0, "payloads": payloads}],
+        **more,
+    }
+
+
+def test_openadr_reads_all_pages_and_only_events_that_are_meant():
+    """An event on the second page is withdrawn while it runs, or another site's is followed."""
+    endless = {"start": "2030-01-01T00:00:00Z", "duration": "P9999Y"}
+    rows = [event(n) for n in range(120)]
+    rows[7]["targets"] = [{"type": "VEN_NAME", "values": ["elsewhere"]}]
+    rows[8]["targets"] = [{"type": "GROUP", "values": ["west", "row-3"]}]
+    rows[9]["targets"] = ["joulery"]
+    rows[60]["intervalPeriod"] = endless
+    calls = []
+
+    def answer(_method, path, query, _headers, _body):
+        if path == "/auth/token":
+            return 200, {"access_token": "t"}
+        calls.append(query)
+        skip, limit = int(query["skip"]), min(50, int(query["limit"]))
+        return 200, rows[skip : skip + limit] if query.get("programID") == "p" else rows
+
+    with serving(answer) as url:
+        client = OpenAdr(url, "id", "secret", targets=("row-3",))
+        events = {e.id: e for e in client.events("p")}
+        everything = client.events()
+    assert len(events) == 119
+    assert "7#0" not in events
+    assert {"8#0", "9#0", "60#0", "119#0"} < events.keys()
+    assert events["60#0"].end - events["60#0"].start > 50 * 365 * 86400
+    assert len(everything) == 119, "a server that knows no pages"
+    assert not client.malformed
+
+
+def test_a_feeder_is_read_through_prometheus():
+    """The power of a hall is not read, or half of an answer is taken for all of it."""
+    results = [{"metric": {}, "value": [1000.0, "1500"]}, {"metric": {}, "value": [998.0, "700.5"]}]
+    answers = {"sum": [1000.0, "42"], "racks": results, "nothing": [], "broken": [{"value": [1]}]}
+    answers["none"] = [{"value": [1.0, "NaN"]}]
+
+    def answer(_method, path, query, _headers, _body):
+        assert path == "/api/v1/query"
+        return 200, {"status": "success", "data": {"result": answers[query["query"]]}}
+
+    with serving(answer) as url:
+        meters = {n: open_feeder_meter(f"prometheus+{url}/?query={n}") for n in answers}
+        assert meters["sum"].read() == MeterReading(42.0, 1000.0)
+        assert meters["racks"].read() == MeterReading(2200.5, 998.0)
+        for name in ("nothing", "broken", "none"):
+            with pytest.raises(NotPossibleHereError):
+                meters[name].read()
+    with pytest.raises(NotPossibleHereError, match="does not answer"):
+        meters["sum"].read()
+    for text in ("prometheus+http://x/", "watts", "snmp:x"):
+        with pytest.raises(InvalidValueError, match="meter"):
+            open_feeder_meter(text)

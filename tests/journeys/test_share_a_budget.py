@@ -40,3 +40,23 @@ def test_an_allocation_keeps_the_budget_and_beats_equal_watts(world):
     worst = {policy: min(values) for policy, values in performance.items()}
     assert worst["max-min"] == pytest.approx(max(worst.values()), abs=0.02)
     assert sum(performance["fair"]) >= sum(performance["equal-watts"]) - 0.02
+
+
+def test_a_prediction_is_a_jobs_curve(world):
+    """A job that has not run yet cannot share a budget, or counts as a multiple of itself."""
+    model = {"name": "drawn", "layers": 32, "hidden": 4096, "heads": 32, "kv_heads": 8}
+    model |= {"feedforward": 14336, "vocabulary": 32_000, "sequence": 4096}
+    (world.folder / "model.json").write_text(json.dumps(model), encoding="utf-8")
+    gpus = world.draw.choice((4, 8))
+    predicted = world.joulery(
+        *("predict", "--model", "model.json", "--device", "h100", "--batch-size", "64"),
+        *("--plan", f"dp{gpus}-mb1-zero3", "--limits", "400W,550W,700W"),
+    )
+    (world.folder / "predicted.json").write_text(json.dumps(predicted), encoding="utf-8")
+    jobs = {"jobs": [{"id": "new", "frontier": "predicted.json"}]}
+    (world.folder / "jobs.json").write_text(json.dumps(jobs), encoding="utf-8")
+    powers = [point["joules"] / point["seconds"] for point in predicted["points"]]
+    budget = (min(powers) + max(powers)) / 2
+    shares = world.joulery("cluster", "allocate", "--jobs", "jobs.json", "--budget", f"{budget}W")
+    assert shares["used_watts"] == pytest.approx(budget, rel=1e-6)
+    assert 0.3 < shares["jobs"][0]["performance"] < 1

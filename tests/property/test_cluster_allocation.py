@@ -19,7 +19,6 @@ from joulery.cluster import (
     PowerCurve,
     aggregate,
     allocate,
-    oversubscribed_watts,
 )
 from joulery.errors import InfeasibleError
 
@@ -310,18 +309,3 @@ def test_pausing_keeps_the_budget_and_every_running_floor(seed, share):
     for reached, is_paused, job in zip(found.performance, found.paused, jobs, strict=True):
         assert (reached == 0) == is_paused
         assert is_paused or reached >= job.floor - 1e-9
-
-
-@settings(max_examples=20, deadline=None)
-@given(seed=seeds, mean=st.floats(0.3, 0.95), risk=st.sampled_from([0.05, 0.01]))
-def test_over_subscription_keeps_its_risk(seed, mean, risk):
-    """Handing out more than the budget exceeds it more often than allowed."""
-    rng = np.random.default_rng(seed)
-    caps = rng.uniform(200, 700, 200)
-    handed = oversubscribed_watts(50_000.0, [(cap, mean) for cap in caps], risk)
-    assert handed >= 50_000
-    scaled = caps * handed / caps.sum()
-    # The widest distribution of a given mean between 0 and the cap: all or nothing.
-    draws = (rng.random((4000, len(caps))) < mean) @ scaled
-    if handed > 50_000:
-        assert (draws > 50_000).mean() <= risk * 1.5

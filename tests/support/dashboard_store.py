@@ -44,13 +44,19 @@ AGENT_STATUS: dict[str, Any] = {
     "is_short": False,
     "weighted_performance": 0.91,
     "jobs": [
-        {"id": "17", "watts": 3000.0, "performance": 0.95},
-        {"id": "18", "watts": 5000.0, "performance": 0.88},
+        {"id": "17", "watts": 3000.0, "performance": 0.95, "name": "llama"},
+        {"id": "18", "watts": 5000.0, "performance": 0.88, "name": "bert"},
     ],
     "paused": ["19"],
     "nodes": 4,
     "lost_nodes": ["node3"],
     "messages": ["node3 does not answer"],
+    "is_alarmed": False,
+    "is_metered": True,
+    "correction": 0.01,
+    "epoch": 2,
+    "ttl_seconds": 10.0,
+    "loop_seconds": 0.02,
 }
 
 

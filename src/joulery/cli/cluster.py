@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import math
-import sys
-from contextlib import ExitStack, closing
 from datetime import UTC, datetime
 from itertools import count
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo
 
-import msgspec
-
 from joulery import cluster, grid
+from joulery.cli.cluster_site import SITE_ACTIONS, moment
 from joulery.cli.dispatch import Output
 from joulery.cli.options import (
     GRID_OPTION,
@@ -22,25 +20,20 @@ from joulery.cli.options import (
     flag,
     number,
     option,
-    share,
     watts,
     whole,
     write_file,
 )
-from joulery.clock import REAL_CLOCK
-from joulery.errors import FileError, InvalidValueError, NotPossibleHereError, UnknownRecordError
-from joulery.reports import agent_report, cluster_report, table_of
-from joulery.units import JOULES_PER_KILOWATT_HOUR
+from joulery.errors import InvalidValueError
+from joulery.reports import cluster_report, table_of
+from joulery.units import JOULES_PER_KILOWATT_HOUR, human
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
     from datetime import tzinfo
-    from pathlib import Path
 
 _RECOVERY_SECONDS = 900.0
-# Samples in the chart of `status --watch`, one a second.
-_WATCHED = 600
 _EPILOG = """\
 examples:
   joulery cluster allocate --jobs jobs.json --budget 20kW
@@ -48,14 +41,6 @@ examples:
   joulery cluster agent --settings agent.toml
   joulery cluster event --state state --id peak --reduce 25% --duration 1h
   joulery cluster status --state state --watch
-"""
-_PROLOG = """\
-#!/bin/sh
-# Slurm runs this as root before a job starts on a node. Without watts the job goes back.
-if [ -e "{state}/no-watts" ]; then
-    scontrol requeue "$SLURM_JOB_ID"
-fi
-exit 0
 """
 
 
@@ -80,32 +65,26 @@ def _budget_steps(text: str) -> list[tuple[float, float]]:
     return [(duration(time or "0"), watts(power)) for time, _, power in pairs]
 
 
-def _moment(text: str) -> float:
-    """A time as seconds since 1970 UTC."""
-    try:
-        if text.startswith("+"):
-            return REAL_CLOCK.wall() + duration(text[1:])
-        time = datetime.fromisoformat(text)
-    except ValueError:
-        raise InvalidValueError(
-            f"{text!r} is not a time", remedy="give +30min or an ISO time"
-        ) from None
-    if time.tzinfo is None:
-        raise InvalidValueError(f"{text!r} has no time zone", remedy="add Z or +02:00")
-    return time.timestamp()
-
-
 def _clock_time(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).astimezone().isoformat(timespec="seconds")
 
 
 def _allocate(arguments: argparse.Namespace) -> Output:
     jobs = cluster.read_jobs(arguments.jobs)
+    tree = cluster.read_budget(arguments.tree) if arguments.tree else None
+    if tree and arguments.budget not in (None, tree.caps[0].watts, math.inf):
+        stated = tree.caps[0].watts
+        if math.isfinite(stated):
+            raise InvalidValueError(
+                f"--budget {arguments.budget:g} W contradicts {arguments.tree}, "
+                f"which gives {tree.names[0]} {stated:g} W",
+                remedy="leave out one of them",
+            )
     shares = cluster.allocate(
         jobs,
         arguments.budget,
         arguments.policy,
-        budget=cluster.read_budget(arguments.tree) if arguments.tree else None,
+        budget=tree,
         alpha=arguments.alpha,
         may_pause=arguments.pause,
     )
@@ -157,7 +136,10 @@ def _simulate(arguments: argparse.Namespace) -> Output:
     carbon = None
     if arguments.grid:
         carbon = grid.carbon_intensity(arguments.grid, zone=arguments.zone)
-    price = grid.read_signal(arguments.price, zone=arguments.zone) if arguments.price else None
+    price = None
+    if arguments.price:
+        price = grid.provider_signal(arguments.price)
+        price = price or grid.read_signal(Path(arguments.price), zone=arguments.zone)
     summary = summarize(simulate(trace, site), carbon, price)
     report = cluster_report(summary, f"{arguments.trace.name}: {site.policy}, {site.queue}")
     document = {"policy": site.policy, "queue": site.queue, **summary}
@@ -205,133 +187,41 @@ def _shape_text(document: Mapping[str, Any]) -> str:
     return f"{100 * saving:.1f} % less than at once and at full speed; done {end}\n\n{steps}"
 
 
-def _secret(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        remedy = "write a secret there"
-        raise FileError(f"cannot read token {path}: {error}", remedy=remedy) from None
+def _swings(arguments: argparse.Namespace) -> Output:
+    limits = cluster.SwingLimits()
+    if arguments.limits:
+        limits = cluster.read_swing_limits(arguments.limits)
+    step, columns = cluster.read_power_trace(arguments.trace)
+    document = cluster.swings_document(columns, step, limits)
+    code = 0 if document["is_within"] else 1
+    return Output(document, lambda: _swings_text(document), code)
 
 
-def _agent(arguments: argparse.Namespace) -> int:
-    import ssl
-
-    from joulery.governor import parse_address
-
-    settings = cluster.read_agent_settings(arguments.settings)
-    if settings.token_file is None:
-        raise InvalidValueError("no token_file in the settings", remedy="name the nodes' token")
-    secret = _secret(settings.token_file)
-    try:
-        tls = ssl.create_default_context(cafile=settings.ca_file) if settings.ca_file else None
-    except OSError as error:
-        remedy = "name the authority that signed the nodes' certificates"
-        raise FileError(f"cannot read {settings.ca_file}: {error}", remedy=remedy) from None
-    nodes = {
-        name: cluster.NodeClient.at(parse_address(address), secret, tls)
-        for name, address in settings.nodes.items()
+def _swings_text(document: Mapping[str, Any]) -> str:
+    columns = {
+        ">range": lambda row: human(row["range_watts"], "W"),
+        ">ramp": lambda row: human(row["ramp_watts_per_second"], "W/s"),
+        ">band": lambda row: human(row["band_watts"], "W"),
+        ">strongest": lambda row: human(row["hertz"], "Hz"),
+        "above": lambda row: ", ".join(n.partition("_")[0] for n in row["flaws"]) or "nothing",
     }
-    engine: cluster.Slurm | cluster.SlurmRest = cluster.Slurm()
-    if settings.slurmrestd:
-        engine = cluster.SlurmRest(
-            settings.slurmrestd, settings.slurmrestd_user, settings.slurmrestd_token_file
-        )
-    printed: set[str] = set()
-
-    def show(report: dict[str, Any]) -> None:
-        """Print a report as JSON, and each message when it is new."""
-        if arguments.json:
-            Output(report, "").announce(as_json=True)
-        messages = report["messages"]
-        sys.stderr.writelines(f"joulery: {text}\n" for text in messages if text not in printed)
-        printed.clear()
-        printed.update(messages)
-
-    with ExitStack() as stack:
-        find = _profiles(settings.store, stack) if settings.store else lambda _: None
-        cluster.Agent(settings, engine, nodes, find=find).run(arguments.ticks, show)
-    return 0
-
-
-def _profiles(location: str, stack: ExitStack) -> Callable[[str], cluster.PowerCurve | None]:
-    """Function that finds a job's curve in a store, or on a server, by the job's name."""
-    from joulery.client import open_backend
-
-    backend = stack.enter_context(closing(open_backend(location)))
-
-    def find(name: str) -> cluster.PowerCurve | None:
-        try:
-            profiles = backend.profiles(backend.job(name).id)
-        except UnknownRecordError:
-            return None
-        if not profiles:
-            return None
-        newest = max(profiles, key=lambda profile: profile.wall_seconds or 0.0)
-        gpus = newest.frontier.fastest.setting.devices or 1
-        return cluster.PowerCurve.from_frontier(newest.frontier, gpus)
-
-    return find
-
-
-def _status(arguments: argparse.Namespace) -> Output:
-    history: list[tuple[float, float, float]] = []
-    while True:
-        output = _status_output(arguments.state, history)
-        if not arguments.watch:
-            return output
-        if not arguments.json:
-            sys.stdout.write("\x1b[2J\x1b[H")
-        output.announce(as_json=arguments.json)
-        REAL_CLOCK.sleep(1.0)
-
-
-def _status_output(state: Path, history: list[tuple[float, float, float]]) -> Output:
-    """The status with its age, and a report with the power seen so far."""
-    now = REAL_CLOCK.wall()
-    status = cluster.read_status(state)
-    history.append((status.at, status.power_watts, status.budget_watts))
-    del history[:-_WATCHED]
-    document = msgspec.to_builtins(status) | {"age_seconds": now - status.at}
-    return Output(document, agent_report(status, history, now))
-
-
-def _event(arguments: argparse.Namespace) -> Output:
-    if arguments.cancel:
-        cluster.withdraw(arguments.state, arguments.id)
-        return Output({"cancelled": arguments.id}, f"event {arguments.id} is cancelled")
-    if arguments.duration is None:
-        raise InvalidValueError("an event without an end", remedy="give --duration 1h")
-    now = REAL_CLOCK.wall()
-    start = now if arguments.start is None else arguments.start
-    end = start + arguments.duration
-    event = grid.GridEvent(arguments.id, start, end, arguments.budget, arguments.reduce, now)
-    cluster.announce(arguments.state, event)
-    return Output(event.to_dict(), f"event {event.id} is announced")
-
-
-def _listen(arguments: argparse.Namespace) -> int:
-    client = grid.OpenAdr(arguments.openadr, arguments.client, _secret(arguments.secret))
-    mirrored: dict[str, grid.GridEvent] = {}
-    for calls in count(1):
-        try:
-            events = client.events(arguments.program)
-            for event in cluster.mirror_events(arguments.state, events, mirrored, REAL_CLOCK):
-                Output(event.to_dict(), f"event {event.id}").announce(as_json=arguments.json)
-        except NotPossibleHereError as error:  # what was announced before stays in force
-            if calls == arguments.times:
-                raise
-            sys.stderr.write(f"joulery: {error.message}\n  → {error.remedy}\n")
-        for message in client.malformed:
-            sys.stderr.write(f"joulery: {message}\n")
-        if calls == arguments.times:
-            break
-        REAL_CLOCK.sleep(arguments.every)
-    return 0
-
-
-def _prolog(arguments: argparse.Namespace) -> Output:
-    script = _PROLOG.format(state=arguments.state.resolve())
-    return Output({"prolog": script}, script)
+    swings = table_of(
+        [{"name": name, **row} for name, row in document["swings"].items()],
+        {"power of": lambda row: row["name"], ">mean": lambda r: human(r["mean_watts"], "W")}
+        | columns,
+    )
+    if not document["remedies"]:
+        return swings
+    remedies = table_of(
+        document["remedies"],
+        {
+            "remedy": lambda row: row["name"],
+            ">at": lambda row: human(row["watts"], "W"),
+            ">energy": lambda row: f"{100 * row['energy_share']:.1f} %",
+        }
+        | columns,
+    )
+    return f"{swings}\n\n{remedies}"
 
 
 def _read_policy(text: str) -> str:
@@ -349,7 +239,6 @@ _POLICY = (
 )
 _JOBS = file("--jobs", "jobs as JSON", required=True)
 _ZONE = option("--zone", "of times without one, such as UTC", "NAME", _zone)
-_STATE = file("--state", "of the agent", "DIR", required=True)
 _ALLOCATE = (
     _JOBS,
     option("--budget", "IT power of the cluster, such as 20kW", "W", watts),
@@ -369,7 +258,7 @@ _SIMULATE = (
     option("--rotate", "paused jobs take turns after so long", "TIME", duration, default=math.inf),
     flag("--recover", "give jobs back what they ran below the mean"),
     GRID_OPTION,
-    file("--price", "series of a price per kWh"),
+    option("--price", "price per kWh: a series, or entsoe-prices:DE", "SOURCE"),
     _ZONE,
     file("--html", "write a page with the figures and the chart"),
     *_POLICY,
@@ -381,39 +270,22 @@ _REPLAY = (
     _ZONE,
     *_POLICY,
 )
+_SWINGS = (
+    file(
+        "trace", "recorded power: CSV or Parquet, a column of times and one of watts for each job"
+    ),
+    file("--limits", "what the utility allows, as TOML"),
+)
 _SHAPE = (
     _JOBS,
-    option("--signal", "carbon or price per kWh", "FILE", required=True),
-    option("--start", "ISO with zone", "TIME", _moment, required=True),
+    option("--signal", "carbon or price per kWh: a series, or a provider", "SOURCE", required=True),
+    option("--start", "ISO with zone", "TIME", moment, required=True),
     option("--deadline", "from the start, such as 12h", "TIME", duration, required=True),
     option("--work", "at full speed, such as 4h", "TIME", duration, required=True),
     flag("--pause", "all jobs may be paused together"),
     _ZONE,
     file("--out", "budget as CSV, for the agent"),
 )
-_AGENT = (
-    file("--settings", "as TOML", required=True),
-    option("--ticks", "stop after N decisions", "N", whole(0, 10**12)),
-)
-_EVENT = (
-    _STATE,
-    option("--id", "name of the event", required=True),
-    option("--reduce", "such as 25%%", "SHARE", share),
-    option("--budget", "highest IT power, instead of a share", "W", watts),
-    option("--start", "+30min, or ISO with zone; now unless given", "TIME", _moment),
-    option("--duration", "such as 1h", "TIME", duration),
-    flag("--cancel", "cancel the event of that name"),
-)
-_LISTEN = (
-    _STATE,
-    option("--openadr", "server of OpenADR 3", "URL", required=True),
-    option("--client", "name of the account", "ID", required=True),
-    file("--secret", "its secret", required=True),
-    option("--program", "only events of one program", "ID"),
-    option("--every", "time between calls (30s)", "TIME", duration, default=30.0),
-    option("--times", "stop after N calls", "N", whole(1, 10**12)),
-)
-_WATCH = (_STATE, flag("--watch", "show it anew every second"))
 COMMAND = Action(
     epilog=_EPILOG,
     actions={
@@ -421,10 +293,7 @@ COMMAND = Action(
         "simulate": Action(_simulate, _SIMULATE, "what a budget would have done to a trace"),
         "replay": Action(_replay, _REPLAY, "jobs under a recorded power, step by step"),
         "shape": Action(_shape, _SHAPE, "power over time, when the grid is best"),
-        "agent": Action(_agent, _AGENT, "keep a Slurm cluster under its budget"),
-        "status": Action(_status, _WATCH, "power against budget, and every job's share"),
-        "event": Action(_event, _EVENT, "announce a demand-response event to the agent"),
-        "listen": Action(_listen, _LISTEN, "announce the events of an OpenADR 3 server"),
-        "prolog": Action(_prolog, (_STATE,), "print the script that Slurm runs before a job"),
+        "swings": Action(_swings, _SWINGS, "range, ramp and band of a recorded power"),
+        **SITE_ACTIONS,
     },
 )

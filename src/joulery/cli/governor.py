@@ -155,10 +155,15 @@ def _what(rule: Any) -> str:
 
 
 def _unit(arguments: argparse.Namespace) -> Output:
-    address = _listening(arguments)
-    path = Path(governor.__file__).with_name("joulery-governor.service")
     files = {"--tls-cert": arguments.tls_cert, "--tls-key": arguments.tls_key}
-    options = {name: path.resolve() for name, path in files.items() if path}
+    options = {name: str(path.resolve()) for name, path in files.items() if path}
+    text = unit_text(_listening(arguments), options)
+    return Output({"unit": text}, text)
+
+
+def unit_text(address: tuple[str, int] | None, options: dict[str, str]) -> str:
+    """The unit of a governor that serves an address, with further options."""
+    path = Path(governor.__file__).with_name("joulery-governor.service")
     if address is not None:
         options = {"--listen": f"{address[0]}:{address[1]}"} | options
     words = [f" {name} {_quoted(value)}" for name, value in options.items()]
@@ -172,7 +177,7 @@ def _unit(arguments: argparse.Namespace) -> Output:
     text = path.read_text(encoding="utf-8")
     for name, value in values.items():
         text = text.replace(name, value)
-    return Output({"unit": text}, text)
+    return text
 
 
 def _quoted(word: object) -> str:

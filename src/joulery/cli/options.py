@@ -285,7 +285,8 @@ def file(flags: str, text: str, metavar: str = "FILE", **settings: Any) -> Optio
 
 GRID_OPTION = option(
     "--grid",
-    "carbon intensity of the grid: gCO2/kWh, a region such as DE, or a series as CSV or Parquet",
+    "carbon intensity of the grid: gCO2/kWh, a region such as DE, a series as CSV or Parquet, "
+    "or a provider such as electricitymaps:DE",
     "SOURCE",
 )
 TLS_OPTIONS = (file("--tls-cert", "certificate, PEM"), file("--tls-key", "its key, PEM"))

@@ -18,7 +18,7 @@ from joulery.cli.jobs import STORE_OPTIONS, with_store
 from joulery.cli.options import GRID_OPTION, Action, file, flag, number, option, watts, write_file
 from joulery.clock import REAL_CLOCK
 from joulery.errors import FileError, JouleryError, UnknownRecordError, UsageError
-from joulery.frontier import Frontier, OperatingPoint
+from joulery.frontier import Frontier, OperatingPoint, Origin, Provenance
 from joulery.objectives import OBJECTIVE_HELP, choose, parse_objective
 from joulery.units import human, human_duration
 
@@ -46,7 +46,7 @@ class EnergySource:
 
     footprint: reports.Footprint
     document: dict[str, Any]
-    blocks: tuple[reports.Paragraph | reports.Table, ...]
+    blocks: tuple[reports.Paragraph | reports.Table | reports.Chart, ...]
 
 
 def is_of_store(arguments: argparse.Namespace) -> bool:
@@ -77,14 +77,23 @@ def read_log(path: Path, text: str) -> metering.LogTotals | None:
     return metering.EnergyLog(path).totals_of(text.encode()) if is_log else None
 
 
-def source_of_log(path: Path, totals: metering.LogTotals) -> EnergySource:
-    """Energy of a log."""
+def source_of_log(path: Path, totals: metering.LogTotals, text: str) -> EnergySource:
+    """Energy of a log, with its power over time."""
     devices = reports.Table.of(
         totals.devices.items(),
         {"device": lambda item: item[0], ">energy": lambda item: human(item[1], "J")},
     )
-    blocks = reports.Paragraph(_describe_log(totals)), devices
-    return EnergySource(reports.log_footprint(totals, path.stem), _log_document(totals), blocks)
+    most = max(totals.devices.values(), default=0.0) or 1.0
+    bars = [(joules / most, 0.0) for joules in totals.devices.values()]
+    curves = metering.EnergyLog(path).power_curves(text.encode())
+    blocks: list[reports.Paragraph | reports.Table | reports.Chart] = [
+        reports.Paragraph(_describe_log(totals)),
+        replace(devices, bars=bars),
+    ]
+    if chart := reports.power_chart(curves):
+        blocks.append(chart)
+    footprint = reports.log_footprint(totals, path.stem)
+    return EnergySource(footprint, _log_document(totals), tuple(blocks))
 
 
 def source_of_jobs(backend: DecisionBackend, arguments: argparse.Namespace) -> EnergySource:
@@ -110,7 +119,11 @@ def source_of_jobs(backend: DecisionBackend, arguments: argparse.Namespace) -> E
         },
     )
     document = {"jobs": [_summary_document(summary) for summary in summaries]}
-    return EnergySource(reports.jobs_footprint(summaries, name, period), document, (table,))
+    charts: tuple[reports.Chart, ...] = ()
+    if arguments.job and not arguments.run_id:
+        charts = tuple(chart for part in reports.job_report(summaries[-1]) for chart in part.charts)
+    footprint = reports.jobs_footprint(summaries, name, period)
+    return EnergySource(footprint, document, (table, *charts))
 
 
 def with_electricity(
@@ -139,12 +152,64 @@ def show_report(
         write_file(page, report.html(), "--html")
         if arguments.open:
             webbrowser.open(page.resolve().as_uri())
+    if arguments.charts is not None:
+        _write_charts(report, arguments.charts)
+    if arguments.latex:
+        return Output({"text": report.latex()}, report.latex())
     if arguments.markdown:
         return Output({"text": report.markdown()}, report.markdown())
     return Output(document, report)
 
 
+def source_of_slurm(arguments: argparse.Namespace) -> EnergySource:
+    """Energy that epilogs wrote into the comments of Slurm's jobs."""
+    from joulery import cluster
+
+    period, since, until = arguments.month or ("", -math.inf, math.inf)
+    window = None
+    if period:
+        first, last = (datetime.fromtimestamp(time, UTC) for time in (since, until))
+        window = f"{first:%Y-%m-%d}", f"{last:%Y-%m-%d}"
+    records = cluster.job_records(
+        cluster.run_command, job=arguments.slurm, account=arguments.account, window=window
+    )
+    if not records:
+        remedy = "install `joulery cluster epilog`, and AccountingStoreFlags=job_comment"
+        raise UnknownRecordError("no energy in the comments of such jobs", remedy=remedy)
+    table = reports.Table.of(
+        records,
+        {
+            "job": lambda record: record.id,
+            "name": lambda record: record.name,
+            "account": lambda record: record.account,
+            ">time": lambda record: human_duration(record.seconds),
+            ">energy": lambda record: human(record.joules, "J"),
+        },
+    )
+    name = f"job {arguments.slurm}" if arguments.slurm else f"account {arguments.account}"
+    footprint = reports.Footprint(
+        name,
+        sum(record.joules for record in records),
+        sum(record.seconds for record in records),
+        Provenance(Origin.MEASURED, "boards' power once a tick of the cluster's agent"),
+        {},
+        period=period,
+    )
+    return EnergySource(footprint, {"jobs": [asdict(record) for record in records]}, (table,))
+
+
+def _write_charts(report: reports.Report, path: Path) -> None:
+    """Write the charts of a report in the format that the file's name ends with."""
+    if path.suffix not in (".png", ".pdf", ".svg"):
+        raise UsageError(f"no charts in {path.name}", remedy="end it with .png, .pdf or .svg")
+    if not report.charts:
+        raise UsageError("this report has no charts", remedy="leave out --charts")
+    reports.write_png([reports.draw(chart) for chart in report.charts], path)
+
+
 def _run(arguments: argparse.Namespace) -> Output:
+    if arguments.slurm or arguments.account:
+        return _show_usage(source_of_slurm(arguments), arguments)
     if is_of_store(arguments):
         return with_store(
             lambda backend, arguments: _show_usage(source_of_jobs(backend, arguments), arguments)
@@ -162,7 +227,7 @@ def _run(arguments: argparse.Namespace) -> Output:
         )
     if totals.joules is None:
         return Output(_log_document(totals), _describe_log(totals))
-    return _show_usage(source_of_log(path, totals), arguments)
+    return _show_usage(source_of_log(path, totals, text), arguments)
 
 
 def _show_usage(source: EnergySource, arguments: argparse.Namespace) -> Output:
@@ -296,7 +361,9 @@ SOURCE_OPTIONS = (
 )
 FORM_OPTIONS = (
     flag("--markdown", "print Markdown, for a model card or a paper"),
+    flag("--latex", "print the tables for a paper, as LaTeX"),
     file("--html", "write a page to print or to send"),
+    file("--charts", "write the charts, as .png, .pdf or .svg"),
     flag("--open", "show the page in a browser; ./joulery-report.html without --html"),
     GRID_OPTION,
     option("--price", "price of a kWh", "P", number(0.0)),
@@ -307,6 +374,8 @@ COMMAND = Action(
     (
         file("file", "energy log, frontier or points", nargs="?"),
         *SOURCE_OPTIONS,
+        option("--slurm", "a job of Slurm, by the joules in its comment", "JOB"),
+        option("--account", "all such jobs of an account of Slurm", "NAME"),
         option("--objective", OBJECTIVE_HELP, "TEXT"),
         option(
             "--max-power",

@@ -15,7 +15,6 @@ from joulery.cli.options import (
     COMMAND_OPTION,
     Action,
     duration,
-    file,
     flag,
     given_command,
     option,
@@ -56,7 +55,7 @@ def _run(arguments: argparse.Namespace) -> Output:
 def _wait(arguments: argparse.Namespace) -> None:
     """Wait for the start that the options ask for."""
     from joulery.cluster import best_start
-    from joulery.grid import read_signal
+    from joulery.grid import provider_signal, read_signal
 
     options = ("deadline", "takes", "signal")
     presence = [getattr(arguments, name) is not None for name in options]
@@ -71,7 +70,8 @@ def _wait(arguments: argparse.Namespace) -> None:
         return
     now = REAL_CLOCK.wall()
     deadline = now + arguments.deadline
-    plan = best_start(read_signal(arguments.signal), arguments.takes, now, deadline)
+    signal = provider_signal(arguments.signal) or read_signal(Path(arguments.signal))
+    plan = best_start(signal, arguments.takes, now, deadline)
     share = 1 - plan.value / plan.value_at_once if plan.value_at_once else 0.0
     sys.stderr.write(
         f"starts in {human_duration(plan.start - now)}: the signal is {plan.value:.4g} on average, "
@@ -90,6 +90,7 @@ def _train(
         **os.environ,
         training.REPORTS_VARIABLE: str(folder),
         training.OBJECTIVE_VARIABLE: arguments.objective,
+        training.KNOB_VARIABLE: arguments.knob,
         training.DRY_RUN_VARIABLE: "1" if arguments.dry_run else "",
         "PYTHONPATH": torch_optimizers.startup_path(folder, os.environ.get("PYTHONPATH", "")),
     }
@@ -136,6 +137,12 @@ COMMAND = Action(
     (
         COMMAND_OPTION,
         option("--objective", OBJECTIVE_HELP, "TEXT", default="cost:eta=0.5"),
+        option(
+            "--knob",
+            "limit, clock, or auto: limits, and clocks where limits cannot save more",
+            choices=("auto", "limit", "clock"),
+            default="auto",
+        ),
         flag("--dry-run", "find out what could be saved, change nothing"),
         option(
             "--when",
@@ -145,8 +152,11 @@ COMMAND = Action(
         ),
         option("--deadline", "from now until the end, such as 8h", "TIME", duration),
         option("--takes", "how long the command runs, such as 2h", "TIME", duration),
-        file(
-            "--signal", "forecast of carbon intensity or price until the deadline, CSV or Parquet"
+        option(
+            "--signal",
+            "forecast of carbon intensity or price until the deadline: CSV, Parquet, or a provider "
+            "such as electricitymaps:DE",
+            "SOURCE",
         ),
     ),
     measures=True,

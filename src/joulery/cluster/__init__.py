@@ -31,17 +31,20 @@ if TYPE_CHECKING:
         withdraw as withdraw,
     )
     from joulery.cluster._flat import FlatAllocator as FlatAllocator
-    from joulery.cluster._history import (
-        DeficitLedger as DeficitLedger,
-        oversubscribed_watts as oversubscribed_watts,
-        ramp as ramp,
-    )
+    from joulery.cluster._history import DeficitLedger as DeficitLedger
+    from joulery.cluster._install import SitePlan as SitePlan, write_site as write_site
     from joulery.cluster._jobs import (
         ClusterJob as ClusterJob,
         Fleet as Fleet,
         PowerCurve as PowerCurve,
         flexibility_floor as flexibility_floor,
         read_jobs as read_jobs,
+    )
+    from joulery.cluster._meters import (
+        FeederMeter as FeederMeter,
+        MeterReading as MeterReading,
+        PrometheusMeter as PrometheusMeter,
+        open_feeder_meter as open_feeder_meter,
     )
     from joulery.cluster._nodes import DeviceState as DeviceState, NodeClient as NodeClient
     from joulery.cluster._settings import (
@@ -60,12 +63,28 @@ if TYPE_CHECKING:
     from joulery.cluster._slurm import (
         EngineJob as EngineJob,
         Slurm as Slurm,
+        SlurmEnergy as SlurmEnergy,
         SlurmRest as SlurmRest,
+        expand_hosts as expand_hosts,
+        job_records as job_records,
+        record_energy as record_energy,
+        run_command as run_command,
     )
     from joulery.cluster._status import (
         AgentJob as AgentJob,
         AgentStatus as AgentStatus,
+        metrics_text as metrics_text,
+        read_job_energy as read_job_energy,
         read_status as read_status,
+    )
+    from joulery.cluster._swings import (
+        SwingLimits as SwingLimits,
+        Swings as Swings,
+        measure_swings as measure_swings,
+        read_power_trace as read_power_trace,
+        read_swing_limits as read_swing_limits,
+        swing_remedies as swing_remedies,
+        swings_document as swings_document,
     )
 
 

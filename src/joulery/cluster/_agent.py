@@ -1,9 +1,10 @@
 """The agent beside the workload manager: keeps a cluster under its power budget.
 
-Every tick it reads jobs and GPUs, solves, and sets caps on the nodes: first all that fall, then,
-once those are in force, all that rise, so the sum never exceeds the budget on the way. GPUs
-without a job stay at their least cap, which is reserved for them: a job may start at any moment.
-Neither a workload manager, a store nor a node that hangs delays the others' caps.
+Every tick it reads jobs, GPUs and meters, solves, and sets caps on the nodes: first all that fall,
+then, once those are in force, all that rise, so the sum never exceeds the budget on the way.
+Whatever is not known (a node that never answered, one that was lost, a meter that is silent)
+counts as its worst case. Neither a workload manager, a store nor a node that hangs delays the
+others' caps.
 """
 
 from __future__ import annotations
@@ -11,21 +12,24 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections import defaultdict
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
+import msgspec
 
 from joulery.clock import REAL_CLOCK, Clock
-from joulery.cluster._decide import CapDecision, decide, devices_of
-from joulery.cluster._events import active_events
-from joulery.cluster._history import JobHistory, ramp
+from joulery.cluster._audit import AgentAudit
+from joulery.cluster._decide import CapDecision, ClusterView, decide, devices_of
+from joulery.cluster._events import PowerWindow, active_events
+from joulery.cluster._history import JobHistory
+from joulery.cluster._meters import PartMeters
 from joulery.cluster._nodes import DeviceState
+from joulery.cluster._pool import NodePool
 from joulery.cluster._slurm import EngineError, EngineJob
+from joulery.cluster._stops import JobStops
 from joulery.errors import JouleryError, NotPossibleHereError
 from joulery.files import lock, write_atomic
 
@@ -34,6 +38,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from joulery.cluster._jobs import PowerCurve
+    from joulery.cluster._meters import FeederMeter
     from joulery.cluster._nodes import NodeClient
     from joulery.cluster._settings import AgentSettings
     from joulery.cluster._slurm import Slurm, SlurmRest
@@ -43,14 +48,18 @@ if TYPE_CHECKING:
 _POLL_SECONDS = 0.1
 # A job that the store does not know yet may be known a minute later; by hand.
 _LOOK_UP_SECONDS = 60.0
-# Boards round caps to their own steps, a watt at most.
-_TOLERANCE_WATTS = 1.0
 # Each round comes closer by the share of GPUs that do not refuse; by hand: half of them, to 1e-9.
 _MOST_ROUNDS = 30
 # An event without notice is to be met within 2 s, whatever hangs.
-_ENGINE_SECONDS, _NODE_SECONDS, _LOST_NODE_SECONDS = 0.5, 1.0, 0.1
+_ENGINE_SECONDS = 0.5
 # Jobs older than this are worth a message; by hand: ten ticks.
 _OLD_SECONDS = 10.0
+# A wall clock that moves so much more than the monotonic one has stepped; by hand: above slewing.
+_STEP_SECONDS = 2.0
+# An epilog reads a job's energy within this after the job's end; by hand.
+_KEPT_SECONDS = 3600.0
+# Power above the budget by less than this share is noise of meters; by hand.
+_OVER_SHARE = 0.002
 
 
 class Agent:
@@ -63,95 +72,162 @@ class Agent:
         clock: Clock for ticks and events.
         find: Function that looks up a job's curve by name, such as in a store; None where
             there is none.
+        meters: Meters of parts of the cluster by name.
+        is_shadow: Whether to decide and report only: nothing is set, and the state is kept in the
+            folder ``shadow`` of the settings' own.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - a cluster has so many sides
         self,
         settings: AgentSettings,
         engine: Slurm | SlurmRest,
         nodes: Mapping[str, NodeClient],
         clock: Clock = REAL_CLOCK,
         find: Callable[[str], PowerCurve | None] = lambda _: None,
+        *,
+        meters: Mapping[str, FeederMeter] | None = None,
+        is_shadow: bool = False,
     ) -> None:
-        self._settings, self._engine, self._nodes = settings, engine, nodes
-        self._clock = clock
+        self._settings, self._engine, self._clock = settings, engine, clock
+        self._is_shadow, self._epoch = is_shadow, 0
+        self._folder = settings.state / "shadow" if is_shadow else settings.state
         self._history = JobHistory(frontiers=dict(settings.frontiers))
+        self._stops = JobStops(
+            settings.least_running_seconds,
+            settings.least_stopped_seconds,
+            settings.rotation_seconds,
+        )
+        self._nodes = NodePool(nodes, settings.ttl_seconds)
+        self._meters = PartMeters(
+            meters or {}, settings.root, -settings.most_trim, settings.meter_seconds, clock
+        )
+        self._audit_log = AgentAudit(self._folder)
         self._jobs: list[EngineJob] | None = None
         self._jobs_at = clock.now()
         self._reading: tuple[Future[list[EngineJob]], float] | None = None
         self._acting: Future[list[str]] | None = None
-        self._devices: dict[str, list[DeviceState]] = {}
-        self._pending: dict[str, Future[list[DeviceState]]] = {}
-        self._lost: set[str] = set()
-        self._stopped: set[str] = set()
         self._find = find
         self._looked_up: dict[str, tuple[float, PowerCurve | None]] = {}
         self._look_up_task: Future[dict[str, tuple[float, PowerCurve | None]]] | None = None
         self._warned: dict[str, float] = {}
-        self._refusing: set[str] = set()
-        self._baseline_watts = settings.budget_watts
+        # Joules and seconds of each job, and when they last grew.
+        self._energy: dict[str, tuple[float, float, float]] = {}
+        self._window = PowerWindow(settings.baseline_seconds)
+        self._baseline_watts: float | None = None
+        self._budget_watts = settings.budget_watts
+        self._used_watts: float | None = None
+        self._over_since: float | None = None
+        self._is_alarmed = False
         self._last_tick = clock.now()
-        # Nodes that hang must not take the threads of others.
-        self._pool = ThreadPoolExecutor(max_workers=len(nodes) + 1)
+        self._wall_offset = clock.wall() - clock.now()
+        self._store_pool = ThreadPoolExecutor(max_workers=1)
         # One by one, so that jobs are read after all that was done to them before.
         self._engine_pool = ThreadPoolExecutor(max_workers=1)
-        (settings.state / "events").mkdir(parents=True, exist_ok=True)
+        for folder in (self._folder, settings.state / "events"):
+            folder.mkdir(parents=True, exist_ok=True)
         self._recall()
 
     def run(
-        self, ticks: int | None = None, show: Callable[[dict[str, Any]], None] = lambda _: None
+        self,
+        ticks: int | None = None,
+        show: Callable[[dict[str, Any]], None] = lambda _: None,
+        *,
+        is_standby: bool = False,
     ) -> None:
         """Tick until interrupted, at once when an event is announced, starts or ends.
 
         Args:
             ticks: Number of decisions after which to stop; None for never.
             show: Function that gets the report of every tick.
+            is_standby: Whether to wait while another agent leads, and to take its place when the
+                nodes have not heard of it for the time that caps live.
 
         Raises:
-            NotPossibleHereError: Another agent runs on the same state.
+            NotPossibleHereError: Another agent runs on the same state, or leads the nodes.
         """
-        with _only_one(self._settings.state):
+        with _only_one(self._folder):
             done = 0
             while ticks is None or done < ticks:
-                show(self.tick())
+                if (
+                    not self._is_shadow
+                    and not self._epoch
+                    and not self._take_lead(is_standby=is_standby)
+                ):
+                    self._clock.sleep(self._settings.tick_seconds)
+                    continue
+                try:
+                    show(self.tick())
+                except NotPossibleHereError:
+                    if not is_standby or not self._nodes.is_fenced:
+                        raise
+                    self._epoch = 0
+                    continue
                 done += 1
                 waited, mark = 0.0, self._mark()
                 while waited < self._settings.tick_seconds and self._mark() == mark:
                     self._clock.sleep(_POLL_SECONDS)
                     waited += _POLL_SECONDS
 
+    def _take_lead(self, *, is_standby: bool) -> bool:
+        """Whether this agent leads from now on."""
+        self._nodes.read([])
+        epoch, silent_seconds = self._nodes.leader()
+        own = self._recalled_epoch()
+        if epoch > own and silent_seconds < self._settings.ttl_seconds:
+            if is_standby:
+                return False
+            raise NotPossibleHereError(
+                f"another agent leads the nodes (epoch {epoch}, {silent_seconds:.0f} s ago)",
+                remedy="stop it, or start this one with --standby",
+            )
+        self._epoch = max(epoch, own) + 1
+        self._nodes.lead(self._epoch)
+        self._recall()
+        self._audit("lead", epoch=self._epoch)
+        return True
+
     def tick(self) -> dict[str, Any]:
-        """Read jobs and nodes, decide, set caps; the document of ``joulery cluster status``."""
-        now = self._clock.now()
-        messages: list[str] = []
+        """Read jobs and nodes, decide, set caps; the document of ``joulery cluster status``.
+
+        Raises:
+            NotPossibleHereError: A newer agent leads the nodes.
+        """
+        now, messages = self._clock.now(), list[str]()
+        elapsed = min(now - self._last_tick, self._settings.tick_seconds)
         is_fresh = self._read_jobs(now, messages)
-        jobs = [j for j in self._jobs or () if not j.is_suspended or j.id in self._stopped]
+        jobs = [j for j in self._jobs or () if not j.is_suspended or j.id in self._stops.since]
         self._read_frontiers(jobs, messages)
-        self._lost = self._ask({name: node.status for name, node in self._nodes.items()}, messages)
-        unknown = sorted(self._lost - self._devices.keys())
-        messages += [
-            f"node {node} has never answered: its power is not counted" for node in unknown
-        ]
-        events, flaws = self._active_events()
-        budget = self._budget(events)
-        reachable = {node: d for node, d in self._devices.items() if node not in self._lost}
-        lost = {node: d for node, d in self._devices.items() if node in self._lost}
-        self._observe(jobs, reachable)
-        over = self._power() > budget or bool(events)
-        risk = 0.0 if over else self._settings.overshoot_risk
-        overhead = self._settings.overhead_watts
-        caps = self._caps(jobs)
-        usable = overhead + self._history.drawn.handed_out(budget - overhead, caps, risk)
-        decision = self._decide(usable, jobs, reachable, lost)
-        self._apply(decision, now - self._last_tick, messages)
+        self._nodes.read(messages)
+        self._check_leads()
+        self._meters.read(messages, elapsed)
+        self._observe(jobs, now - self._last_tick)
+        power = self._power()
+        events, flaws = self._active_events(messages)
+        budget = self._budget(events, power, elapsed, messages)
+        self._watch(power, budget, messages)
+        if self._used_watts is None:
+            self._used_watts = self._expected(jobs)[self._settings.root]
+        view = ClusterView(
+            jobs,
+            self._nodes.reachable,
+            self._unreachable(messages),
+            budget,
+            self._used_watts + self._settings.ramp_up_watts_per_second * elapsed,
+            self._meters.corrections(),
+            now,
+        )
+        decision = self._decide(view)
+        self._apply(decision, messages)
+        self._check_leads()
+        self._meters.expect(self._expected(jobs))
         if decision.allocation is not None:
             shares = decision.allocation
-            elapsed = now - self._last_tick
-            self._history.ledger.add(shares.ids, shares.performance, elapsed)
+            self._used_watts = shares.used_watts
+            self._history.ledger.add(shares.ids, shares.performance, now - self._last_tick)
         self._pause(decision.paused, messages, may_act=is_fresh)
         self._last_tick = now
         messages += [*flaws, *decision.messages]
-        return self._report(decision, budget, events, messages)
+        return self._report(decision, budget, power, events, messages)
 
     def _read_jobs(self, now: float, messages: list[str]) -> bool:
         """Whether the jobs are known as they are after all that this agent did.
@@ -174,29 +250,24 @@ class Agent:
             return False
         self._reading, self._jobs_at = None, since
         # Others may have resumed what this agent stopped.
-        self._stopped &= {job.id for job in self._jobs if job.is_suspended}
+        self._stops.forget_all_but({job.id for job in self._jobs if job.is_suspended})
         return True
 
-    def _decide(
-        self,
-        budget: float,
-        jobs: list[EngineJob],
-        reachable: Mapping[str, list[DeviceState]],
-        lost: Mapping[str, list[DeviceState]],
-    ) -> CapDecision:
+    def _decide(self, view: ClusterView) -> CapDecision:
         """Decide so that others save what refusing GPUs hold beyond their shares."""
         beyond = 0.0
+        in_force = {d.id: d.cap_watts for devices in view.reachable.values() for d in devices}
         for _ in range(_MOST_ROUNDS):
-            usable = budget - beyond
-            decision = decide(self._settings, usable, jobs, reachable, lost, self._history)
+            usable = replace(view, budget_watts=view.budget_watts - beyond)
+            decision = decide(self._settings, usable, self._history, self._stops)
             targets = {name: w for caps in decision.caps.values() for name, w in caps.items()}
-            caps_before = {d.id: d.cap_watts for devices in reachable.values() for d in devices}
-            now = sum(
-                max(0.0, caps_before[n] - targets[n]) for n in self._refusing & caps_before.keys()
+            excess = sum(
+                max(0.0, in_force[n] - targets[n]) * self._history.draws.share(n)
+                for n in self._nodes.refusing & in_force.keys()
             )
-            if now <= beyond + 1e-6:
+            if excess <= beyond + 1e-6:
                 break
-            beyond = now
+            beyond = excess
         return decision
 
     def _read_frontiers(self, jobs: list[EngineJob], messages: list[str]) -> None:
@@ -214,7 +285,7 @@ class Agent:
             n for n, (asked_at, _) in self._looked_up.items() if now - asked_at > _LOOK_UP_SECONDS
         )
         if due and self._look_up_task is None:
-            self._look_up_task = self._pool.submit(
+            self._look_up_task = self._store_pool.submit(
                 lambda: {name: (now, self._find(name)) for name in due}
             )
             patience = _ENGINE_SECONDS
@@ -228,117 +299,106 @@ class Agent:
             messages.append(f"the store does not answer: {error.message}")
         self._look_up_task = None
 
-    def _observe(self, jobs: list[EngineJob], reachable: Mapping[str, list[DeviceState]]) -> None:
-        """Note what jobs do under the caps in force."""
+    def _observe(self, jobs: list[EngineJob], seconds: float) -> None:
+        """Note what boards and jobs do under the caps in force."""
+        reachable = self._nodes.reachable
         boards = {job.id: devices_of(job, reachable) for job in jobs if not job.is_suspended}
         states = {name: [d for _, d in devices] for name, devices in boards.items() if devices}
         self._history.observed.note(states)
-        self._history.drawn.note(states)
+        self._count_energy(states, seconds)
+        busy = {device.id for devices in states.values() for device in devices}
+        for devices in reachable.values():
+            self._history.draws.note(devices, busy, seconds)
 
-    def _caps(self, jobs: list[EngineJob]) -> dict[str, float]:
-        """Sum of the caps of each job, and of GPUs without one under their own names."""
-        owner = {device.id: job.id for job in jobs for _, device in devices_of(job, self._devices)}
-        caps: defaultdict[str, float] = defaultdict(float)
-        for devices in self._devices.values():
-            for device in devices:
-                caps[owner.get(device.id, device.id)] += device.cap_watts
-        return caps
+    def _count_energy(self, states: Mapping[str, list[DeviceState]], seconds: float) -> None:
+        """Add up the energy of every job, which is kept for an hour after its end."""
+        wall = self._clock.wall()
+        for job, devices in states.items():
+            joules, total, _ = self._energy.get(job, (0.0, 0.0, wall))
+            watts = sum(device.watts for device in devices)
+            self._energy[job] = joules + watts * seconds, total + seconds, wall
+        self._energy = {
+            job: entry for job, entry in self._energy.items() if wall - entry[2] < _KEPT_SECONDS
+        }
 
-    def _ask(
-        self, calls: Mapping[str, Callable[[], list[DeviceState]]], messages: list[str]
-    ) -> set[str]:
-        """Ask nodes all at once; names of those that do not answer in time.
+    def _unreachable(self, messages: list[str]) -> dict[str, float]:
+        """Power that nodes which do not answer may draw: under their last caps, or at most."""
+        known, draws = self._nodes.devices, self._history.draws
+        most = max((sum(d.most_watts for d in devices) for devices in known.values()), default=0.0)
+        if self._settings.node_watts is not None:
+            most = self._settings.node_watts
+        if unknown := self._nodes.unknown:
+            messages.append(
+                f"{', '.join(unknown)} never answered: counted as drawing {most:.6g} W each"
+            )
+        watts = dict.fromkeys(unknown, most)
+        for node in self._nodes.lost & known.keys():
+            watts[node] = sum(d.cap_watts * max(1.0, draws.share(d.id)) for d in known[node])
+        return watts
 
-        A call that hangs goes on, and the node counts as lost until it has ended.
-        """
-        for node, call in calls.items():
-            if node not in self._pending:
-                self._pending[node] = self._pool.submit(call)
-        wait((self._pending[n] for n in calls if n not in self._lost), _NODE_SECONDS)
-        wait((self._pending[n] for n in calls if n in self._lost), _LOST_NODE_SECONDS)
-        failed = set()
-        for node in calls:
-            if not self._pending[node].done():
-                failed.add(node)
-                messages.append(f"node {node} does not answer")
-                continue
-            try:
-                self._devices[node] = self._pending.pop(node).result()
-            except JouleryError as error:
-                failed.add(node)
-                messages.append(error.message)
-        return failed
+    def _expected(self, jobs: list[EngineJob]) -> dict[str, float]:
+        """Power of every part under the caps in force, as boards draw under them."""
+        reachable, draws = self._nodes.reachable, self._history.draws
+        running = [job for job in jobs if not job.is_suspended]
+        busy = {d.id for job in running for _, d in devices_of(job, reachable)}
+        watts = self._unreachable([])
+        for node, devices in reachable.items():
+            watts[node] = sum(
+                d.cap_watts * draws.share(d.id) if d.id in busy else draws.rest_watts(d)
+                for d in devices
+            )
+        return self._settings.part_watts(watts)
 
-    def _apply(self, decision: CapDecision, elapsed: float, messages: list[str]) -> None:
+    def _power(self) -> float:
+        """IT power now: of the whole's meter, else as boards and hosts add up."""
+        metered = self._meters.watts(self._settings.root)
+        draws = {
+            node: sum(d.watts for d in devices) for node, devices in self._nodes.reachable.items()
+        }
+        watts = self._settings.part_watts(self._unreachable([]) | draws)[self._settings.root]
+        elapsed = self._clock.now() - self._last_tick
+        self._meters.note_boards(watts, elapsed)
+        return watts if metered is None else metered
+
+    def _apply(self, decision: CapDecision, messages: list[str]) -> None:
         """Lower caps, and raise the others only when all that had to fall have fallen."""
-        now = {n: {d.id: d.cap_watts for d in self._devices[n]} for n in decision.caps}
+        if self._is_shadow:
+            return
+        in_force = {n: {d.id: d.cap_watts for d in self._nodes.devices[n]} for n in decision.caps}
         falling = {
-            node: {name: min(watts, now[node][name]) for name, watts in caps.items()}
+            node: {name: min(watts, in_force[node][name]) for name, watts in caps.items()}
             for node, caps in decision.caps.items()
         }
-        if not self._send(falling, decision.clocks, messages):
-            return
-        devices = [(node, name) for node, caps in decision.caps.items() for name in caps]
-        rising = ramp(
-            np.array([falling[node][name] for node, name in devices]),
-            np.array([decision.caps[node][name] for node, name in devices]),
-            max(elapsed, self._settings.tick_seconds),
-            up_watts_per_second=self._settings.ramp_up_watts_per_second,
-        )
-        targets: dict[str, dict[str, float]] = {node: {} for node in decision.caps}
-        for (node, name), watts in zip(devices, rising.tolist(), strict=True):
-            targets[node][name] = watts
-        if targets != falling:
-            self._send(targets, decision.clocks, messages)
+        if self._nodes.send(falling, decision.clocks, messages) and decision.caps != falling:
+            self._nodes.send(decision.caps, decision.clocks, messages)
 
-    def _send(
-        self,
-        caps: dict[str, dict[str, float]],
-        clocks: dict[str, dict[str, float]],
-        messages: list[str],
-    ) -> bool:
-        """Whether every node has the caps in force."""
-        calls = {
-            node: partial(
-                self._nodes[node].set_caps,
-                devices,
-                clocks.get(node, {}),
-                self._settings.ttl_seconds,
+    def _check_leads(self) -> None:
+        """Stop before anything else is done once a node has heard of a newer agent."""
+        if self._nodes.is_fenced:
+            self._audit("fenced", epoch=self._epoch)
+            raise NotPossibleHereError(
+                f"a newer agent leads the nodes; this one had epoch {self._epoch}",
+                remedy="nothing is to be done unless two were started by mistake",
             )
-            for node, devices in caps.items()
-        }
-        failed = self._ask(calls, messages)
-        for node in failed:  # what was sent may be in force, or come into force later
-            self._devices[node] = [
-                replace(d, cap_watts=max(d.cap_watts, caps[node][d.id]))
-                for d in self._devices[node]
-            ]
-        caps_before = {d.id: d.cap_watts for node in caps for d in self._devices[node]}
-        self._refusing = {
-            name
-            for watts_by_device in caps.values()
-            for name, watts in watts_by_device.items()
-            if caps_before[name] > watts + _TOLERANCE_WATTS
-        }
-        messages += [f"GPU {name} refuses to lower its cap" for name in sorted(self._refusing)]
-        return not failed and not self._refusing
 
     def _pause(self, targets: frozenset[str], messages: list[str], *, may_act: bool) -> None:
-        """Resume jobs that need not wait any more, and suspend those that must."""
+        """Let jobs continue that need not wait any more, and suspend those that must."""
         actions: list[Callable[[], None]] = []
         if may_act:
-            jobs = {job.id: job for job in self._jobs or ()}
+            jobs, now = {job.id: job for job in self._jobs or ()}, self._clock.now()
             self._warned = {job: at for job, at in self._warned.items() if job in targets}
-            actions += [
-                partial(self._engine.resume, job) for job in sorted(self._stopped - targets)
-            ]
-            for job in sorted(targets - self._stopped):
+            for job in sorted(self._stops.since.keys() - targets):
+                actions.append(partial(self._engine.resume, job))
+                self._stops.go_on(job, now)
+                self._audit("resume", job=job)
+            for job in sorted(targets - self._stops.since.keys()):
                 if self._has_saved(jobs[job], actions):
                     actions.append(partial(self._engine.suspend, job))
-                    self._stopped.add(job)
+                    self._stops.stop(job, now)
+                    self._audit("suspend", job=job)
         # Before the deed: an agent that is killed now must know whom it has stopped.
         self._remember(messages)
-        if actions:
+        if actions and not self._is_shadow:
             self._acting = self._engine_pool.submit(_done, actions)
         if self._acting is not None:
             with suppress(TimeoutError):
@@ -358,80 +418,161 @@ class Agent:
     def _mark(self) -> object:
         """Something that changes when an event is announced, starts or ends."""
         folder = self._settings.state / "events"
-        return sorted(folder.glob("*.json")), [event.id for event in self._active_events()[0]]
+        return sorted(folder.glob("*.json")), [event.id for event in self._active_events([])[0]]
 
-    def _active_events(self) -> tuple[list[GridEvent], list[str]]:
-        now = self._clock.wall()
-        return active_events(self._settings.state, now + self._settings.lead_seconds, now)
+    def _active_events(self, messages: list[str]) -> tuple[list[GridEvent], list[str]]:
+        """Events that lower the budget now, and flaws of others.
 
-    def _budget(self, events: list[GridEvent]) -> float:
+        After a step of the wall clock an event counts as long as it does by either time.
+        """
+        wall, steady = self._clock.wall(), self._clock.now() + self._wall_offset
+        if abs(wall - steady) < _STEP_SECONDS:
+            self._wall_offset += wall - steady  # clocks that are slewed drift apart
+            steady = wall
+        else:
+            step = wall - steady
+            messages.append(f"the clock stepped by {step:+.0f} s: events count by both times")
+        lead = self._settings.lead_seconds
+        lead += self._settings.budget_watts / self._settings.ramp_down_watts_per_second
+        return active_events(self._settings.state, max(wall, steady) + lead, min(wall, steady))
+
+    def _budget(
+        self, events: list[GridEvent], power: float, elapsed: float, messages: list[str]
+    ) -> float:
+        """Power for this tick: of settings, events and series, within the ramp downwards."""
         if not events:
-            self._baseline_watts = self._power()
-        limits = [event.budget(self._baseline_watts) for event in events]
-        series = self._settings.budget_series
-        if series is not None and series.start <= self._clock.wall() < series.end:
-            limits.append(series.at(self._clock.wall()))
-        return min([self._settings.budget_watts, *limits])
+            self._baseline_watts = None
+            self._window.note(self._clock.now(), power, self._clock.now() - self._last_tick)
+        elif self._baseline_watts is None:
+            self._baseline_watts = self._window.mean_watts(power)
+            if any(e.reduction and e.baseline_watts is None for e in events):
+                seconds, watts = self._window.seconds, self._baseline_watts
+                messages.append(f"reductions are of {watts:.6g} W, the mean of {seconds:.0f} s")
+        limits = [self._event_watts(event) for event in events]
+        series, wall = self._settings.budget_series, self._clock.wall()
+        if series is not None and series.start <= wall < series.end:
+            limits.append(series.at(wall))
+        elif series is not None and wall >= series.end:
+            limits.append(min(series.values))
+            messages.append("the budget series has ended: its lowest value counts")
+        target = min([self._settings.budget_watts, *limits])
+        slowest = self._budget_watts - self._settings.ramp_down_watts_per_second * elapsed
+        self._budget_watts = max(target, min(slowest, self._settings.budget_watts))
+        return self._budget_watts
 
-    def _power(self) -> float:
-        """IT power as the nodes report it."""
-        draw_watts = sum(d.watts for devices in self._devices.values() for d in devices)
-        return self._settings.overhead_watts + draw_watts
+    def _event_watts(self, event: GridEvent) -> float:
+        """Power that an event allows now; before its lead, what a ramp down to it allows."""
+        target = event.budget(self._baseline_watts or 0.0)
+        early = event.start - self._settings.lead_seconds - self._clock.wall()
+        ramp = self._settings.ramp_down_watts_per_second
+        return target if early <= 0 or math.isinf(ramp) else target + ramp * early
+
+    def _watch(self, power: float, budget: float, messages: list[str]) -> None:
+        """Raise an alarm when the power has been above the budget for too long."""
+        now = self._clock.now()
+        if power <= budget * (1 + _OVER_SHARE):
+            if self._is_alarmed:
+                self._audit("alarm over", power_watts=round(power, 3))
+            self._over_since, self._is_alarmed = None, False
+            return
+        self._over_since = now if self._over_since is None else self._over_since
+        seconds = now - self._over_since
+        if seconds < self._settings.alarm_seconds:
+            return
+        messages.append(f"ALARM: {power:.6g} W, above the budget for {seconds:.0f} s")
+        if not self._is_alarmed:
+            self._is_alarmed = True
+            self._audit("alarm", power_watts=round(power, 3), budget_watts=round(budget, 3))
+
+    def _audit(self, what: str, **details: Any) -> None:
+        """Add a line to the audit; caps matter more than a full disk."""
+        with suppress(OSError):
+            self._audit_log.write(self._clock.wall(), what, **details)
 
     def _remember(self, messages: list[str]) -> None:
         """Keep what the next agent must know should this one be killed."""
         document = {
-            "jobs": [asdict(job) for job in self._jobs or ()],
-            "stopped": sorted(self._stopped),
+            "epoch": self._epoch,
+            "jobs": self._jobs or [],
+            "stopped": sorted(self._stops.since),
             "baseline_watts": self._baseline_watts,
+            "window": [self._window.mean_watts(0.0), self._window.seconds],
             "deficits": self._history.ledger.deficits,
+            "energy": self._energy,
             "node_watts": {
                 node: (sum(d.cap_watts for d in devices), sum(d.watts for d in devices))
-                for node, devices in self._devices.items()
+                for node, devices in self._nodes.devices.items()
             },
         }
         self._write("agent.json", document, messages)
 
+    def _recalled_epoch(self) -> int:
+        """Epoch of the last agent on this state."""
+        with suppress(OSError, ValueError, TypeError, KeyError):
+            text = (self._folder / "agent.json").read_text(encoding="utf-8")
+            return int(json.loads(text)["epoch"])
+        return 0
+
     def _recall(self) -> None:
         """Restore the state of the last agent; an invalid file counts as none."""
         with suppress(OSError, ValueError, TypeError, KeyError, AttributeError):
-            text = (self._settings.state / "agent.json").read_text(encoding="utf-8")
+            text = (self._folder / "agent.json").read_text(encoding="utf-8")
             document = json.loads(text)
             jobs = [EngineJob(**job) for job in document["jobs"]]
             # Until a node answers, one device stands for all of its GPUs.
             devices = {
                 node: [DeviceState(node, cap, cap, cap, watts)]
                 for node, (cap, watts) in document["node_watts"].items()
-                if node in self._nodes
+                if node in self._settings.nodes
             }
-            self._baseline_watts = float(document["baseline_watts"])
+            baseline, (mean, seconds) = document["baseline_watts"], document["window"]
             self._history.ledger.deficits = dict(document["deficits"])
-            self._jobs, self._stopped, self._devices = jobs, set(document["stopped"]), devices
+            self._energy = {job: (j, s, at) for job, (j, s, at) in document["energy"].items()}
+            if seconds:
+                self._window.note(self._clock.now(), float(mean), float(seconds))
+            self._baseline_watts = None if baseline is None else float(baseline)
+            for job in document["stopped"]:
+                self._stops.stop(job, self._clock.now())
+            self._jobs, self._nodes.devices = jobs, devices | self._nodes.devices
 
     def _report(
-        self, decision: CapDecision, budget: float, events: list[GridEvent], messages: list[str]
+        self,
+        decision: CapDecision,
+        budget: float,
+        power: float,
+        events: list[GridEvent],
+        messages: list[str],
     ) -> dict[str, Any]:
-        caps = sum(d.cap_watts for devices in self._devices.values() for d in devices)
-        shares = decision.allocation
+        devices = self._nodes.devices.values()
+        caps = {self._settings.root: sum(d.cap_watts for boards in devices for d in boards)}
+        shares, names = decision.allocation, {job.id: job.name for job in self._jobs or ()}
+        rows = [] if shares is None else shares.to_dict()["jobs"]
         report = {
             "at": self._clock.wall(),
             "budget_watts": budget,
-            "power_watts": self._power(),
-            "caps_watts": self._settings.overhead_watts + caps,
+            "power_watts": power,
+            "caps_watts": self._settings.overhead_watts + sum(caps.values()),
             "policy": self._settings.policy,
             "events": [event.to_dict() for event in events],
             "is_short": decision.is_short,
             "weighted_performance": None if shares is None else shares.weighted_performance,
-            "jobs": [] if shares is None else shares.to_dict()["jobs"],
+            "jobs": [row | {"name": names.get(row["id"], "")} for row in rows],
             "paused": sorted(decision.paused),
-            "nodes": len(self._nodes),
-            "lost_nodes": sorted(self._lost),
+            "nodes": len(self._settings.nodes),
+            "lost_nodes": sorted({*self._nodes.lost, *self._nodes.unknown}),
             "messages": messages,
+            "is_alarmed": self._is_alarmed,
+            "is_metered": self._meters.watts(self._settings.root) is not None,
+            "correction": self._meters.corrections()[self._settings.root],
+            "epoch": self._epoch,
+            "ttl_seconds": self._settings.ttl_seconds,
+            "loop_seconds": self._clock.now() - self._last_tick,
         }
         self._write("status.json", report, messages)
-        # The prolog looks for this file and sends a job back to the queue.
-        short = self._settings.state / "no-watts"
         with suppress(OSError):
+            self._audit_log.note_budget(self._clock.wall(), budget, {event.id for event in events})
+            # The prolog looks for this file and sends a job back to the queue.
+            short = self._folder / "no-watts"
             if decision.is_short:
                 short.touch()
             else:
@@ -441,7 +582,7 @@ class Agent:
     def _write(self, name: str, document: dict[str, Any], messages: list[str]) -> None:
         """Write a file of the state; caps matter more than a full disk."""
         try:
-            write_atomic(self._settings.state / name, json.dumps(document).encode())
+            write_atomic(self._folder / name, msgspec.json.encode(document))
         except OSError as error:
             messages.append(f"cannot write {name}: {error}")
 

@@ -30,6 +30,7 @@ from joulery.cluster._jobs import (
     at_watts,
     segment_watts,
 )
+from joulery.cluster._subsets import choose_subset
 from joulery.errors import InfeasibleError, InvalidValueError
 
 if TYPE_CHECKING:
@@ -38,6 +39,10 @@ if TYPE_CHECKING:
 POLICIES = ("fair", "max-min", "throughput", "equal-watts", "equal-fraction", "alpha-fair")
 # The default policy lets no job fall below this share of the max-min level; by hand.
 FAIR_SHARE = 0.95
+# A job that is owed a quarter of its performance, the most, counts twice; by hand.
+_CREDIT_VALUE = 4.0
+# Floors are relaxed to a part in a million of what is needed.
+_HALVINGS = 20
 
 
 def check_policy(name: str) -> None:
@@ -303,6 +308,16 @@ class _Tree:
             caps[0] = watts - self.overhead[0]
         return caps
 
+    def needs(
+        self, watts: np.ndarray, row: np.ndarray, room: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Watts that each job takes of each part with a cap, as jobs × parts, and their room."""
+        needs = np.zeros((len(watts), len(self._caps) + 1))
+        for part in self.parts:
+            needs[np.arange(len(watts)), part[row]] += watts
+        capped = np.flatnonzero((np.isfinite(room) & (needs > 0).any(axis=0)) | (room < 0))
+        return needs[:, capped], room[capped]
+
     def totals(self, watts: np.ndarray) -> np.ndarray:
         """Sum over the rows in each part; 0 for parts at depths without any cap."""
         totals = np.zeros(len(self._caps) + 1)
@@ -407,8 +422,8 @@ def allocate(
         policy: Name of the policy, one of ``POLICIES``.
         budget: Tree of caps, and the overhead of hosts and network.
         alpha: Aversion to unequal performance, for ``alpha-fair``.
-        may_pause: Whether jobs may be paused where the floors of all of them do not fit; the
-            jobs with the least credit are paused first.
+        may_pause: Whether jobs may be paused where the floors of all of them do not fit: as few
+            as leave the most weighted performance, and in turns by what they are owed.
 
     Examples:
         >>> from joulery.cluster import PowerCurve, ClusterJob, allocate
@@ -431,13 +446,14 @@ def allocate(
     except InfeasibleError:
         if not may_pause:
             raise
-    runs = _running(jobs, fleet, budget, budget_watts)
+    runs = _running(jobs, budget, budget_watts)
     if not runs.any():
         raise InfeasibleError(
             "the budget cannot run a single job", remedy="raise the budget or lower the floors"
         )
     jobs_now = [
-        job if is_running else _pause(job) for job, is_running in zip(jobs, runs, strict=True)
+        job if is_running else pause(job, job.curve.idle_watts)
+        for job, is_running in zip(jobs, runs, strict=True)
     ]
     fleet = Fleet.from_jobs(jobs_now, budget.names)
     allocation = Allocator(fleet, budget, policy, alpha).solve(budget_watts)
@@ -464,25 +480,68 @@ def replay(
     )
 
 
-def _running(
-    jobs: Sequence[ClusterJob], fleet: Fleet, budget: Budget, watts: float | None
-) -> np.ndarray:
-    """Jobs that run, taken by credit and weight while their floors fit under every cap."""
+def _running(jobs: Sequence[ClusterJob], budget: Budget, watts: float | None) -> np.ndarray:
+    """Jobs that run: those of the most weighted performance at their floors that fit."""
+    return choose_subset(*pause_problem(jobs, budget, watts))
+
+
+def pause_problem(
+    jobs: Sequence[ClusterJob], budget: Budget, watts: float | None = None
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Value of running each job, the watts that this takes of each part, and the parts' room.
+
+    A job's value is its weighted performance at its floor, more where it is owed some; its need
+    is what it draws there beyond its power while paused, which room is already without.
+    """
+    fleet = Fleet.from_jobs(jobs, budget.names)
     tree = _Tree(budget, fleet.node)
     floor = at_performance(fleet, fleet.floor_performance)
     room = tree.caps(watts) - tree.totals(fleet.idle_watts * fleet.count)
-    need = np.maximum(floor - fleet.idle_watts, 0.0)
-    runs = np.zeros(len(jobs), dtype=bool)
-    for position in sorted(range(len(jobs)), key=lambda p: (-jobs[p].credit, -jobs[p].weight)):
-        row, gpus = fleet.row[position], fleet.gpus[position]
-        path = [int(part[row]) for part in tree.parts]
-        if all(gpus * need[row] <= room[part] for part in path):
-            runs[position] = True
-            room[path] -= gpus * need[row]
-    return runs
+    need = np.maximum(floor - fleet.idle_watts, 0.0)[fleet.row] * fleet.gpus
+    credit = np.array([job.credit for job in jobs])
+    values = fleet.weights * fleet.floor_performance[fleet.row] * (1 + _CREDIT_VALUE * credit)
+    return np.maximum(values, 1e-9), *tree.needs(need, fleet.row, room)
 
 
-def _pause(job: ClusterJob) -> ClusterJob:
+def lower_floors(jobs: Sequence[ClusterJob], budget: Budget, slack: float) -> list[ClusterJob]:
+    """The jobs with floors that fit.
+
+    All are lowered alike, by no more than needed and at most by a share ``slack``. Where that does
+    not suffice, those jobs keep theirs that leave the most weighted performance, and the others
+    get what is left.
+    """
+    fleet = Fleet.from_jobs(jobs, budget.names)
+    tree = _Tree(budget, fleet.node)
+    caps = tree.caps(None)
+    room = caps + 1e-9 * np.where(np.isfinite(caps), np.abs(caps), 0.0)
+
+    def watts(level: float) -> np.ndarray:
+        floor = np.maximum(level * fleet.floor_performance, fleet.performance[0])
+        return at_performance(fleet, floor)
+
+    def fits(level: float) -> bool:
+        return bool((tree.totals(watts(level) * fleet.count) <= room).all())
+
+    if fits(1.0):
+        return list(jobs)
+    low, high = 1.0 - slack, 1.0
+    if fits(low):
+        for _ in range(_HALVINGS):
+            middle = (low + high) / 2
+            low, high = (middle, high) if fits(middle) else (low, middle)
+        return [replace(job, floor=low * job.floor) for job in jobs]
+    need = (watts(low) - watts(0.0))[fleet.row] * fleet.gpus
+    values = fleet.weights * fleet.floor_performance[fleet.row]
+    values *= 1 + _CREDIT_VALUE * np.array([job.credit for job in jobs])
+    room = caps - tree.totals(watts(0.0) * fleet.count)
+    keeps = choose_subset(np.maximum(values, 1e-9), *tree.needs(need, fleet.row, room))
+    return [
+        replace(job, floor=low * job.floor if is_kept else 0.0)
+        for job, is_kept in zip(jobs, keeps, strict=True)
+    ]
+
+
+def pause(job: ClusterJob, idle_watts: float) -> ClusterJob:
     """A job that only draws its idle power."""
-    idle = job.curve.idle_watts
-    return replace(job, curve=PowerCurve((idle,), (0.0,), idle), floor=0.0, limit_watts=None)
+    curve = PowerCurve((idle_watts,), (0.0,), idle_watts)
+    return replace(job, curve=curve, floor=0.0, limit_watts=None)

@@ -13,6 +13,8 @@ from joulery.units import finite
 if TYPE_CHECKING:
     from pathlib import Path
 
+_MEMBERS = {"name", "watts", "overhead_watts", "children"}
+
 
 @dataclass(frozen=True, slots=True)
 class Cap:
@@ -78,6 +80,11 @@ class Budget:
         while pending:
             entry, parent = pending.pop(0)
             try:
+                if unknown := sorted(entry.keys() - _MEMBERS):
+                    raise FileError(
+                        f"a part of a budget has an unknown member {unknown[0]!r}",
+                        remedy=f"use {', '.join(sorted(_MEMBERS))}",
+                    )
                 watts = math.inf if entry.get("watts") is None else float(entry["watts"])
                 cap = Cap(str(entry["name"]), watts, parent, entry.get("overhead_watts", 0.0))
                 pending += [(child, cap.name) for child in entry.get("children", ())]
@@ -94,7 +101,7 @@ def read_budget(path: Path) -> Budget:
     """Read a budget tree from a JSON file."""
     try:
         return Budget.from_dict(json.loads(path.read_text(encoding="utf-8")))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         if isinstance(error, JouleryError):
             raise
         raise FileError(f"cannot read budget {path}: {error}", remedy="give a JSON file") from None

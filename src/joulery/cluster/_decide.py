@@ -7,9 +7,12 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from joulery.cluster._allocate import Allocation, allocate
+import numpy as np
+
+from joulery.cluster._allocate import Allocation, allocate, lower_floors, pause
 from joulery.cluster._budget import Budget, Cap
 from joulery.cluster._jobs import ClusterJob, PowerCurve, flexibility_floor
+from joulery.cluster._slurm import ALL_BOARDS
 from joulery.errors import InfeasibleError
 from joulery.units import finite
 
@@ -20,6 +23,13 @@ if TYPE_CHECKING:
     from joulery.cluster._nodes import DeviceState
     from joulery.cluster._settings import AgentSettings
     from joulery.cluster._slurm import EngineJob
+    from joulery.cluster._stops import JobStops
+
+# A stopped job's GPU draws this share of its least cap until it was measured; by hand: an A100
+# with an idle context draws 50 to 65 W, and its least cap is 100 W. Wrong guesses cost a tick.
+_USUAL_REST = 0.65
+# A job that is being stopped draws for a while; by hand: no other is stopped for that.
+_STOPPING_SECONDS = 15.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,68 +54,152 @@ class CapDecision:
     messages: tuple[str, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class ClusterView:
+    """What a decision is made on.
+
+    Attributes:
+        jobs: Jobs that hold GPUs, also those that this agent has stopped.
+        reachable: GPUs by node.
+        unreachable_watts: Power that nodes which cannot be reached may draw.
+        budget_watts: IT power of the whole cluster.
+        rise_watts: IT power up to which the total may rise in this tick.
+        corrections: Share by which parts draw more than their boards' and hosts' sum.
+        now: Time of the monotonic clock.
+    """
+
+    jobs: Sequence[EngineJob]
+    reachable: Mapping[str, Sequence[DeviceState]]
+    unreachable_watts: Mapping[str, float]
+    budget_watts: float
+    rise_watts: float
+    corrections: Mapping[str, float]
+    now: float
+
+
 def decide(
-    settings: AgentSettings,
-    budget_watts: float,
-    jobs: Sequence[EngineJob],
-    reachable: Mapping[str, Sequence[DeviceState]],
-    lost: Mapping[str, Sequence[DeviceState]],
-    history: JobHistory,
+    settings: AgentSettings, view: ClusterView, history: JobHistory, stops: JobStops
 ) -> CapDecision:
     """Share a budget of IT power over the jobs on reachable nodes.
 
-    GPUs of lost nodes are those known last; their caps count as used.
+    Shares are watts drawn; a board's cap is the one under which it draws its share.
     """
+    reachable = view.reachable
     caps = {node: {d.id: d.least_watts for d in devices} for node, devices in reachable.items()}
     messages: list[str] = []
-    shared, boards = [], {}
-    for job in jobs:
-        devices = devices_of(job, reachable)
-        if len(devices) < job.gpu_count:
-            messages.append(
-                f"GPUs of job {job.id} do not answer: {len(devices)} of its "
-                f"{job.gpu_count} get their share"
-            )
-        if devices:
-            shared.append(_cluster_job(job, devices, settings, history, messages))
-            boards[job.id] = devices
-    busy = {(node, device.id) for devices in boards.values() for node, device in devices}
-    reserved = {node: sum(d.cap_watts for d in devices) for node, devices in lost.items()}
-    reserved |= {
-        node: sum(d.least_watts for d in devices if (node, d.id) not in busy)
-        for node, devices in reachable.items()
-    }
+    boards = {job.id: devices_of(job, reachable) for job in view.jobs}
+    boards = {name: devices for name, devices in boards.items() if devices}
+    shared = [
+        _cluster_job(
+            job, boards[job.id], settings, history, messages, stops.seconds(job.id, view.now)
+        )
+        for job in view.jobs
+        if job.id in boards
+    ]
+    messages += [
+        f"GPUs of job {job.id} do not answer: {len(boards.get(job.id, ()))} of its "
+        f"{job.gpu_count} get their share"
+        for job in view.jobs
+        if len(boards.get(job.id, ())) < job.gpu_count
+    ]
+    busy = {device.id for devices in boards.values() for _, device in devices}
+    reserved = _reserved_watts(view, busy, history)
     if not shared:
         need = settings.overhead_watts + sum(reserved.values())
-        if short := budget_watts < need:
+        if short := view.budget_watts < need:
             messages.append(f"GPUs without a job may draw {need:.6g} W, more than the budget")
         return CapDecision(caps, {}, frozenset(), None, is_short=short, messages=tuple(messages))
-    budget, shared = _place_jobs(settings, budget_watts, shared, boards, reserved)
-    try:
-        shares = allocate(shared, None, settings.policy, budget=budget, may_pause=True)
-    except InfeasibleError as error:
-        messages.append(error.message)
-        return CapDecision(
-            caps, {}, frozenset(boards), None, is_short=True, messages=tuple(messages)
-        )
+    budget, shared = _place_jobs(settings, view, shared, boards, reserved)
+    without_floors = [replace(job, floor=0.0) for job in shared]
+    paused = stops.choose(without_floors, budget, view.now)
+    shares = _shares(settings, view, budget, shared, paused, _stopped_watts(view, boards, history))
+    if shares is None:
+        need = sum(job.gpus * job.curve.least_watts for job in shared if job.id not in paused)
+        messages.append(f"the jobs need at least {need:.6g} W, more than the budget gives them")
+        return CapDecision(caps, {}, paused, None, is_short=True, messages=tuple(messages))
     clocks: dict[str, dict[str, float]] = {node: {} for node in caps}
-    for share, watts in zip(
-        shared, (shares.watts / [j.gpus for j in shared]).tolist(), strict=True
-    ):
+    board_watts = (shares.watts / [share.gpus for share in shared]).tolist()
+    for share, watts in zip(shared, board_watts, strict=True):
         hertz = share.curve.clock_for(watts)
-        for node, device in boards[share.id]:
-            caps[node][device.id] = max(caps[node][device.id], watts)
+        for node, device in () if share.id in paused else boards[share.id]:
+            cap = watts / _share(device.id, settings, history)
+            caps[node][device.id] = min(device.most_watts, max(device.least_watts, cap))
             if hertz is not None:
                 clocks[node][device.id] = hertz
-    paused = frozenset(shares.paused_ids)
     return CapDecision(
         caps, clocks, paused, shares, is_short=bool(paused), messages=tuple(messages)
     )
 
 
+def _stopped_watts(
+    view: ClusterView, boards: Mapping[str, list[tuple[str, DeviceState]]], history: JobHistory
+) -> dict[str, float]:
+    """Power of one GPU of each suspended job, as measured."""
+    return {
+        job.id: sum(history.draws.rest_watts(d) for _, d in boards[job.id]) / len(boards[job.id])
+        for job in view.jobs
+        if job.is_suspended and job.id in boards
+    }
+
+
+def _shares(
+    settings: AgentSettings,
+    view: ClusterView,
+    budget: Budget,
+    jobs: Sequence[ClusterJob],
+    paused: frozenset[str],
+    stopped_watts: Mapping[str, float],
+) -> Allocation | None:
+    """Shares of all jobs, of which paused ones count as running until they are suspended."""
+    resting = [
+        pause(job, stopped_watts.get(job.id, job.curve.least_watts))
+        for job in jobs
+        if job.id in paused
+    ]
+    running = [job for job in jobs if job.id not in paused]
+    least = sum(cap.overhead_watts for cap in budget.caps) + sum(
+        job.gpus * job.curve.least_watts for job in [*running, *resting]
+    )
+    root = budget.caps[0]
+    root = replace(root, watts=min(root.watts, max(view.rise_watts, least)))
+    budget = Budget((root, *budget.caps[1:]))
+    lowered = lower_floors([*running, *resting], budget, settings.floor_slack)
+    by_id = {job.id: job for job in lowered}
+    try:
+        shares = allocate([by_id[job.id] for job in jobs], None, settings.policy, budget=budget)
+    except InfeasibleError:
+        return None
+    return replace(shares, paused=np.array([job.id in paused for job in jobs]))
+
+
+def _reserved_watts(view: ClusterView, busy: set[str], history: JobHistory) -> dict[str, float]:
+    """Power of nodes that is not shared: boards without a job, and nodes out of reach.
+
+    Boards without a job count as they draw, and those of one node, the one with most to gain, as
+    if a job began on them now.
+    """
+    draws = history.draws
+    reserved = dict(view.unreachable_watts)
+    starts: dict[str, float] = {}
+    for node, devices in view.reachable.items():
+        free = [device for device in devices if device.id not in busy]
+        reserved[node] = sum(draws.rest_watts(device) for device in free)
+        least = sum(device.least_watts * draws.share(device.id) for device in free)
+        starts[node] = max(0.0, least - reserved[node])
+    if starts:
+        node = max(starts, key=lambda name: starts[name])
+        reserved[node] += starts[node]
+    return reserved
+
+
+def _share(device: str, settings: AgentSettings, history: JobHistory) -> float:
+    """Share of its cap that a board is taken to draw."""
+    return max(1.0 - settings.most_trim, history.draws.share(device))
+
+
 def _place_jobs(
     settings: AgentSettings,
-    watts: float,
+    view: ClusterView,
     jobs: list[ClusterJob],
     boards: Mapping[str, list[tuple[str, DeviceState]]],
     reserved: Mapping[str, float],
@@ -128,7 +222,11 @@ def _place_jobs(
     for name, reserve in overhead.items():
         for part in _path(name, above):
             inside[part] += reserve
-    limits = {cap.name: cap.watts - inside[cap.name] for cap in tree.caps}
+    parts = [
+        replace(cap, watts=cap.watts / (1.0 + view.corrections.get(cap.name, 0.0)))
+        for cap in tree.caps
+    ]
+    limits = {cap.name: cap.watts - inside[cap.name] for cap in parts}
     placed = []
     for job in jobs:
         nodes = [node for node, _ in boards[job.id]]
@@ -148,9 +246,10 @@ def _place_jobs(
             watts=limits[cap.name] + inside[cap.name],
             overhead_watts=cap.overhead_watts + overhead[cap.name],
         )
-        for cap in tree.caps
+        for cap in parts
     ]
-    caps[0] = replace(caps[0], watts=min(watts, tree.caps[0].watts))
+    whole = view.budget_watts / (1.0 + view.corrections.get(root, 0.0))
+    caps[0] = replace(caps[0], watts=min(whole, parts[0].watts))
     return Budget(tuple(caps)), placed
 
 
@@ -167,10 +266,10 @@ def devices_of(
 ) -> list[tuple[str, DeviceState]]:
     """GPUs of a job that can be reached."""
     return [
-        (node, reachable[node][index])
+        (node, device)
         for node, indices in job.gpus.items()
-        for index in indices
-        if index < len(reachable.get(node, ())) and reachable[node][index].most_watts > 0
+        for index, device in enumerate(reachable.get(node, ()))
+        if (index in indices or ALL_BOARDS in indices) and device.most_watts > 0
     ]
 
 
@@ -180,36 +279,56 @@ def _cluster_job(
     settings: AgentSettings,
     history: JobHistory,
     messages: list[str],
+    stopped_seconds: float,
 ) -> ClusterJob:
     """A job as the allocator takes it, by its comment within what users may ask for."""
-    least = max(device.least_watts for _, device in devices)
-    largest = max(least, min(device.most_watts for _, device in devices))
+    shares = {device.id: _share(device.id, settings, history) for _, device in devices}
+    least = max(device.least_watts * shares[device.id] for _, device in devices)
+    largest = max(least, min(device.most_watts * shares[device.id] for _, device in devices))
     curve = history.curve(job)
     if curve is not None:
         curve = curve.above(least)
         limit = max(largest, curve.least_watts)
     else:
         share = history.observed.next_share(job.id)
-        messages.append(f"job {job.id} ({job.name}) has no frontier: capped at {share:.0%}")
+        messages.append(f"job {job.id} ({job.name}) has no frontier: profiled up to {share:.0%}")
         assumed = (
             ((least, largest), (least / largest, 1.0)) if largest > least else ((largest,), (1.0,))
         )
         curve, limit = PowerCurve(*assumed), max(least, share * largest)
-    wishes, floor, weight = job.preferences, 0.0, 1.0
+    account = settings.account(job.account)
+    wishes, floor, weight = job.preferences, account.floor, account.weight
     try:
         if "tier" in wishes:
             floor = flexibility_floor(wishes["tier"])
         floor = float(wishes.get("floor", floor))
-        weight = finite(float(wishes.get("weight", 1.0)), "weight", minimum=0.0)
+        weight = finite(float(wishes.get("weight", weight)), "weight", minimum=0.0)
         floor = finite(floor, "floor", minimum=0.0)
     except ValueError as error:
         messages.append(f"job {job.id}: {error}; its comment is ignored")
     return ClusterJob(
         id=job.id,
-        curve=replace(curve, idle_watts=least),
+        curve=replace(curve, idle_watts=_idle_watts(devices, history, least, stopped_seconds)),
         gpus=len(devices),
-        weight=min(weight, settings.most_weight) * len(devices),
-        floor=min(floor, settings.most_floor),
+        weight=min(weight, account.most_weight) * len(devices),
+        floor=min(floor, account.most_floor),
         limit_watts=limit,
         credit=history.ledger.credit(job.id),
     )
+
+
+def _idle_watts(
+    devices: list[tuple[str, DeviceState]],
+    history: JobHistory,
+    least: float,
+    stopped_seconds: float,
+) -> float:
+    """Power that one of a job's GPUs would draw while it is stopped."""
+    is_settling = 0.0 <= stopped_seconds < _STOPPING_SECONDS
+    watts = [
+        history.draws.rest_watts(device)
+        if history.draws.is_rest_known(device.id) and not is_settling
+        else _USUAL_REST * least
+        for _, device in devices
+    ]
+    return min(least, sum(watts) / len(watts))

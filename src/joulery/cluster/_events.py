@@ -6,6 +6,7 @@ The right to write that folder is the right to announce.
 from __future__ import annotations
 
 import json
+from collections import deque
 from typing import TYPE_CHECKING
 
 from joulery.clock import REAL_CLOCK, Clock
@@ -16,6 +17,9 @@ from joulery.grid import GridEvent
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
+
+# Samples of a window of power are merged to so many; by hand: its ends are off by a 300th.
+_BUCKETS = 300
 
 
 def announce(state: Path, event: GridEvent, clock: Clock = REAL_CLOCK) -> None:
@@ -74,6 +78,38 @@ def mirror_events(
     return updates
 
 
+class PowerWindow:
+    """Mean power over the last while, of which reductions in per cent are.
+
+    Args:
+        seconds: Length of the window.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self._length = seconds
+        self._samples: deque[tuple[float, float, float]] = deque()
+
+    def note(self, now: float, watts: float, seconds: float) -> None:
+        """Add the power of an interval that ends now."""
+        span = max(seconds, 1e-3)
+        if self._samples and now - self._samples[-1][0] < self._length / _BUCKETS:
+            since, mean, total = self._samples.pop()
+            watts, span, now = (mean * total + watts * span) / (total + span), total + span, since
+        self._samples.append((now, watts, span))
+        while self._samples[0][0] < now - self._length and len(self._samples) > 1:
+            self._samples.popleft()
+
+    @property
+    def seconds(self) -> float:
+        """Time that the window covers."""
+        return sum(seconds for *_, seconds in self._samples)
+
+    def mean_watts(self, fallback: float) -> float:
+        """Mean power; ``fallback`` where nothing was noted."""
+        total = self.seconds
+        return sum(w * s for _, w, s in self._samples) / total if total else fallback
+
+
 def active_events(state: Path, until: float, now: float) -> tuple[list[GridEvent], list[str]]:
     """Announced events that start before a time, and what is wrong with others.
 
@@ -87,7 +123,7 @@ def active_events(state: Path, until: float, now: float) -> tuple[list[GridEvent
                 file.unlink(missing_ok=True)
             elif event.start <= until:
                 events.append(event)
-        except (OSError, ValueError, TypeError) as error:
+        except (OSError, ValueError, TypeError, RecursionError) as error:
             messages.append(f"event {file.name} is invalid and ignored: {error}")
     return events, messages
 

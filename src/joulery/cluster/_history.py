@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from joulery.cluster._draws import BoardDraws
 from joulery.cluster._jobs import PowerCurve
-from joulery.errors import InvalidValueError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from joulery.cluster._nodes import DeviceState
     from joulery.cluster._slurm import EngineJob
@@ -24,20 +23,20 @@ _HORIZON_SECONDS = 4 * 3600.0
 # Credits move in steps, so that jobs with nearly the same stay in one class; by
 # hand.
 CREDIT_STEP = 1 / 64
-# Caps to try on an unknown job, as shares of the most; the first is also the conservative one
-# under which it waits for its frontier; by hand.
-SHARES = (0.75, 0.6, 0.5)
+# Caps to try on an unknown job, as shares of the most that it got, which is tried first; by hand.
+SHARES = (1.0, 0.75, 0.5)
 # Readings under one cap before the next is tried, at one reading a tick; by hand.
 _READINGS = 10
 # Readings of the first ticks after a change still show the cap before.
 _SETTLING = 3
-# A reading belongs to a share of the most power that is this near; by hand: boards round caps.
+# A cap has not changed within this share of the most power; by hand: boards round caps.
 _SAME_SHARE = 0.03
+# Readings are kept by cap in steps of this share of the most power; by hand.
+_BIN = 0.05
+# A board that draws this share of its cap is held back by it.
+_BOUND = 0.95
 # What a job that draws less than its cap may have beyond what it draws; by hand.
 _HEADROOM = 1.1
-# Weight of the newest reading in the mean share of its cap that a job draws; by hand: 50
-# ticks.
-_NEWEST = 0.02
 
 
 class DeficitLedger:
@@ -71,62 +70,20 @@ class DeficitLedger:
         return round(owed / CREDIT_STEP) * CREDIT_STEP
 
 
-def ramp(
-    before: np.ndarray,
-    targets: np.ndarray,
-    seconds: float,
-    *,
-    up_watts_per_second: float = math.inf,
-) -> np.ndarray:
-    """Watts on the way from one allocation to the next, within a limit on the total's rise.
-
-    Both ends keep every cap of a budget tree, so every mixture of them does, too.
-    """
-    change = float(targets.sum() - before.sum())
-    step_watts = up_watts_per_second * seconds
-    fraction = 1.0 if change <= step_watts else step_watts / change
-    mixture: np.ndarray = before + fraction * (targets - before)
-    return mixture
-
-
-def oversubscribed_watts(
-    budget_watts: float, draws: Iterable[tuple[float, float]], risk: float = 1e-4
-) -> float:
-    """Sum of caps that may be handed out although the budget is smaller.
-
-    Jobs rarely draw their caps all at once. By Hoeffding's inequality the sum of independent
-    draws, each between 0 and its cap, exceeds its mean by more than
-    sqrt(ln(1/risk) / 2 · sum of caps²) with a probability of at most ``risk``, whatever their
-    distributions. Caps are scaled together until mean plus that margin meets the budget.
-
-    Args:
-        budget_watts: Power that the draws may exceed with a probability of ``risk``.
-        draws: Cap in watts and mean draw as a fraction of the cap, for each independent job.
-        risk: Largest probability of exceeding the budget at any one time.
-    """
-    caps, means = (np.array(column, dtype=float) for column in zip(*draws, strict=True))
-    if not 0 < risk < 1 or (means < 0).any() or (means > 1).any():
-        raise InvalidValueError(
-            "risk and mean draws must be fractions", remedy="give values between 0 and 1"
-        )
-    margin = math.sqrt(math.log(1 / risk) / 2 * float(caps @ caps))
-    expected = float(caps @ means) + margin
-    # Handing out the budget itself is never a risk.
-    return max(budget_watts, float(caps.sum()) * budget_watts / expected)
-
-
 class ObservedJobs:
     """Curves of jobs without a frontier, from what their GPUs do under the caps in force.
 
     Speed is the clock times the share of time busy. A job that waits for memory or data loses
     less than its clock does, so the curve overstates what a lower cap costs it. A job that draws
-    less than its cap keeps some headroom, and is profiled anew once it uses that up.
+    less than its cap keeps some headroom, and is profiled anew once it uses that up. Above the
+    highest cap that a budget left it, speed is taken to rise with the root of the power.
     """
 
     def __init__(self) -> None:
-        # By job and share: number of readings; mean cap, draw and speed of a GPU.
+        # By job and share of the most cap: number of readings; mean cap, draw and speed of a GPU.
         self._means: dict[str, dict[float, tuple[int, np.ndarray]]] = {}
         self._under: dict[str, tuple[float, int]] = {}
+        self._most: dict[str, float] = {}
 
     def note(self, jobs: Mapping[str, Sequence[DeviceState]]) -> None:
         """Add a reading of the GPUs of every running job; others are forgotten."""
@@ -135,71 +92,48 @@ class ObservedJobs:
         for name, devices in jobs.items():
             cap = sum(device.cap_watts for device in devices) / len(devices)
             watts = sum(device.watts for device in devices) / len(devices)
-            highest = min(device.most_watts for device in devices)
+            self._most[name] = highest = min(device.most_watts for device in devices)
             before, age = self._under[name]
             age = age + 1 if abs(cap - before) < _SAME_SHARE * highest else 0
             self._under[name] = (cap, age)
             speeds = [device.speed_hertz for device in devices if device.speed_hertz is not None]
             if age < _SETTLING or len(speeds) < len(devices):
                 continue
-            self._forget_outgrown(name, cap, watts, SHARES[0] * highest)
-            for share in SHARES:
-                if abs(cap - share * highest) < _SAME_SHARE * highest:
-                    count, mean = self._means[name].get(share, (0, np.zeros(3)))
-                    mean = mean + (np.array([cap, watts, min(speeds)]) - mean) / (count + 1)
-                    self._means[name][share] = count + 1, mean
+            self._forget_outgrown(name, cap, watts)
+            share = round(cap / highest / _BIN) * _BIN
+            count, mean = self._means[name].get(share, (0, np.zeros(3)))
+            mean = mean + (np.array([cap, watts, min(speeds)]) - mean) / (count + 1)
+            self._means[name][share] = count + 1, mean
 
     def next_share(self, job: str) -> float:
-        """Share of the most cap under which a job should run next."""
-        means = self._means.get(job, {})
-        untried = (s for s in SHARES if s not in means or means[s][0] < _READINGS)
-        return next(untried, SHARES[0])
+        """Share of the most cap under which a job should run next, if there are watts for it."""
+        shares = self._tried(job)
+        return SHARES[min(len(shares), len(SHARES) - 1)] * max(shares, default=1.0)
 
     def curve(self, job: str) -> PowerCurve | None:
-        """The job's curve; None until all shares were tried."""
-        shares = self._means.get(job, {}).values()
-        means = [mean.tolist() for count, mean in shares if count >= _READINGS]
+        """The job's curve; None until enough caps were tried."""
+        shares = self._tried(job)
+        means = [self._means[job][share][1].tolist() for share in shares]
         if len(means) < len(SHARES) or not any(speed for _, _, speed in means):
             return None
-        return PowerCurve.from_points(
-            (min(cap, _HEADROOM * watts), speed) for cap, watts, speed in means
-        )
+        points = [(min(cap, _HEADROOM * watts), speed) for cap, watts, speed in means]
+        cap, watts, speed = max(means)
+        if watts > _BOUND * cap and self._most[job] > cap:
+            points.append((self._most[job], speed * (self._most[job] / cap) ** 0.5))
+        return PowerCurve.from_points(points)
 
-    def _forget_outgrown(self, job: str, cap: float, watts: float, tried_watts: float) -> None:
+    def _tried(self, job: str) -> list[float]:
+        """Shares of the most cap under which there are enough readings."""
+        means = self._means.get(job, {})
+        return [share for share, (count, _) in means.items() if count >= _READINGS]
+
+    def _forget_outgrown(self, job: str, cap: float, watts: float) -> None:
         """Forget a job that drew less than its caps when profiled, and now draws all of one."""
         curve = self.curve(job)
-        was_light = curve is not None and curve.most_watts < (1 - _SAME_SHARE) * tried_watts
+        top = max((mean[0] for _, mean in self._means[job].values()), default=0.0)
+        was_light = curve is not None and curve.most_watts < (1 - _SAME_SHARE) * top
         if was_light and watts > (1 - _SAME_SHARE) * cap:
             self._means[job] = {}
-
-
-class DrawnShares:
-    """Mean share of its cap that each job draws."""
-
-    def __init__(self) -> None:
-        self._shares: dict[str, float] = {}
-
-    def note(self, jobs: Mapping[str, Sequence[DeviceState]]) -> None:
-        """Add a reading of the GPUs of every running job; a new job counts as drawing its cap."""
-        now = {
-            name: min(1.0, sum(d.watts for d in devices) / sum(d.cap_watts for d in devices))
-            for name, devices in jobs.items()
-        }
-        self._shares = {
-            name: share if share > before else before + _NEWEST * (share - before)
-            for name, share in now.items()
-            for before in [self._shares.get(name, 1.0)]
-        }
-
-    def handed_out(self, budget_watts: float, caps: Mapping[str, float], risk: float) -> float:
-        """Sum of caps that may be handed out under a budget, see ``oversubscribed_watts``.
-
-        ``caps`` are those in force of each job, and of GPUs without one under other names.
-        """
-        if not risk or not caps or budget_watts <= 0:
-            return budget_watts
-        draws = [(cap, self._shares.get(name, 1.0)) for name, cap in caps.items()]
-        return oversubscribed_watts(budget_watts, draws, risk)
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,13 +143,13 @@ class JobHistory:
     Attributes:
         ledger: Performance that jobs are owed.
         observed: Curves of jobs as their caps and speeds show them.
-        drawn: Shares of their caps that jobs draw.
+        draws: What boards draw beside what their caps say.
         frontiers: Curves by name of a job, of the administrator and from the store.
     """
 
     ledger: DeficitLedger = field(default_factory=DeficitLedger)
     observed: ObservedJobs = field(default_factory=ObservedJobs)
-    drawn: DrawnShares = field(default_factory=DrawnShares)
+    draws: BoardDraws = field(default_factory=BoardDraws)
     frontiers: dict[str, PowerCurve] = field(default_factory=dict)
 
     def curve(self, job: EngineJob) -> PowerCurve | None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from joulery.errors import FileError, InvalidValueError, JouleryError
-from joulery.frontier import Frontier
+from joulery.frontier import SCHEMA, Frontier, OperatingPoint, Setting
 from joulery.units import finite
 
 if TYPE_CHECKING:
@@ -79,13 +79,24 @@ class PowerCurve:
         return cls(watts, tuple(rate / top for rate in rates), idle_watts)
 
     @classmethod
-    def from_frontier(cls, frontier: Frontier, gpus: int, idle_watts: float = 0.0) -> PowerCurve:
-        """The curve of one of the ``gpus`` on which the frontier's work was done.
+    def from_frontier(
+        cls, frontier: Frontier, gpus: int | None = None, idle_watts: float = 0.0
+    ) -> PowerCurve:
+        """The curve of one GPU, from the frontier of a whole job on several.
+
+        Frontiers of sweeps, tuned runs, pipeline plans, predictions and served models say on how
+        many GPUs their joules were spent.
+
+        Args:
+            frontier: Time and energy of the whole job.
+            gpus: Number of GPUs of the job; what the frontier says unless given, else 1.
+            idle_watts: Power of one GPU while the job is paused.
 
         Raises:
             InvalidValueError: The frontier says that its work was done on another number of GPUs.
         """
         devices = frontier.fastest.setting.devices
+        gpus = (devices or 1) if gpus is None else gpus
         if gpus < 1 or devices not in (None, gpus):
             raise InvalidValueError(
                 f"{gpus} GPUs, and a frontier of {devices or 1}",
@@ -294,15 +305,15 @@ def read_jobs(path: Path) -> list[ClusterJob]:
     """Read jobs from a JSON file.
 
     ``{"jobs": [{"id": "a", "gpus": 4, "weight": 1, "tier": "flex-2", "points": [[100, 0.2],
-    [200, 0.8]]}]}``: ``points`` are (watts of one GPU, throughput) pairs; a ``frontier`` document
-    of the whole job may stand in their place. ``floor`` (least performance), ``limit_watts``,
-    ``idle_watts`` and ``node`` are optional.
+    [200, 0.8]]}]}``: ``points`` are (watts of one GPU, throughput) pairs; a ``frontier`` of the
+    whole job may stand in their place, as a document or the path of a file with one. ``floor``
+    (least performance), ``limit_watts``, ``idle_watts`` and ``node`` are optional.
     """
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
         entries = document["jobs"] if isinstance(document, dict) else document
-        jobs = [_job(entry) for entry in entries]
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        jobs = [_job(entry, path.parent) for entry in entries]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         if isinstance(error, JouleryError):
             raise
         flaw = f"{error} is missing" if isinstance(error, KeyError) else error
@@ -318,14 +329,27 @@ def read_jobs(path: Path) -> list[ClusterJob]:
     return jobs
 
 
-def _job(entry: dict[str, Any]) -> ClusterJob:
+_MEMBERS = {
+    *("id", "gpus", "points", "frontier", "weight", "floor", "tier", "limit_watts", "idle_watts"),
+    "node",
+}
+
+
+def _job(entry: dict[str, Any], folder: Path) -> ClusterJob:
     name, idle = str(entry["id"]), float(entry.get("idle_watts", 0.0))
-    gpus = int(entry.get("gpus", 1))
+    if unknown := sorted(entry.keys() - _MEMBERS):
+        raise FileError(
+            f"job {name} has an unknown member {unknown[0]!r}",
+            remedy=f"use {', '.join(sorted(_MEMBERS))}",
+        )
+    gpus = entry.get("gpus")
+    if gpus is not None and (type(gpus) is not int or gpus < 1):
+        raise FileError(f"job {name} has {gpus!r} GPUs", remedy="give a whole number from 1")
     if "points" in entry:
         curve = PowerCurve.from_points([(watts, rate) for watts, rate in entry["points"]], idle)
     elif "frontier" in entry:
-        frontier = Frontier.from_dict(entry["frontier"])
-        gpus = int(entry.get("gpus", frontier.fastest.setting.devices or 1))
+        frontier = _frontier(entry["frontier"], folder)
+        gpus = frontier.fastest.setting.devices if gpus is None else gpus
         curve = PowerCurve.from_frontier(frontier, gpus, idle)
     else:
         raise FileError(
@@ -336,12 +360,31 @@ def _job(entry: dict[str, Any]) -> ClusterJob:
     return ClusterJob(
         id=name,
         curve=curve,
-        gpus=gpus,
+        gpus=gpus or 1,
         weight=entry.get("weight", 1.0),
         floor=floor,
         limit_watts=entry.get("limit_watts"),
         node=str(entry.get("node", "")),
     )
+
+
+def _frontier(value: Any, folder: Path) -> Frontier:
+    """A frontier, or that of a file that ``plan``, ``predict``, ``sweep`` or ``serving`` wrote."""
+    document = value
+    if isinstance(value, str):
+        document = json.loads((folder / value).read_text(encoding="utf-8"))
+    if document.get("schema") == SCHEMA:
+        return Frontier.from_dict(document)
+    rows = document.get("frontier", document.get("points"))
+    if isinstance(rows, dict):
+        return Frontier.from_dict(rows)
+    devices = document.get("devices")
+    points = []
+    for row in rows:
+        setting = Setting.from_dict(row.get("setting", {}))
+        setting = replace(setting, devices=setting.devices or devices)
+        points.append(OperatingPoint(row["seconds"], row["joules"], setting))
+    return Frontier.from_points(points)
 
 
 def _distinct(keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -6,13 +6,14 @@ than its leases live, caps fall step by step to that level and stay there.
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
 from joulery.errors import JouleryError, NotPossibleHereError
-from joulery.governor import Connection, check_secrecy
+from joulery.governor import Connection, FencedError, check_secrecy
 from joulery.units import finite
 
 if TYPE_CHECKING:
@@ -34,8 +35,9 @@ class DeviceState:
         least_watts: Least cap.
         most_watts: Most cap.
         cap_watts: Cap in force.
-        watts: Power drawn.
+        watts: Power drawn; the cap where it is not known.
         speed_hertz: Clock times the share of time busy; None where the board does not report it.
+        is_stale: Whether the driver does not answer, so that the power is not known.
     """
 
     id: str
@@ -44,6 +46,7 @@ class DeviceState:
     cap_watts: float
     watts: float
     speed_hertz: float | None = None
+    is_stale: bool = False
 
 
 class NodeUnreachableError(NotPossibleHereError):
@@ -56,10 +59,16 @@ class NodeClient:
     Args:
         connect: Function that connects to the node's governor.
         name: Name of the node for messages.
+
+    Attributes:
+        epoch: Number of this agent, above those of all before it; 0 for one that only looks.
+        leader: Highest epoch that the node knows, and the seconds since it was last heard.
     """
 
     def __init__(self, connect: Callable[[], Connection], name: str = "node") -> None:
         self._connect, self._name = connect, name
+        self.epoch, self._told_epoch = 0, 0
+        self.leader = (0, math.inf)
         self._connection: Connection | None = None
         self._leases: dict[str, int] = {}
         self._locked: dict[str, float | None] = {}
@@ -85,11 +94,17 @@ class NodeClient:
             NodeUnreachableError: The governor does not answer, or refuses the token.
         """
         try:
-            devices = sorted(self._ask("status")["devices"], key=_slurm_order)
+            answer = self._ask("status")
+            devices = sorted(answer["devices"], key=_slurm_order)
             self._known = {device["id"]: self._state(device) for device in devices}
+            leader = answer.get("leader") or {}
+            self.leader = leader.get("epoch", 0), leader.get("age_seconds", math.inf)
         except (KeyError, TypeError, AttributeError) as error:
             flaw = f"node {self._name} sends an invalid answer: {error!r}"
             raise NodeUnreachableError(flaw, remedy="update its governor") from None
+        if 0 < self.epoch < self.leader[0]:
+            flaw = f"node {self._name} is led by epoch {self.leader[0]}, not {self.epoch}"
+            raise FencedError(flaw, remedy="stop this agent: another has taken its place")
         return list(self._known.values())
 
     def set_caps(
@@ -139,7 +154,7 @@ class NodeClient:
         """The answer, or None for a refusal: it must not keep other GPUs from their caps."""
         try:
             return self._ask(operation, **details)
-        except NodeUnreachableError:
+        except (NodeUnreachableError, FencedError):
             raise
         except JouleryError:
             return None
@@ -147,7 +162,10 @@ class NodeClient:
     def _ask(self, operation: str, **details: Any) -> dict[str, Any]:
         try:
             if self._connection is None:
-                self._connection = self._connect()
+                self._connection, self._told_epoch = self._connect(), 0
+            if self.epoch > self._told_epoch:
+                self._connection.ask("lead", epoch=self.epoch)
+                self._told_epoch = self.epoch
             return self._connection.ask(operation, **details)
         except (OSError, JouleryError) as error:
             if isinstance(error, JouleryError) and self._connection is not None:
@@ -162,14 +180,16 @@ class NodeClient:
         cap, least = device["watts"], device["min_watts"]
         if cap is None:  # the driver does not answer
             cap = (ceiling or 0.0) if before is None else before.cap_watts
+        is_stale = device["watts"] is None or bool(device.get("stuck"))
         draw, clock, busy = map(device.get, ("power_watts", "clock_hertz", "utilisation"))
         return DeviceState(
             id=device["id"],
             least_watts=cap if least is None else least,
             most_watts=ceiling or cap,
             cap_watts=cap,
-            watts=cap if draw is None else draw,
+            watts=cap if draw is None or is_stale else draw,
             speed_hertz=None if clock is None else clock * (1.0 if busy is None else busy),
+            is_stale=draw is None or is_stale,
         )
 
 

@@ -19,7 +19,12 @@ _TIMEOUT_SECONDS = 20.0
 # Old versions name one of a job's states only, which hides that it runs.
 _STATES = {"RESIZING", "RUNNING", "SIGNALING", "STOPPED", "SUSPENDED"}
 _RANGES = re.compile(r"([^,\[\]]*)(?:\[([^\]]*)\])?([^,\[\]]*)(?:,|$)")
-_INDICES = re.compile(r"\bgpu\b[^,]*?\(IDX:([\d,\-]*)\)")
+# Name, type and count of a resource, and its indices or its shares of every board.
+_RESOURCE = re.compile(r"\b(gpu|shard|mps)\b([^,(]*)\((?:IDX:)?([^)]*)\)")
+_SLICE = re.compile(r"\d+g\.\d+gb")
+# Index of a job that holds a slice of a board (MIG): Slurm counts slices, not boards.
+ALL_BOARDS = -1
+_ENERGY = re.compile(r"\s*joulery-(joules|seconds)=([\d.]+)")
 
 
 class EngineError(NotPossibleHereError):
@@ -34,7 +39,8 @@ class EngineJob:
         id: Number of the job.
         name: Name of the job.
         comment: Text that the user gave with ``--comment``.
-        gpus: Indices of its GPUs on each node.
+        gpus: Indices of its GPUs on each node; ``ALL_BOARDS`` where it shares all of a node's.
+        account: Account that the job is charged to.
         is_suspended: Whether the job is stopped for now.
     """
 
@@ -43,6 +49,7 @@ class EngineJob:
     comment: str = ""
     gpus: dict[str, tuple[int, ...]] = field(default_factory=dict)
     is_suspended: bool = False
+    account: str = ""
 
     @property
     def gpu_count(self) -> int:
@@ -71,7 +78,7 @@ class Slurm:
     """
 
     def __init__(self, run: Callable[[list[str]], str] | None = None) -> None:
-        self._run = run or _run
+        self._run = run or run_command
 
     def jobs(self) -> list[EngineJob]:
         """Jobs that hold GPUs, running or suspended.
@@ -93,7 +100,97 @@ class Slurm:
 
     def signal(self, job: str, name: str) -> None:
         """Send a signal to a job's script and all its steps."""
-        self._run(["scancel", "--full", f"--signal={name}", job])
+        self._run(["scancel", "--full", f"--signal={name}", *job.split(",")])
+
+
+@dataclass(frozen=True, slots=True)
+class SlurmEnergy:
+    """Energy of a job as Slurm keeps it in the job's comment.
+
+    Attributes:
+        id: Number of the job.
+        name: Name of the job.
+        account: Account that the job is charged to.
+        joules: Measured energy of its GPUs.
+        seconds: Time over which that was measured.
+    """
+
+    id: str
+    name: str
+    account: str
+    joules: float
+    seconds: float
+
+
+def record_energy(run: Callable[[list[str]], str], job: str, joules: float, seconds: float) -> str:
+    """Add a job's energy to its comment, in place of an earlier figure; the new comment.
+
+    Args:
+        run: Function that runs a command and returns what it printed.
+        job: Number of the job.
+        joules: Measured energy of its GPUs.
+        seconds: Time over which that was measured.
+    """
+    _check_number(job)
+    fields = _show_job(run, job)
+    comment = _ENERGY.sub("", fields.get("Comment", "")).strip()
+    text = f"{comment} joulery-joules={joules:.1f} joulery-seconds={seconds:.0f}".strip()
+    run(["scontrol", "update", f"JobId={job}", f"Comment={text}"])
+    return text
+
+
+def job_records(
+    run: Callable[[list[str]], str],
+    *,
+    job: str | None = None,
+    account: str | None = None,
+    window: tuple[str, str] | None = None,
+) -> list[SlurmEnergy]:
+    """Energy that epilogs wrote, of a job or of an account in a time.
+
+    Args:
+        run: Function that runs a command and returns what it printed.
+        job: Number of a job, also one that slurmctld still knows without accounting.
+        account: Name of an account.
+        window: First and last day, as ``YYYY-MM-DD``.
+    """
+    if job is not None:
+        _check_number(job)
+        try:
+            fields = _show_job(run, job)
+            rows = [[job, fields.get("JobName", ""), fields.get("Account", ""), fields["Comment"]]]
+            if records := [record for row in rows for record in _record(row)]:
+                return records
+        except (EngineError, KeyError):
+            pass  # slurmctld has forgotten it
+    words = ["sacct", "-X", "-n", "-P", "-o", "JobID,JobName,Account,Comment"]
+    words += [f"--jobs={job}"] if job is not None else ["-a", f"--accounts={account}"]
+    if window is not None:
+        words += [f"--starttime={window[0]}", f"--endtime={window[1]}"]
+    return [r for line in run(words).splitlines() for r in _record(line.split("|", 3))]
+
+
+def _record(row: list[str]) -> list[SlurmEnergy]:
+    found = dict(_ENERGY.findall(row[-1])) if len(row) == 4 else {}
+    if "joules" not in found:
+        return []
+    name, title, account, _ = row
+    seconds = float(found.get("seconds", 0.0))
+    return [SlurmEnergy(name, title, account, float(found["joules"]), seconds)]
+
+
+def _show_job(run: Callable[[list[str]], str], job: str) -> dict[str, str]:
+    """Fields of a job as slurmctld has it; a comment may hold blanks and ends its line."""
+    text = run(["scontrol", "show", "job", job])
+    fields = dict(re.findall(r"(\w+)=(\S*)", text))
+    if comment := re.search(r"^\s*Comment=(.*)$", text, re.MULTILINE):
+        fields["Comment"] = comment[1].strip()
+    return fields
+
+
+def _check_number(job: str) -> None:
+    if not re.fullmatch(r"\d{1,12}(_\d{1,9})?", job):
+        raise InvalidValueError(f"{job!r} is not a job of Slurm", remedy="give its number")
 
 
 class SlurmRest:
@@ -132,7 +229,9 @@ class SlurmRest:
 
     def signal(self, job: str, name: str) -> None:
         """Send a signal to a job's script and all its steps."""
-        self._ask(f"job/{job}?signal=SIG{name.removeprefix('SIG')}&flags=FULL_JOB", "DELETE")
+        for number in job.split(","):
+            query = f"signal=SIG{name.removeprefix('SIG')}&flags=FULL_JOB"
+            self._ask(f"job/{number}?{query}", "DELETE")
 
     def _ask(self, path: str, method: str = "GET") -> str:
         if not self._version:
@@ -170,7 +269,8 @@ class SlurmRest:
             raise EngineError(f"{self._url}: {error}", remedy=remedy) from None
 
 
-def _run(command: list[str]) -> str:
+def run_command(command: list[str]) -> str:
+    """What a command of Slurm prints."""
     try:
         done = subprocess.run(
             command, capture_output=True, text=True, timeout=_TIMEOUT_SECONDS, check=False
@@ -191,8 +291,8 @@ def _jobs(text: str, source: str) -> list[EngineJob]:
     """
     try:
         jobs = (_job(entry) for entry in json.loads(text)["jobs"])
-        return [job for job in jobs if job is not None]
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        return join_shared([job for job in jobs if job is not None])
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise EngineError(
             f"{source} sends an invalid answer: {error!r}",
             remedy="install Slurm 22.05 or later with its JSON serializer",
@@ -215,12 +315,54 @@ def _job(entry: dict[str, Any]) -> EngineJob | None:
     }
     if not gpus:
         return None
+    # Parts of a heterogeneous job are stopped together, by the first one's number.
+    leader = _number(entry.get("het_job_id")) or _number(entry.get("job_id"))
     return EngineJob(
-        id=str(_number(entry.get("job_id"))),
+        id=str(leader),
         name=str(entry.get("name") or ""),
         comment=_comment(entry.get("comment")),
         gpus=gpus,
         is_suspended=bool(states & {"STOPPED", "SUSPENDED"}),
+        account=str(entry.get("account") or ""),
+    )
+
+
+def join_shared(jobs: list[EngineJob]) -> list[EngineJob]:
+    """Jobs that hold a board together (shards, MPS, slices), or are parts of one, as one job.
+
+    Its id lists all of them; its name and preferences are those of the first, or none if they
+    differ, since a board has one cap.
+    """
+    sliced = {node for job in jobs for node, indices in job.gpus.items() if ALL_BOARDS in indices}
+    groups: list[tuple[set[object], list[EngineJob]]] = []
+    for job in jobs:
+        keys: set[object] = {job.id}
+        for node, indices in job.gpus.items():
+            keys |= {node} if node in sliced else {(node, index) for index in indices}
+        members = [job]
+        for group in [group for group in groups if group[0] & keys]:
+            groups.remove(group)
+            keys, members = keys | group[0], group[1] + members
+        groups.append((keys, members))
+    return [_joined(members, sliced) for _, members in groups]
+
+
+def _joined(jobs: list[EngineJob], sliced: set[str]) -> EngineJob:
+    gpus: dict[str, tuple[int, ...]] = {}
+    for job in jobs:
+        for node, indices in job.gpus.items():
+            together = {*gpus.get(node, ()), *indices}
+            gpus[node] = (ALL_BOARDS,) if node in sliced else tuple(sorted(together))
+    first = jobs[0]
+    ids = ",".join(dict.fromkeys(job.id for job in jobs))
+    same = {(job.name, job.comment) for job in jobs} == {(first.name, first.comment)}
+    return EngineJob(
+        ids,
+        first.name if same else "shared",
+        first.comment if same else "",
+        gpus,
+        is_suspended=all(job.is_suspended for job in jobs),
+        account=first.account if len({job.account for job in jobs}) == 1 else "",
     )
 
 
@@ -233,13 +375,18 @@ def _comment(value: Any) -> str:
 
 
 def _gpu_indices(detail: str) -> tuple[int, ...]:
-    """``gpu:a100:3(IDX:0-1,3)`` holds the GPUs 0, 1 and 3."""
-    indices: list[int] = []
-    for listed in _INDICES.findall(detail):
-        for part in filter(None, listed.split(",")):
-            first, _, last = part.partition("-")
-            indices += range(int(first), int(last or first) + 1)
-    return tuple(indices)
+    """``gpu:a100:3(IDX:0-1,3)`` holds the GPUs 0, 1 and 3, ``shard:2(0/4,2/4)`` a part of 1."""
+    indices: set[int] = set()
+    for _, kind, listed in _RESOURCE.findall(detail):
+        if _SLICE.search(kind):
+            return (ALL_BOARDS,)
+        for position, part in enumerate(filter(None, listed.split(","))):
+            if "/" in part:
+                indices |= {position} if int(part.partition("/")[0]) > 0 else set()
+            elif part[:1].isdecimal():
+                first, _, last = part.partition("-")
+                indices |= set(range(int(first), int(last or first) + 1))
+    return tuple(sorted(indices))
 
 
 def expand_hosts(text: str) -> Iterator[str]:

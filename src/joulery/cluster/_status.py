@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 
@@ -10,9 +10,11 @@ from joulery.errors import FileError
 from joulery.grid import GridEvent  # noqa: TC001 - msgspec reads the annotations
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
 _MOST_WATTS = 1e12  # all power stations of the world
+_MISSED_LIVES = 3.0  # by hand: caps fall after one
 _LAST_SECONDS = 253e9  # the year 9999, where calendars end
 _Watts = Annotated[float, msgspec.Meta(ge=0.0, le=_MOST_WATTS)]
 _Share = Annotated[float, msgspec.Meta(ge=0.0, le=1e3)]
@@ -25,11 +27,13 @@ class AgentJob(msgspec.Struct, frozen=True):
         id: Id of the job in the workload manager.
         watts: Power that it gets.
         performance: Share of its speed without a budget.
+        name: Name of the job.
     """
 
     id: str
     watts: _Watts
     performance: _Share
+    name: str = ""
 
 
 class AgentStatus(msgspec.Struct, frozen=True):
@@ -49,6 +53,12 @@ class AgentStatus(msgspec.Struct, frozen=True):
         weighted_performance: Speed of all jobs by weight; None where there is none.
         nodes: Number of nodes.
         lost_nodes: Names of nodes that do not answer.
+        is_alarmed: Whether the power has been above the budget for too long.
+        is_metered: Whether the power is that of a meter, not the sum of boards and hosts.
+        correction: Share by which the cluster draws more than its caps and hosts say.
+        epoch: Number of the agent, above those of all before it; 0 for one that only looks.
+        ttl_seconds: Time that caps live without a word of the agent.
+        loop_seconds: Time that the last decision took.
     """
 
     at: Annotated[float, msgspec.Meta(ge=0.0, le=_LAST_SECONDS)]
@@ -64,6 +74,16 @@ class AgentStatus(msgspec.Struct, frozen=True):
     weighted_performance: _Share | None = None
     nodes: int = 0
     lost_nodes: tuple[str, ...] = ()
+    is_alarmed: bool = False
+    is_metered: bool = False
+    correction: float = 0.0
+    epoch: int = 0
+    ttl_seconds: float = 10.0
+    loop_seconds: float = 0.0
+
+    def is_dead(self, now: float) -> bool:
+        """Whether the agent has been silent for so long that caps have fallen."""
+        return now - self.at > _MISSED_LIVES * self.ttl_seconds
 
 
 def read_status(state: Path) -> AgentStatus:
@@ -83,3 +103,55 @@ def read_status(state: Path) -> AgentStatus:
             f"no status of an agent in {state}: {reason}",
             remedy="start `joulery cluster agent` with this state folder",
         ) from None
+
+
+def read_job_energy(state: Path, job: str) -> tuple[float, float]:
+    """Joules and seconds of a job that an agent has counted.
+
+    Raises:
+        FileError: The agent does not know the job, or it shares its boards with others.
+    """
+    try:
+        energy = msgspec.json.decode((state / "agent.json").read_bytes())["energy"]
+        joules, seconds, _ = energy[job]
+        return float(joules), float(seconds)
+    except (OSError, msgspec.DecodeError, RecursionError, KeyError, TypeError, ValueError):
+        raise FileError(
+            f"the agent in {state} has no energy of job {job}",
+            remedy="see whether the job had whole GPUs on nodes of the agent",
+        ) from None
+
+
+# Metrics by the field of a status; counts of lists, and flags as 0 and 1.
+_METRICS = {
+    "budget_watts": "Power budget now.",
+    "power_watts": "Power, of a meter or as boards and hosts add up.",
+    "caps_watts": "Sum of the caps in force, with the overhead.",
+    "correction": "Share by which the cluster draws more than its caps and hosts say.",
+    "paused": "Jobs that the agent has stopped.",
+    "jobs": "Jobs that hold GPUs.",
+    "lost_nodes": "Nodes that do not answer.",
+    "events": "Grid events that lower the budget now.",
+    "is_short": "Whether there are no watts for further jobs.",
+    "is_alarmed": "Whether the power has been above the budget for too long.",
+    "is_metered": "Whether the power is that of a meter.",
+    "epoch": "Number of the agent, above those of all before it.",
+    "loop_seconds": "Time that the last decision took.",
+    "at": "Unix time of the last decision.",
+}
+
+
+def metrics_text(report: Mapping[str, Any]) -> str:
+    """A report of the agent in the text format of Prometheus."""
+    lines = []
+    for field, text in _METRICS.items():
+        value = len(report[field]) if isinstance(report[field], list) else float(report[field])
+        name = f"joulery_cluster_{field}"
+        lines += [f"# HELP {name} {text}", f"# TYPE {name} gauge", f"{name} {value:.12g}"]
+    headroom = report["budget_watts"] - report["power_watts"]
+    lines += [
+        "# HELP joulery_cluster_headroom_watts Budget that is not drawn.",
+        "# TYPE joulery_cluster_headroom_watts gauge",
+        f"joulery_cluster_headroom_watts {headroom:.12g}",
+    ]
+    return "\n".join(lines) + "\n"

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from joulery.governor._policy import load_policy as load_policy
     from joulery.governor._protocol import (
         SOCKET_VARIABLE as SOCKET_VARIABLE,
+        FencedError as FencedError,
         check_secrecy as check_secrecy,
         default_socket as default_socket,
         parse_address as parse_address,

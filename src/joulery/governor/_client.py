@@ -23,6 +23,7 @@ from joulery.governor._journal import LeaseJournal
 from joulery.governor._protocol import (
     MAX_REPLY_BYTES,
     VERSION,
+    FencedError,
     LeaseLostError,
     check_secrecy,
     decode,
@@ -101,7 +102,7 @@ class Lease:
         self._change(_request(watts, clock_hertz))
 
     def reset(self) -> None:
-        """Restore the values found before, and keep the lease."""
+        """Restore the original values, and keep the lease."""
         self._change({"watts": None, "hertz": None})
 
     def acquire(self, request: dict[str, float | None]) -> None:
@@ -293,7 +294,7 @@ class Held(Protocol):
         ...
 
     def reset(self) -> None:
-        """Restore the values found before, and keep holding."""
+        """Restore the original values, and keep holding."""
         ...
 
 
@@ -420,7 +421,7 @@ def checked_reply(reply: dict[str, Any]) -> dict[str, Any]:
     """An answer of the governor; a refusal is raised as Joulery's error."""
     if reply.get("ok") is True:
         return reply
-    kinds = {**vars(errors), "LeaseLostError": LeaseLostError}
+    kinds = {**vars(errors), "LeaseLostError": LeaseLostError, "FencedError": FencedError}
     kind = kinds.get(str(reply.get("error")))
     if not (isinstance(kind, type) and issubclass(kind, JouleryError)):
         kind = DeviceError

@@ -76,6 +76,8 @@ class LeaseTable:
 
     def __post_init__(self) -> None:
         self.numbers = itertools.count(1)
+        # Highest epoch of each client on another machine, and when it was last heard.
+        self.leaders: dict[str, tuple[int, float]] = {}
         self.devices = {
             name: DeviceLeases(self, governed, self.worker())
             for name, governed in self.governed.items()

@@ -45,6 +45,10 @@ class LeaseLostError(NotPossibleHereError):
     """The lease has ended: released, expired, or never granted to this holder."""
 
 
+class FencedError(NotPossibleHereError):
+    """A client with a higher epoch leads: this one must not change anything any more."""
+
+
 def lost_lease() -> LeaseLostError:
     """The error for a lease that has ended or belongs to another client."""
     return LeaseLostError("there is no such lease any more", remedy="take a new one")

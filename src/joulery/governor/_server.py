@@ -7,6 +7,7 @@ stall the daemon or keep others from connecting.
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import socket
 from collections import defaultdict
@@ -22,6 +23,7 @@ from joulery.governor._protocol import (
     MAX_REQUEST_BYTES,
     REMEDY,
     VERSION,
+    FencedError,
     decode,
     lost_lease,
 )
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
 
 _REST_SECONDS = 5e-3  # by hand: 200 refused connections a second at most
 _TICK_SECONDS = 0.2  # by hand: a lease outlives its time by that
+_MAX_EPOCH = 2**53  # whole numbers that every reader of JSON keeps
 _MAX_USERS = 4096  # by hand: far above the users of a machine
 
 
@@ -55,7 +58,11 @@ class LeaseSession:
         self._greeted = False
         self._table = table
         self._leases: dict[int, LeaseRecord] = {}
-        operations = (self._acquire, self._may, self._release, self._renew, self._set, self._status)
+        self._epoch = 0
+        operations = (
+            *(self._acquire, self._lead, self._may, self._release, self._renew, self._set),
+            self._status,
+        )
         self._operations = {
             operation.__name__.removeprefix("_"): operation for operation in operations
         }
@@ -90,8 +97,11 @@ class LeaseSession:
         if not self._greeted:
             return self._greet(message)
         now = self._table.clock.now()
-        for lease in self._leases.values():  # every request renews
-            lease.expires_at = now + lease.ttl_seconds
+        if self._leader()[0] <= self._epoch:
+            for lease in self._leases.values():  # every request renews
+                lease.expires_at = now + lease.ttl_seconds
+            if self._epoch:
+                self._table.leaders[self.peer.client] = self._epoch, now
         if not isinstance(operation, str) or operation not in self._operations:
             raise InvalidValueError("unknown operation", remedy=REMEDY)
         return await self._operations[operation](message)
@@ -107,7 +117,30 @@ class LeaseSession:
         self.closing, self._greeted = False, True
         return {"version": VERSION}
 
+    def _leader(self) -> tuple[int, float]:
+        """Highest epoch of this client's name, and when it was last heard."""
+        return self._table.leaders.get(self.peer.client, (0, -math.inf))
+
+    def _check_leads(self) -> None:
+        """Refuse a client while one of the same name with a higher epoch leads."""
+        if self._leader()[0] > self._epoch:
+            raise FencedError(
+                f"epoch {self._leader()[0]} leads, and this client has {self._epoch}",
+                remedy="stop it: another has taken its place",
+            )
+
+    async def _lead(self, message: dict[str, Any]) -> dict[str, Any]:
+        """Adopt an epoch, from which on clients with lower ones are refused."""
+        epoch = message.get("epoch")
+        if type(epoch) is not int or not 0 < epoch < _MAX_EPOCH or not self.peer.client:
+            raise InvalidValueError("epoch is not a positive number of a token's", remedy=REMEDY)
+        self._epoch = max(self._epoch, epoch)
+        self._check_leads()
+        self._table.leaders[self.peer.client] = self._epoch, self._table.clock.now()
+        return {"epoch": self._epoch}
+
     async def _acquire(self, message: dict[str, Any]) -> dict[str, Any]:
+        self._check_leads()
         device = self._table.device(message.get("device"))
         if any(lease.device is device and not lease.ended for lease in self._leases.values()):
             raise InvalidValueError("this connection holds the device", remedy="change its lease")
@@ -125,6 +158,7 @@ class LeaseSession:
         return {}
 
     async def _set(self, message: dict[str, Any]) -> dict[str, Any]:
+        self._check_leads()
         lease = self._lease(message)
         request = replace(lease.request, **_changes(message))
         await lease.device.worker.run(partial(lease.device.change, lease, request))
@@ -147,7 +181,12 @@ class LeaseSession:
         for device in devices:
             with suppress(JouleryError):
                 await device.worker.run(device.governed.observe)
-        return {"devices": [device.description() for device in devices]}
+        epoch, heard_at = self._leader()
+        leader = {"epoch": epoch, "age_seconds": self._table.clock.now() - heard_at}
+        return {
+            "devices": [device.description() for device in devices],
+            **({"leader": leader} if epoch else {}),
+        }
 
     def _lease(self, message: dict[str, Any]) -> LeaseRecord:
         """A lease of this client; leases of others raise like unknown ones."""

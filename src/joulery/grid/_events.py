@@ -25,6 +25,8 @@ class GridEvent:
             asked for.
         reduction: Share of the power before the event that is to be saved.
         announced: Time at which the event became known.
+        baseline_watts: Power that the reduction is of, where a contract states it; None for the
+            mean before the event.
     """
 
     id: str
@@ -33,6 +35,7 @@ class GridEvent:
     target_watts: float | None = None
     reduction: float | None = None
     announced: float | None = None
+    baseline_watts: float | None = None
 
     def __post_init__(self) -> None:
         finite(self.start, "start of an event")
@@ -45,6 +48,8 @@ class GridEvent:
                 f"event {self.id} needs a target in watts or a reduction, and not both",
                 remedy="give target_watts, or reduction as a fraction",
             )
+        if self.baseline_watts is not None:
+            finite(self.baseline_watts, "baseline of an event", minimum=0.0)
         if self.target_watts is not None:
             finite(self.target_watts, "target of an event", minimum=0.0)
         elif not 0 < (self.reduction or 0.0) < 1:
@@ -57,7 +62,8 @@ class GridEvent:
         """Most power during the event, of a cluster that used ``baseline_watts`` before it."""
         if self.target_watts is not None:
             return self.target_watts
-        return baseline_watts * (1 - (self.reduction or 0.0))
+        stated = self.baseline_watts
+        return (baseline_watts if stated is None else stated) * (1 - (self.reduction or 0.0))
 
     def check_not_past(self, now: float) -> None:
         """Refuse an event that is already over."""
@@ -76,7 +82,7 @@ def read_events(path: Path) -> list[GridEvent]:
     """Read events from a JSON list of ``{"id", "start", "end", "target_watts" | "reduction"}``."""
     try:
         return [GridEvent(**entry) for entry in json.loads(path.read_text(encoding="utf-8"))]
-    except (OSError, ValueError, TypeError) as error:
+    except (OSError, ValueError, TypeError, RecursionError) as error:
         if isinstance(error, JouleryError):
             raise
         raise FileError(

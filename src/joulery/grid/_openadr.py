@@ -14,8 +14,17 @@ from joulery.grid._http import SignalError, request, utc_seconds
 from joulery.units import finite
 
 _DURATION = re.compile(
-    r"P(?:(?P<days>\d+)D)?(?:T(?:(?P<hours>\d+)H)?(?:(?P<minutes>\d+)M)?(?:(?P<seconds>[\d.]+)S)?)?"
+    r"P(?:(?P<years>\d+)Y)?(?:(?P<months>\d+)M)?(?:(?P<weeks>\d+)W)?(?:(?P<days>\d+)D)?"
+    r"(?:T(?:(?P<hours>\d+)H)?(?:(?P<minutes>\d+)M)?(?:(?P<seconds>[\d.]+)S)?)?"
 )
+_SECONDS = {
+    "years": 365 * 86400.0, "months": 30 * 86400.0, "weeks": 7 * 86400.0, "days": 86400.0,
+    "hours": 3600.0, "minutes": 60.0, "seconds": 1.0,
+}  # fmt: skip
+# P9999Y means until it is cancelled, which calendars cannot hold.
+_LONGEST_SECONDS = 100 * 365 * 86400.0
+# Events in one answer: servers may give fewer, by default 50.
+_PAGE = 50
 _WATTS_PER_KILOWATT = 1000.0
 # Shares of the power before the event for the levels of the SIMPLE payload.
 _SIMPLE_REDUCTION = {1: 0.10, 2: 0.25, 3: 0.50}
@@ -29,7 +38,8 @@ class OpenAdr:
         url: Address of the server's API.
         client_id: Name of the account.
         client_secret: Secret of the account.
-        ven_name: Name under which this cluster reports.
+        ven_name: Name under which this cluster reports, and for which events may be meant.
+        targets: Further names that this cluster goes by: groups, resources, locations.
         malformed: Errors of events of the last call that could not be read.
     """
 
@@ -37,6 +47,7 @@ class OpenAdr:
     client_id: str
     client_secret: str = field(repr=False)
     ven_name: str = "joulery"
+    targets: tuple[str, ...] = ()
     malformed: list[str] = field(default_factory=list)
     _token: str = field(default="", repr=False)
 
@@ -55,16 +66,35 @@ class OpenAdr:
             raise SignalError("the server gives no token", remedy="check the account's secret")
 
     def events(self, program: str | None = None) -> list[GridEvent]:
-        """Events that ask for less power (GET /events); see ``malformed`` for the rest."""
-        query = {} if program is None else {"programID": program}
+        """Events that ask this cluster for less power (GET /events, all pages).
+
+        See ``malformed`` for those that could not be read.
+        """
         events: list[GridEvent] = []
         self.malformed = []
-        for raw in _decode(self._ask("events", query=query), list):
+        for raw in self.raw_events(program):
             try:
-                events += grid_events(raw)
+                if _is_meant(raw, {self.ven_name, *self.targets}):
+                    events += grid_events(raw)
             except SignalError as error:  # one must not hide the others
                 self.malformed.append(error.message)
         return events
+
+    def raw_events(self, program: str | None = None) -> list[dict[str, Any]]:
+        """All events of a program as the server has them, page by page."""
+        query = {} if program is None else {"programID": program}
+        rows: list[dict[str, Any]] = []
+        while True:
+            paging = {"skip": str(len(rows)), "limit": str(_PAGE)}
+            page = _decode(self._ask("events", query=query | paging), list)
+            known = {str(row.get("id")) for row in rows if isinstance(row, dict)}
+            # A server that knows no pages gives all events again.
+            new = [
+                row for row in page if not isinstance(row, dict) or str(row.get("id")) not in known
+            ]
+            rows += new
+            if len(page) < _PAGE or not new:
+                return rows
 
     def report(self, event: dict[str, Any], watts: list[tuple[float, float]]) -> dict[str, Any]:
         """Report the power used, as (time, watts) (POST /reports)."""
@@ -108,6 +138,18 @@ def grid_events(raw: dict[str, Any]) -> list[GridEvent]:
             remedy="ask the program's operator; the caps in force stay",
         ) from None
     return events
+
+
+def _is_meant(raw: Any, names: set[str]) -> bool:
+    """Whether an event has no targets, or names this cluster among them."""
+    targets = raw.get("targets") if isinstance(raw, dict) else None
+    if not targets or not isinstance(targets, list):
+        return True
+    words: set[str] = set()
+    for target in targets:  # objects with a type and values in 3.0, plain names since 3.1
+        values = target.get("values") if isinstance(target, dict) else [target]
+        words |= {str(value) for value in values or ()}
+    return bool(words & names)
 
 
 def _wish(payload: dict[str, Any], unit: str | None) -> dict[str, float] | None:
@@ -156,14 +198,14 @@ def _duration(text: str) -> float:
     if match is None:
         raise ValueError(f"not a duration: {text!r}")
     parts = {name: float(value or 0) for name, value in match.groupdict().items()}
-    hours = 24 * parts["days"] + parts["hours"]
-    return 3600 * hours + 60 * parts["minutes"] + parts["seconds"]
+    seconds = sum(_SECONDS[name] * amount for name, amount in parts.items())
+    return min(seconds, _LONGEST_SECONDS)
 
 
 def _decode(body: bytes, kind: type) -> Any:
     try:
         document = json.loads(body)
-    except ValueError:
+    except (ValueError, RecursionError):
         document = None
     if not isinstance(document, kind):
         flaw = f"the server's answer is not a JSON {kind.__name__}"

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import base64
 import json
+import math
+import os
 import re
 from collections import defaultdict
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree as ET
 
 from joulery.clock import REAL_CLOCK, Clock
-from joulery.errors import FileError
+from joulery.errors import FileError, InvalidValueError
 from joulery.files import write_atomic
 from joulery.grid._http import SignalError, request, utc_seconds
 from joulery.grid._signal import Signal
+from joulery.paths import cache_folder
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
 _GRAMS_PER_KWH_FROM_POUNDS_PER_MWH = 0.45359237
@@ -115,9 +120,9 @@ class Entsoe(Provider):
         url: Address of the API.
     """
 
-    def __init__(
-        self, domain: str, token: str, url: str = "https://web-api.tp.entsoe.eu/api"
-    ) -> None:
+    URL = "https://web-api.tp.entsoe.eu/api"
+
+    def __init__(self, domain: str, token: str, url: str = URL) -> None:
         self.name = f"entsoe {domain}"
         self._domain, self._token, self._url = domain, token, url
 
@@ -127,26 +132,83 @@ class Entsoe(Provider):
             "documentType": "A44",
             "in_Domain": self._domain,
             "out_Domain": self._domain,
-            "periodStart": datetime.fromtimestamp(start, UTC).strftime("%Y%m%d%H00"),
-            "periodEnd": datetime.fromtimestamp(end, UTC).strftime("%Y%m%d%H00"),
+            "periodStart": _hour(start),
+            "periodEnd": _hour(end),
         }
-        body = request(self._url, query=query)
-        # Namespaces change with every edition of the schema; the local names do not.
-        plain = re.sub(rb'\sxmlns="[^"]+"', b"", body, count=1)
         rows: dict[float, float] = {}
-        for period in ET.fromstring(plain).iter("Period"):  # noqa: S314 - no entities
+        for _, time, price in _entsoe_rows(request(self._url, query=query), "price.amount"):
+            rows[time] = price / 1000
+        return sorted(rows.items())
+
+
+# Direct gCO2/kWh by ENTSO-E's types of production: round figures for European plants, as for the
+# US below. Others count as 0.
+_PRODUCTION_GRAMS = {
+    "B02": 1100.0, "B03": 900.0, "B04": 400.0, "B05": 900.0, "B06": 750.0, "B07": 1000.0,
+    "B08": 1050.0, "B17": 500.0, "B20": 500.0,
+}  # fmt: skip
+# Areas by country, of which ENTSO-E publishes both prices and production.
+_AREAS = {
+    "AT": "10YAT-APG------L", "BE": "10YBE----------2", "CH": "10YCH-SWISSGRIDZ",
+    "DE": "10Y1001A1001A82H", "ES": "10YES-REE------0", "FI": "10YFI-1--------U",
+    "FR": "10YFR-RTE------C", "NL": "10YNL----------L", "PL": "10YPL-AREA-----S",
+    "PT": "10YPT-REN------W",
+}  # fmt: skip
+
+
+class EntsoeProduction(Provider):
+    """Direct carbon intensity of past hours, from ENTSO-E's production by type, in gCO2/kWh.
+
+    Args:
+        domain: EIC code of the area, such as ``10YFR-RTE------C``.
+        token: Security token.
+        url: Address of the API.
+    """
+
+    def __init__(self, domain: str, token: str, url: str = Entsoe.URL) -> None:
+        self.name = f"entsoe production {domain}"
+        self._domain, self._token, self._url = domain, token, url
+
+    def _rows(self, start: float, end: float) -> list[tuple[float, float]]:
+        query = {
+            "securityToken": self._token,
+            "documentType": "A75",
+            "processType": "A16",
+            "in_Domain": self._domain,
+            "periodStart": _hour(start),
+            "periodEnd": _hour(end),
+        }
+        energy, grams = defaultdict[float, float](float), defaultdict[float, float](float)
+        for kind, time, megawatts in _entsoe_rows(request(self._url, query=query), "quantity"):
+            energy[time] += megawatts
+            grams[time] += _PRODUCTION_GRAMS.get(kind, 0.0) * megawatts
+        return [(time, grams[time] / total) for time, total in sorted(energy.items()) if total > 0]
+
+
+def _hour(time: float) -> str:
+    return datetime.fromtimestamp(time, UTC).strftime("%Y%m%d%H00")
+
+
+def _entsoe_rows(body: bytes, value: str) -> Iterator[tuple[str, float, float]]:
+    """Type of production, time and value of every position of a document, repeated ones too."""
+    # Namespaces change with every edition of the schema; the local names do not.
+    plain = re.sub(rb'\sxmlns="[^"]+"', b"", body, count=1)
+    for series in ET.fromstring(plain).iter("TimeSeries"):  # noqa: S314 - no entities
+        if series.find("outBiddingZone_Domain.mRID") is not None and value == "quantity":
+            continue  # what pumps take, not what plants give
+        kind = series.findtext("MktPSRType/psrType", "")
+        for period in series.iter("Period"):
             start = utc_seconds(period.findtext("timeInterval/start", ""))
             end = utc_seconds(period.findtext("timeInterval/end", ""))
             step = 60.0 * int(re.sub(r"\D", "", period.findtext("resolution", "PT60M")))
             points = {
-                int(p.findtext("position", "0")): float(p.findtext("price.amount", "nan"))
+                int(p.findtext("position", "0")): float(p.findtext(value, "nan"))
                 for p in period.iter("Point")
             }
-            price = points[1]
+            amount = points[1]
             for position in range(1, round((end - start) / step) + 1):
-                price = points.get(position, price)  # a repeated price is left out
-                rows[start + (position - 1) * step] = price / 1000
-        return sorted(rows.items())
+                amount = points.get(position, amount)  # a repeated value is left out
+                yield kind, start + (position - 1) * step, amount
 
 
 # Direct gCO2/kWh by fuel: round figures for US plants, not from one table. Others count as 0.
@@ -184,6 +246,74 @@ class Eia(Provider):
             energy[time] += amount
             grams[time] += _FUEL_GRAMS.get(row["fueltype"], 0.0) * amount
         return [(time, grams[time] / total) for time, total in sorted(energy.items()) if total > 0]
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """A provider by its name on the command line.
+
+    Attributes:
+        make: Class of the provider.
+        keys: Variables of the environment with its credentials.
+        hours: First and last hour of interest, from now.
+    """
+
+    make: Callable[..., Provider]
+    keys: tuple[str, ...]
+    hours: tuple[float, float]
+
+
+# Older figures say nothing about now; by hand: ENTSO-E and EIA publish within some hours.
+_LATEST_SECONDS = 12 * 3600.0
+_DAY_AHEAD, _DAY_BEFORE = (0.0, 24.0), (-24.0, 0.0)
+_KINDS = {
+    "electricitymaps": _Kind(ElectricityMaps, ("ELECTRICITYMAPS_TOKEN",), _DAY_AHEAD),
+    "watttime": _Kind(WattTime, ("WATTTIME_USER", "WATTTIME_PASSWORD"), _DAY_AHEAD),
+    "entsoe": _Kind(EntsoeProduction, ("ENTSOE_TOKEN",), _DAY_BEFORE),
+    "entsoe-prices": _Kind(Entsoe, ("ENTSOE_TOKEN",), _DAY_AHEAD),
+    "eia": _Kind(Eia, ("EIA_API_KEY",), _DAY_BEFORE),
+}
+
+
+def provider_signal(
+    source: str, environ: Mapping[str, str] = os.environ, clock: Clock = REAL_CLOCK
+) -> Signal | None:
+    """The signal of a provider that a text such as ``electricitymaps:DE`` names; else None.
+
+    Keys come from the environment: ``ELECTRICITYMAPS_TOKEN``, ``WATTTIME_USER`` and
+    ``WATTTIME_PASSWORD``, ``ENTSOE_TOKEN``, ``EIA_API_KEY``. A variable such as
+    ``ELECTRICITYMAPS_URL`` names another address, of a proxy say.
+
+    Raises:
+        InvalidValueError: A key is missing, or there is no such provider.
+        SignalError: The provider does not answer, and nothing is kept from before.
+    """
+    name, separator, region = source.partition(":")
+    if not separator or name.upper() in {"C", "D"}:  # a path of another system
+        return None
+    kind = _KINDS.get(name)
+    if kind is None or not region:
+        raise InvalidValueError(
+            f"no provider {source!r}", remedy=f"use one of {', '.join(_KINDS)}, with a region"
+        )
+    missing = [key for key in kind.keys if not environ.get(key)]
+    if missing:
+        raise InvalidValueError(f"{name} needs a key", remedy=f"export {missing[0]}=…")
+    area = _AREAS.get(region, region) if name.startswith("entsoe") else region
+    url = environ.get(f"{name.split('-')[0].upper()}_URL")
+    options = {"url": url} if url else {}
+    provider = kind.make(area, *(environ[key] for key in kind.keys), **options)
+    now = clock.wall()
+    window = now + 3600 * kind.hours[0], now + 3600 * kind.hours[1]
+    signal = fetch_signal(provider, window, cache=cache_folder() / "grid", clock=clock)
+    # Past hours are published late: the last one counts until there is another.
+    late = max(0, math.ceil((now + signal.step_seconds - signal.end) / signal.step_seconds))
+    if late * signal.step_seconds > _LATEST_SECONDS:
+        raise SignalError(
+            f"{provider.name} ends {(now - signal.end) / 3600:.0f} h ago",
+            remedy="check the region and the provider's status page",
+        )
+    return replace(signal, values=signal.values + signal.values[-1:] * late)
 
 
 def fetch_signal(

@@ -142,11 +142,13 @@ def static_intensity(region: str) -> Signal:
 
 
 def carbon_intensity(source: str, *, zone: tzinfo | None = None) -> Signal:
-    """Carbon intensity in gCO2/kWh from a number, a region or a file.
+    """Carbon intensity in gCO2/kWh from a number, a region, a file or a provider.
 
     Args:
-        source: Number such as ``380``, region of the built-in table such as ``DE``, or path of a
-            series that ends in ``.csv`` or ``.parquet``.
+        source: Number such as ``380``, region of the built-in table such as ``DE``, path of a
+            series that ends in ``.csv`` or ``.parquet``, or provider with its region such as
+            ``electricitymaps:DE``, ``watttime:CAISO_NORTH``, ``entsoe:DE`` or ``eia:CISO``, whose
+            keys are in the environment.
         zone: Time zone of a file's times that state none.
 
     Examples:
@@ -155,6 +157,10 @@ def carbon_intensity(source: str, *, zone: tzinfo | None = None) -> Signal:
     """
     if source.lower().endswith((".csv", ".parquet")):
         return read_signal(Path(source), zone=zone)
+    from joulery.grid._providers import provider_signal
+
+    if (signal := provider_signal(source)) is not None:
+        return signal
     try:
         grams = float(source)
     except ValueError:
@@ -173,6 +179,13 @@ def read_signal(path: Path, column: str | None = None, *, zone: tzinfo | None = 
     Raises:
         FileError: The file has gaps, unreadable rows or times without a zone; says where.
     """
+    return Signal.from_rows(read_rows(path, column, zone=zone), path.name)
+
+
+def read_rows(
+    path: Path, column: str | None = None, *, zone: tzinfo | None = None
+) -> list[tuple[float, float]]:
+    """Times and finite values of a column, as ``read_signal`` reads them, of any spacing."""
     names, table = read_table(path)
     time_column = next((n for n in names if n.strip().lower().split(" ")[0] in _TIME_COLUMNS), None)
     values = [name for name in names if name != time_column]
@@ -193,7 +206,7 @@ def read_signal(path: Path, column: str | None = None, *, zone: tzinfo | None = 
             ) from None
         if math.isfinite(value):
             rows.append((time, value))
-    return Signal.from_rows(rows, path.name)
+    return rows
 
 
 def read_table(path: Path) -> tuple[list[str], list[dict[str, Any]]]:

@@ -41,7 +41,10 @@ if TYPE_CHECKING:
         sensor_of as sensor_of,
     )
     from joulery.hardware._visibility import visible_devices as visible_devices
-    from joulery.hardware.node import check_node_meters as check_node_meters
+    from joulery.hardware.node import (
+        check_node_meters as check_node_meters,
+        open_node_meter as open_node_meter,
+    )
     from joulery.hardware.nvidia._device import NvidiaGpu as NvidiaGpu
     from joulery.hardware.simulated import catalog as catalog
     from joulery.hardware.simulated._board import (
@@ -58,6 +61,7 @@ if TYPE_CHECKING:
         execute as execute,
         relative_voltage as relative_voltage,
         settle as settle,
+        settle_in as settle_in,
         smooth_max as smooth_max,
     )
 

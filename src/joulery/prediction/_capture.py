@@ -29,9 +29,7 @@ try:
     from torch.utils._python_dispatch import TorchDispatchMode
     from torch.utils._pytree import tree_flatten, tree_map_only
 except ImportError:
-    raise MissingExtraError(
-        "capturing a model needs PyTorch", remedy="pip install 'joulery[torch]'"
-    ) from None
+    raise MissingExtraError("capturing a model needs PyTorch", remedy="pip install torch") from None
 
 _PRECISIONS = {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16"}
 OPTIMIZERS = ("adamw", "sgd")

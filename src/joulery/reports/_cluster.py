@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 
 _MOST_SAMPLES = 300  # by hand: a line of more points would only blacken
-_STALE_SECONDS = 60.0  # by hand: an agent writes its status every few seconds
 
 
 def cluster_report(summary: Mapping[str, Any], title: str) -> Report:
@@ -110,7 +109,11 @@ def agent_report(
         blocks += [Heading("Events"), _events_table(status.events, zone)]
     running = [job for job in status.jobs if job.id not in status.paused]
     rows = [
-        [job.id, human(job.watts, "W"), f"{100 * (1 - job.performance):,.1f} % slower"]
+        [
+            f"{job.id} {job.name}".strip(),
+            human(job.watts, "W"),
+            f"{100 * (1 - job.performance):,.1f} % slower",
+        ]
         for job in sorted(running, key=lambda job: job.performance)
     ]
     rows += [[name, NONE, "paused"] for name in status.paused]
@@ -144,7 +147,7 @@ def _agent_figures(status: AgentStatus, now: float, zone: tzinfo | None) -> KeyF
 
 def _alerts(status: AgentStatus, now: float) -> Iterator[str]:
     age = now - status.at
-    if age > _STALE_SECONDS:
+    if status.is_dead(now):
         yield f"The agent has been silent for {human_age(age)}: is it running?"
     yield from status.messages
     if status.is_short:

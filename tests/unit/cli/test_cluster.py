@@ -6,14 +6,17 @@ import json
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 
+import numpy as np
 import pytest
 
-from joulery.cli import cluster, main
+from joulery.cli import cluster_site, main
 from joulery.client import open_backend
+from joulery.clock import REAL_CLOCK
 from joulery.frontier import Frontier, OperatingPoint, Setting
 from joulery.grid import read_signal
 from joulery.jobs import Definition, Job, ProfileEntry
 from joulery.objectives import Cost, LeastEnergy
+from support.dashboard_store import AGENT_STATUS
 
 JOBS = {
     "jobs": [
@@ -184,7 +187,7 @@ def test_the_agent_finds_frontiers_in_a_store(tmp_path):
     job = backend.define(Definition(spec, "V100")).id
     points = [OperatingPoint(10.0 + n, 6000.0 - 900.0 * n, Setting(devices=2)) for n in range(3)]
     with ExitStack() as stack:
-        find = cluster._profiles(str(path), stack)
+        find = cluster_site._profiles(str(path), stack)
         assert find("nightly") is None
         backend.put_profile(job, ProfileEntry(64, "V100", Frontier.from_points(points)))
         with ThreadPoolExecutor(1) as pool:  # as the agent does
@@ -192,3 +195,95 @@ def test_the_agent_finds_frontiers_in_a_store(tmp_path):
         assert found.most_watts == pytest.approx(300)  # of one of two GPUs
         assert find("unheard-of") is None
     backend.close()
+
+
+def test_the_status_of_a_dead_agent_is_a_failure(capsys, tmp_path):
+    """A monitor that looks at exit codes takes a dead agent for a living one."""
+    for age, code in ((1.0, 0), (31.0, 1)):
+        status = AGENT_STATUS | {"at": REAL_CLOCK.wall() - age}
+        (tmp_path / "status.json").write_text(json.dumps(status))
+        assert main(["cluster", "status", "--state", str(tmp_path), "--json"]) == code
+        assert json.loads(capsys.readouterr().out)["is_dead"] is bool(code)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[" * 100_000, "cannot read jobs"),
+        ('{"jobs": [{"id": "a", "gpus": 1.5, "points": [[100, 1]]}]}', "1.5 GPUs"),
+        ('{"jobs": [{"id": "a", "gpus": true, "points": [[100, 1]]}]}', "True GPUs"),
+        ('{"jobs": [{"id": "a", "wieght": 2, "points": [[100, 1]]}]}', "'wieght'"),
+        ('{"jobs": [{"id": "a", "frontier": "missing.json"}]}', "missing.json"),
+    ],
+)
+def test_bad_jobs_are_refused_with_a_remedy(capsys, tmp_path, text, said):
+    """A misspelt member or half a GPU is taken for something else, or ends in a traceback."""
+    file = tmp_path / "jobs.json"
+    file.write_text(text)
+    assert main(["cluster", "allocate", "--jobs", str(file), "--budget", "800"]) == 2
+    errors = capsys.readouterr().err
+    assert said in errors
+    assert "→" in errors
+
+
+def test_a_budget_that_contradicts_the_tree_is_refused(capsys, jobs, tmp_path):
+    """One of two budgets wins in silence."""
+    tree = tmp_path / "tree.json"
+    words = ["cluster", "allocate", "--jobs", str(jobs), "--tree", str(tree), "--budget", "800"]
+    tree.write_text('{"name": "hall", "watts": 700}')
+    assert main(words) == 2
+    assert "contradicts" in capsys.readouterr().err
+    tree.write_text('{"name": "hall", "wats": 700}')
+    assert main(words) == 2
+    assert "'wats'" in capsys.readouterr().err
+    tree.write_text('{"name": "hall"}')
+    assert main(words) == 0
+
+
+def test_a_frontier_of_a_whole_job_may_stand_in_a_file(capsys, tmp_path):
+    """A plan or prediction on eight GPUs counts as one of eight times the power."""
+    points = [OperatingPoint(10.0 + n, 24000.0 - 3000.0 * n, Setting(devices=8)) for n in range(3)]
+    plan = {"planned_seconds": 1.0, "frontier": Frontier.from_points(points).to_dict()}
+    (tmp_path / "plan.json").write_text(json.dumps(plan))
+    file = tmp_path / "jobs.json"
+    file.write_text('{"jobs": [{"id": "a", "frontier": "plan.json"}]}')
+    shares = output(capsys, "allocate", "--jobs", file, "--budget", 2400)
+    assert shares["jobs"][0]["watts"] == pytest.approx(2400)
+    assert shares["jobs"][0]["performance"] == 1
+    rows = [{"seconds": point.seconds, "joules": point.joules} for point in points]
+    (tmp_path / "plan.json").write_text(json.dumps({"devices": 8, "frontier": rows}))
+    assert output(capsys, "allocate", "--jobs", file, "--budget", 2400)["jobs"] == shares["jobs"]
+
+
+SWINGS = "range_watts = 500\nramp_watts_per_second = 900\nband_watts = 150\n"
+
+
+def test_swings_are_found_and_remedied(capsys, tmp_path):
+    """Jobs in step swing the grid unnoticed, or a quiet cluster is refused."""
+    limits, trace = tmp_path / "limits.toml", tmp_path / "power.csv"
+    limits.write_text(SWINGS)
+    times = np.arange(0, 60, 0.1)
+    square = np.where(times % 2.0 < 1.0, 2000.0, 400.0)
+    rows = [f"{t:.1f},{w},{w}" for t, w in zip(times, square, strict=True)]
+    trace.write_text("\n".join(["seconds,a,b", *rows]))
+    words = ["cluster", "swings", str(trace), "--limits", str(limits)]
+    assert main([*words, "--json"]) == 1
+    document = json.loads(capsys.readouterr().out)
+    whole = document["swings"]["all"]
+    assert whole["range_watts"] == 3200
+    assert whole["hertz"] == pytest.approx(0.5, abs=0.02)
+    assert whole["band_watts"] == pytest.approx(1600, rel=0.1), "a square wave's effective value"
+    assert set(whole["flaws"]) == {"range_watts", "ramp_watts_per_second", "band_watts"}
+    remedies = {remedy["name"]: remedy for remedy in document["remedies"]}
+    assert remedies["floor"]["range_watts"] == 500
+    assert remedies["floor"]["energy_share"] == pytest.approx(0.5 * 2700 / 2400, rel=0.02)
+    assert remedies["stagger"]["range_watts"] < 700
+    assert main(words) == 1
+    assert "stagger" in capsys.readouterr().out
+    trace.write_text("\n".join(["seconds,a", *(f"{t:.1f},{1000 + t}" for t in times)]))
+    assert main(words) == 0
+    trace.write_text("\n".join(["seconds,a", *(f"{t},{1000}" for t in range(60))]))
+    assert main(words) == 2
+    assert "values a second" in capsys.readouterr().err
+    limits.write_text("rang_watts = 5\n")
+    assert main(words) == 2

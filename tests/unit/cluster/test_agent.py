@@ -50,8 +50,8 @@ CURVE = PowerCurve.from_points([(100, 25), (200, 60), (300, 85), (400, 100)])
 @pytest.fixture(autouse=True)
 def patience(monkeypatch):
     """A busy machine is not taken for nodes that do not answer."""
-    for name in ("_ENGINE_SECONDS", "_NODE_SECONDS", "_LOST_NODE_SECONDS"):
-        monkeypatch.setattr(f"joulery.cluster._agent.{name}", None)
+    for name in ("_agent._ENGINE", "_pool._NODE", "_pool._LOST_NODE", "_meters._PATIENCE"):
+        monkeypatch.setattr(f"joulery.cluster.{name}_SECONDS", None)
 
 
 class FakeEngine:
@@ -155,7 +155,8 @@ def test_an_event_lowers_the_caps_and_its_end_raises_them(tmp_path):
     for _ in range(3):
         bench.tick()
     now = bench.clock.wall()
-    announce(tmp_path, GridEvent("peak", now + 10, now + 20, reduction=0.3), bench.clock)
+    peak = GridEvent("peak", now + 10, now + 20, reduction=0.3, baseline_watts=1600.0)
+    announce(tmp_path, peak, bench.clock)
     with pytest.raises(InvalidValueError, match="ago"):
         announce(tmp_path, GridEvent("old", now - 20, now - 10, reduction=0.3), bench.clock)
     totals = {}
@@ -163,8 +164,8 @@ def test_an_event_lowers_the_caps_and_its_end_raises_them(tmp_path):
         bench.tick()
         totals[second] = sum(bench.caps())
     assert totals[5] == pytest.approx(1600)
-    assert all(totals[s] == pytest.approx(0.7 * 1600, rel=1e-6) for s in range(10, 20))
-    assert totals[22] == pytest.approx(1600)
+    assert all(totals[s] == pytest.approx(0.7 * 1600, rel=5e-3) for s in range(10, 20))
+    assert totals[22] == pytest.approx(1600, rel=5e-3)
     assert not list((tmp_path / "events").glob("*.json"))
 
 
@@ -240,18 +241,18 @@ def test_caps_rise_only_after_the_others_fell(tmp_path):
     for _ in range(2):
         bench.tick()
         assert sum(bench.caps()) <= 1000 + 1e-6
-    assert bench.caps() == pytest.approx([100, 100, 400, 400])
+    assert bench.caps() == pytest.approx([100, 100, 400, 400], rel=5e-3)
 
 
-def test_an_unknown_job_is_capped_conservatively(tmp_path):
-    """A job without a frontier takes all it can, or none."""
+def test_an_unknown_job_gets_what_is_free(tmp_path):
+    """A job without a frontier is held back although there are watts for it."""
     bench = Bench(tmp_path)
     bench.engine.held = [
         job(1, {"n1": (0,)}, name="who"),
         job(2, {"n1": (1,)}, comment="joulery tier=flex-7"),
     ]
     report = bench.tick()
-    assert bench.caps()[0] == pytest.approx(300)
+    assert bench.caps()[0] == pytest.approx(400)
     assert any("no frontier" in message for message in report["messages"])
     assert any("flex-7" in message for message in report["messages"])
 
@@ -281,33 +282,57 @@ def test_clocks_are_locked_where_the_frontier_was_measured_so(tmp_path):
     assert [gpu.locked_hertz for gpu in gpus] == [None] * 4
 
 
-def test_jobs_pause_when_their_floors_do_not_fit_and_resume(tmp_path):
-    """A floor is broken in silence, or a paused job is forgotten."""
-    bench = Bench(tmp_path, budget=1600)
+def test_floors_give_way_before_a_job_is_stopped(tmp_path):
+    """A job is stopped although its least caps fit, or watts stay unused beside it."""
+    bench = Bench(tmp_path)
     bench.engine.held = [job(n, {"n1": (n,)}, comment="joulery tier=flex-1") for n in (0, 1)]
     bench.tick()
-    assert bench.engine.calls == []
     now = bench.clock.wall()
-    announce(tmp_path, GridEvent("deep", now, now + 5, target_watts=650), bench.clock)
-    report = bench.tick()
+    announce(tmp_path, GridEvent("short", now, now + 9, target_watts=830), bench.clock)
+    for _ in range(3):
+        report = bench.tick()
+    assert [round(j["performance"], 2) for j in report["jobs"]] == [0.87, 0.87], "2 % less each"
+    announce(tmp_path, GridEvent("deep", now, now + 9, target_watts=650), bench.clock)
+    for _ in range(3):
+        report = bench.tick()
+    assert max(j["performance"] for j in report["jobs"]) >= 0.81, "one keeps most of its floor"
+    assert sum(bench.caps()) == pytest.approx(650, rel=0.01)
+    assert bench.engine.calls == []
+
+
+def test_jobs_stop_when_their_least_caps_do_not_fit_and_go_on_later(tmp_path):
+    """A budget below the least caps is exceeded, or a stopped job flaps or is forgotten."""
+    bench = Bench(tmp_path, least_stopped_seconds=5.0)
+    bench.engine.held = [job(n, {"n1": (n,)}) for n in (0, 1)]
+    bench.tick()
+    now = bench.clock.wall()
+    announce(tmp_path, GridEvent("deep", now, now + 60, target_watts=370), bench.clock)
+    for _ in range(45):
+        report = bench.tick()
+        for name in bench.engine.suspended:
+            bench.gpus["n1"][int(name)].demand_watts = 50.0
     assert [call for call, _ in bench.engine.calls] == ["suspend"]
     assert report["is_short"]
     assert (tmp_path / "no-watts").exists()
-    assert sum(bench.caps()) <= 650
-    for _ in range(6):
+    assert bench.agent._power() == pytest.approx(370, rel=0.01), "what it leaves goes to the other"
+    for _ in range(60):
         bench.tick()
-    assert [call for call, _ in bench.engine.calls].count("resume") >= 1
+    assert [call for call, _ in bench.engine.calls] == ["suspend", "resume"]
     assert not (tmp_path / "no-watts").exists()
+    lines = (tmp_path / "audit.jsonl").read_text().splitlines()
+    said = [json.loads(line)["what"] for line in lines]
+    assert [what for what in said if what in ("suspend", "resume")] == ["suspend", "resume"]
+    assert [what for what in said if "event" in what] == ["event began", "event ended"]
 
 
-def test_a_job_may_save_a_checkpoint_before_it_is_paused(tmp_path):
-    """A paused job that is never resumed loses its work, or one that cannot save is killed."""
-    bench = Bench(tmp_path, checkpoint_seconds=3.0)
-    comments = ("joulery tier=flex-1 checkpoint=USR1", "joulery tier=flex-1 checkpoint=rm -rf")
+def test_a_job_may_save_a_checkpoint_before_it_is_stopped(tmp_path):
+    """A stopped job that never goes on loses its work, or one that cannot save is killed."""
+    bench = Bench(tmp_path, checkpoint_seconds=3.0, least_stopped_seconds=2.0)
+    comments = ("joulery checkpoint=USR1", "joulery checkpoint=rm -rf")
     bench.engine.held = [job(n, {"n1": (n,)}, comment=comments[n]) for n in (0, 1)]
     bench.tick()
     now = bench.clock.wall()
-    announce(tmp_path, GridEvent("deep", now, now + 20, target_watts=400), bench.clock)
+    announce(tmp_path, GridEvent("deep", now, now + 20, target_watts=310), bench.clock)
     bench.tick()
     assert sorted(bench.engine.calls) == [("USR1", "0"), ("suspend", "1")]
     assert sum(bench.caps()) <= 400, "meanwhile it runs at the least cap"
@@ -339,7 +364,7 @@ def test_frontiers_come_from_the_store_by_name(tmp_path, monkeypatch):
     ]
     for _ in range(3):
         report = bench.tick()
-    assert bench.caps()[:3] == [250, 400, 300]
+    assert bench.caps()[:3] == [250, 400, 400]
     assert sorted(requests) == ["new", "nightly"], (
         "known jobs are not looked up, others once a minute"
     )
@@ -363,69 +388,84 @@ def test_an_unknown_job_is_profiled_under_the_caps_in_force(tmp_path):
     for _ in range(60):
         report = bench.tick()
         caps.add(round(bench.caps()[0]))
-    assert {200, 240, 300} <= caps
+    assert {200, 300, 400} <= caps
     assert not any("no frontier" in message for message in report["messages"])
     curve = bench.agent._history.observed.curve("1")
-    assert curve.watts == pytest.approx((200, 240, 300))
-    assert curve.performance[0] == pytest.approx((200 / 300) ** 0.5)
-    assert bench.caps()[2] == pytest.approx(1.1 * 130), "what it does not draw goes to others"
+    assert curve.watts == pytest.approx((200, 300, 400))
+    assert curve.performance[0] == pytest.approx((200 / 400) ** 0.5)
+    assert 1.1 * 130 <= bench.caps()[2] <= 160, "what it does not draw goes to others"
     bench.gpus["n2"][0].demand_watts = 1000.0
     for _ in range(60):
         bench.tick()
-    assert bench.caps()[2] == pytest.approx(300), "it has grown"
+    assert bench.caps()[2] == pytest.approx(400), "it has grown"
     bench.engine.held = []
     bench.tick()
     assert bench.agent._history.observed.curve("1") is None
 
 
+def test_an_unknown_job_is_profiled_while_the_budget_binds(tmp_path):
+    """A job that never gets full power stays at an assumed straight line for ever."""
+    bench = Bench(tmp_path, budget=900)
+    bench.engine.held = [job(1, {"n1": (0, 1)}, name="new"), job(2, {"n2": (0, 1)})]
+    for _ in range(90):
+        report = bench.tick()
+        assert sum(bench.caps()) <= 900 * 1.002
+    assert not any("no frontier" in message for message in report["messages"])
+    curve = bench.agent._history.observed.curve("1")
+    assert curve.most_watts == pytest.approx(400), "beyond what it had"
+    assert curve.performance[0] == pytest.approx((curve.watts[0] / 400) ** 0.5, rel=0.05)
+
+
 def test_more_is_handed_out_than_the_budget_while_jobs_draw_less(tmp_path):
     """Watts that jobs never draw stay unused, or the budget is exceeded by more than the risk."""
-    bench = Bench(tmp_path, budget=80 * 200.0, gpus=40, overshoot_risk=0.01)
-    positions = [(node, index) for node in ("n1", "n2") for index in range(40)]
+    bench = Bench(tmp_path, budget=20 * 200.0, gpus=10, most_trim=0.3)
+    positions = [(node, index) for node in ("n1", "n2") for index in range(10)]
     bench.engine.held = [job(n, {node: (i,)}) for n, (node, i) in enumerate(positions)]
     for gpus in bench.gpus.values():
         for gpu in gpus:
             gpu.demand_watts = 120.0
     bench.tick()
-    assert sum(bench.caps()) == pytest.approx(16_000)
-    for _ in range(60):
+    assert sum(bench.caps()) == pytest.approx(4_000)
+    for _ in range(80):
+        bench.clock.sleep(4.0)
         report = bench.tick()
-    assert sum(bench.caps()) > 1.05 * 16_000
-    assert report["power_watts"] < 16_000
+    assert sum(bench.caps()) > 1.2 * 4_000
+    assert report["power_watts"] < 4_000
     for gpus in bench.gpus.values():
         for gpu in gpus:
             gpu.demand_watts = 1000.0
     for _ in range(3):
         report = bench.tick()
-    assert sum(bench.caps()) <= 16_000 * (1 + 1e-9)
+    assert bench.agent._power() <= 4_000 * 1.002
     now = bench.clock.wall()
-    announce(tmp_path, GridEvent("cut", now, now + 60, target_watts=12_000), bench.clock)
-    bench.tick()
-    assert sum(bench.caps()) <= 12_000 * (1 + 1e-9), "an event is met whatever jobs draw"
+    announce(tmp_path, GridEvent("cut", now, now + 60, target_watts=3_000), bench.clock)
+    for _ in range(2):
+        bench.tick()
+    assert sum(bench.caps()) <= 3_000 * 1.002, "an event is met whatever jobs draw"
 
 
 def test_a_restarted_agent_goes_on_where_the_killed_one_was(tmp_path):
-    """After kill -9 a paused job waits for ever, or a cut is taken of the wrong power."""
-    bench = Bench(tmp_path, budget=1600)
-    bench.engine.held = [job(n, {"n1": (n,)}, comment="joulery tier=flex-1") for n in (0, 1)]
-    for _ in range(2):
-        bench.clock.sleep(1.0)
+    """After kill -9 a stopped job waits for ever, or a cut is taken of the wrong power."""
+    bench = Bench(tmp_path, least_stopped_seconds=2.0)
+    bench.engine.held = [job(n, {"n1": (n,)}) for n in (0, 1)]
+    for _ in range(5):
         bench.tick()
-    before = bench.agent._power()
     now = bench.clock.wall()
-    announce(tmp_path, GridEvent("deep", now, now + 5, reduction=0.35), bench.clock)
-    assert bench.tick()["budget_watts"] == pytest.approx(0.65 * before)
-    assert len(bench.engine.suspended) == 1
+    announce(tmp_path, GridEvent("deep", now, now + 5, reduction=0.63), bench.clock)
+    report = bench.tick()
+    budget = report["budget_watts"]
+    assert any("the mean of 5 s" in message for message in report["messages"])
+    assert len(bench.engine.suspended) >= 1
     bench.engine.is_down = True
     bench.governors["n2"].is_cut = True
     bench.restart()
     report = bench.tick()
-    assert report["budget_watts"] == pytest.approx(0.65 * before), "of the power before the event"
-    assert report["jobs"], "the jobs that the last agent knew count"
+    assert report["budget_watts"] == pytest.approx(budget), "of the power before the event"
+    assert report["jobs"] or report["paused"], "the jobs that the last agent knew count"
     assert report["caps_watts"] == pytest.approx(sum(bench.caps())), "with the lost node's"
     assert report["lost_nodes"] == ["n2"]
     bench.engine.is_down = bench.governors["n2"].is_cut = False
-    for _ in range(7):
+    for _ in range(9):
         bench.tick()
     assert not bench.engine.suspended
     (tmp_path / "agent.json").write_text("{")
@@ -460,12 +500,14 @@ def test_whatever_hangs_an_event_is_met(tmp_path, monkeypatch):
 
     def wait(futures, _):
         for future in list(futures):
-            while not future.done() and not (hanging and future is bench.agent._pending["n2"]):
+            while not future.done() and not (
+                hanging and future is bench.agent._nodes._pending["n2"]
+            ):
                 REAL_CLOCK.sleep(1e-3)
 
     bench.nodes["n2"].status = hang
     bench.engine.jobs = lambda: gate.wait(10) and jobs()
-    monkeypatch.setattr("joulery.cluster._agent.wait", wait)
+    monkeypatch.setattr("joulery.cluster._pool.wait", wait)
     monkeypatch.setattr("joulery.cluster._agent._ENGINE_SECONDS", 0.01)
     now = bench.clock.wall()
     announce(tmp_path, GridEvent("cut", now, now + 60, target_watts=1200), bench.clock)
@@ -478,7 +520,7 @@ def test_whatever_hangs_an_event_is_met(tmp_path, monkeypatch):
     monkeypatch.setattr("joulery.cluster._agent._ENGINE_SECONDS", None)
     for _ in range(3):
         report = bench.tick()
-    assert bench.caps() == pytest.approx([300] * 4)
+    assert bench.caps() == pytest.approx([300] * 4, rel=5e-3)
     door = threading.Event()
     bench.engine.jobs, bench.engine.suspend = jobs, lambda _: door.wait(10)
     monkeypatch.setattr("joulery.cluster._agent._ENGINE_SECONDS", 0.01)

@@ -21,7 +21,6 @@ from joulery.cluster import (
     aggregate,
     allocate,
     flexibility_floor,
-    ramp,
     read_budget,
     read_jobs,
 )
@@ -155,15 +154,6 @@ def test_a_slowed_job_gets_its_share_back():
     ledger.add(shares.ids, shares.performance, 7200)
     assert ledger.deficits["a"] < owed
     assert shares.used_watts == pytest.approx(600)
-
-
-def test_a_ramp_limits_the_rise_of_the_total():
-    """Power rises faster than the site may, or falls too slowly."""
-    low, high = np.array([200.0, 300.0]), np.array([400.0, 400.0])
-    halfway = ramp(low, high, 1.0, up_watts_per_second=150)
-    assert halfway == pytest.approx([300, 350])
-    assert ramp(low, high, 1.0) == pytest.approx(high)
-    assert ramp(high, low, 1.0, up_watts_per_second=150) == pytest.approx(low)
 
 
 @pytest.mark.parametrize("policy", POLICIES)

@@ -1,0 +1,130 @@
+"""What boards draw beside what their caps say, and how a meter's total differs from both.
+
+A board with a job draws a share of its cap that is its own; one without a job, or whose job is
+stopped, draws what was measured at rest. Their sum with the hosts is what a meter should read. The
+difference, by which caps are trimmed, is followed upwards at once and downwards slowly.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from joulery.cluster._nodes import DeviceState
+
+# A board that has not shown what it draws of its cap counts as drawing it, for the one tick until
+# it was read: 10 % more than that would cost 10 % of the budget for minutes.
+UNKNOWN_SHARE = 1.0
+# Largest share of a cap that is believed; by hand: beyond it a sensor is broken.
+MOST_SHARE = 1.3
+# Shares, draws at rest and corrections fall with these time constants; chosen on the emulated
+# plant of the tests: longer leaves watts unused after a change, shorter exceeds more often.
+_SHARE_SECONDS, _REST_SECONDS, _CORRECTION_SECONDS = 300.0, 10.0, 300.0
+# A correction begins at none, which counts like so much time of readings; by hand: jobs load for
+# a minute before they draw their caps.
+_DOUBT_SECONDS = 60.0
+# Above the mean difference by so many standard deviations: exceeded in one of 2,000 readings.
+_DEVIATIONS = 3.3
+# Differences below this are noise of any meter; by hand.
+_NOISE = 0.002
+# A cap counts as unchanged within this share; by hand: trims move caps a little in each tick.
+_SAME_SHARE = 0.03
+# Power follows a cap within this time; by hand: boards take up to a second, sensors another.
+_SETTLING_SECONDS = 3.0
+
+
+class BoardDraws:
+    """Share of its cap that each board draws under a job, and its power at rest."""
+
+    def __init__(self) -> None:
+        self._shares: dict[str, float] = {}
+        self._rest: dict[str, float] = {}
+        self._caps: dict[str, float] = {}
+
+    def note(self, devices: Iterable[DeviceState], busy: set[str], seconds: float) -> None:
+        """Add a reading of each board.
+
+        Args:
+            devices: Boards as their governors report them.
+            busy: Ids of boards whose job runs.
+            seconds: Time since the last reading.
+        """
+        for device in devices:
+            before = self._caps.get(device.id, 0.0)
+            settled = abs(device.cap_watts - before) <= _SAME_SHARE * device.cap_watts
+            self._caps[device.id] = device.cap_watts
+            if device.is_stale or device.cap_watts <= 0:
+                continue
+            if device.id not in busy:
+                _follow(
+                    self._rest, device.id, device.watts, device.cap_watts, seconds / _REST_SECONDS
+                )
+            elif settled:
+                share = min(MOST_SHARE, round(device.watts / device.cap_watts, 2))
+                _follow(self._shares, device.id, share, UNKNOWN_SHARE, seconds / _SHARE_SECONDS)
+
+    def share(self, device: str) -> float:
+        """Share of its cap that a board draws at most under a job."""
+        return self._shares.get(device, UNKNOWN_SHARE)
+
+    def rest_watts(self, device: DeviceState) -> float:
+        """Power of a board at its least cap without a running job."""
+        return min(self._rest.get(device.id, math.inf), device.least_watts * self.share(device.id))
+
+    def is_rest_known(self, device: str) -> bool:
+        """Whether a board's power at rest was measured."""
+        return device in self._rest
+
+
+def _follow(values: dict[str, float], name: str, value: float, first: float, step: float) -> None:
+    """Move a value up at once, and down by a share of the way."""
+    before = values.get(name, first)
+    values[name] = max(value, before + min(1.0, step) * (value - before))
+
+
+class Correction:
+    """Metered power relative to its model: the share by which a part draws more, or less.
+
+    Args:
+        lowest: Lowest correction, such as -0.1: watts that are not drawn are handed out again up
+            to that share.
+        highest: Highest correction; beyond it only an alarm helps.
+    """
+
+    def __init__(self, lowest: float, highest: float = 0.3) -> None:
+        self._lowest, self._highest = lowest, highest
+        self._mean = self._variance = self._peak = 0.0
+        self._seconds = 0.0
+        self._models: deque[tuple[float, float]] = deque()
+
+    def expect(self, now: float, watts: float) -> None:
+        """Note what is expected from now on."""
+        self._models.append((now, watts))
+        while self._models[0][0] < now - 120.0 and len(self._models) > 1:
+            self._models.popleft()
+
+    def note(self, at: float, watts: float, seconds: float) -> None:
+        """Add a reading of the meter, taken at a time of the same clock."""
+        before = [watts for time, watts in self._models if time < at - _SETTLING_SECONDS]
+        models = [w for t, w in self._models if at - _SETTLING_SECONDS <= t <= at] + before[-1:]
+        if not models or max(models) <= 0:
+            return
+        excess = round(min(self._highest, max(self._lowest, watts / max(models) - 1.0)), 4)
+        self._seconds += seconds
+        step = min(1.0, seconds / min(_CORRECTION_SECONDS, _DOUBT_SECONDS + self._seconds))
+        # Jobs that load, or wait for data, draw less for a while, which says nothing about peaks.
+        difference = max(excess - self._mean, -2.0 * math.sqrt(self._variance) - _NOISE)
+        self._mean += step * difference
+        self._variance = (1.0 - step) * (self._variance + step * difference**2)
+        usual = self._mean + _DEVIATIONS * math.sqrt(self._variance)
+        self._peak = max(excess, self._peak + step * (min(usual, self._peak) - self._peak))
+
+    def share(self, *, is_stale: bool = False) -> float:
+        """Share of the modelled power to add; a meter that is silent gives nothing back."""
+        usual = self._mean + _DEVIATIONS * math.sqrt(self._variance)
+        share = min(self._highest, max(usual, self._peak))
+        return max(0.0, share) if is_stale or not self._seconds else share

@@ -1,0 +1,172 @@
+"""Files for a new cluster: authority, certificates, tokens, settings, policies and units.
+
+A second run keeps the authority and the token and renews the nodes' certificates. Certificates
+are made by OpenSSL's command, which every cluster has.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import subprocess
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from joulery.errors import InvalidValueError, NotPossibleHereError
+from joulery.files import write_atomic
+from joulery.units import finite
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+# By hand: browsers and agents take certificates of up to 825 days; authorities last longer.
+_NODE_DAYS, _AUTHORITY_DAYS = 825, 3650
+_NEW_KEY = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
+_REMEDY = "install openssl, or make the certificates with your own authority"
+
+
+@dataclass(frozen=True, slots=True)
+class SitePlan:
+    """A cluster to be set up.
+
+    Attributes:
+        nodes: Host names of the nodes, as Slurm and certificates have them.
+        boards: GPUs of each node.
+        budget_watts: Most IT power of the cluster.
+        overhead_watts: Power of hosts and network.
+        fallback_watts: Cap of every GPU while the agent is silent.
+        limits_watts: Least and most cap of a GPU.
+        port: Port of the governors.
+    """
+
+    nodes: tuple[str, ...]
+    boards: int
+    budget_watts: float
+    overhead_watts: float = 0.0
+    fallback_watts: float = 150.0
+    limits_watts: tuple[float, float] = (100.0, 400.0)
+    port: int = 7001
+
+    def __post_init__(self) -> None:
+        low, high = self.limits_watts
+        if not self.nodes or len(set(self.nodes)) < len(self.nodes) or self.boards < 1:
+            raise InvalidValueError(
+                f"{len(self.nodes)} nodes of {self.boards} GPUs",
+                remedy="name every node once, with at least one GPU",
+            )
+        if not 0 < low <= self.fallback_watts <= high:
+            raise InvalidValueError(
+                f"a fallback of {self.fallback_watts:g} W outside {low:g} to {high:g} W",
+                remedy="give the range of caps that the GPUs take, and a fallback in it",
+            )
+        finite(self.overhead_watts, "overhead in watts", minimum=0.0)
+        if self.silent_watts > finite(self.budget_watts, "budget in watts"):
+            count, room = len(self.nodes) * self.boards, self.budget_watts - self.overhead_watts
+            raise InvalidValueError(
+                f"a silent agent leaves {self.silent_watts:g} W, above the budget of "
+                f"{self.budget_watts:g} W: {count} GPUs at {self.fallback_watts:g} W and hosts",
+                remedy=f"give a fallback of at most {max(0.0, room) / count:.0f} W",
+            )
+
+    @property
+    def silent_watts(self) -> float:
+        """Power of the cluster while the agent is silent."""
+        return self.overhead_watts + len(self.nodes) * self.boards * self.fallback_watts
+
+
+def write_site(folder: Path, plan: SitePlan, units: dict[str, str]) -> list[Path]:
+    """Write all files of a cluster; those to be installed on each node are in a folder each.
+
+    Args:
+        folder: Folder for the files, for root alone.
+        plan: The cluster.
+        units: Text of the units of agent and governors, by file name.
+
+    Raises:
+        NotPossibleHereError: OpenSSL is not there, or refuses.
+    """
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if not (folder / "ca.key").exists():
+        subject = ["-subj", "/CN=Joulery cluster", "-days", str(_AUTHORITY_DAYS)]
+        key = [*_NEW_KEY, "-keyout", str(folder / "ca.key")]
+        _openssl("req", "-x509", *key, *subject, "-out", str(folder / "ca.pem"))
+    if not (folder / "agent.token").exists():
+        write_atomic(folder / "agent.token", f"{secrets.token_hex(32)}\n".encode(), private=True)
+    token = (folder / "agent.token").read_bytes()
+    for node in plan.nodes:
+        place = folder / node
+        place.mkdir(mode=0o700, exist_ok=True)
+        _certify(folder, place, node)
+        write_atomic(place / "agent.token", token, private=True)
+        write_atomic(place / "governor.toml", _policy(plan).encode())
+        _write_unit(place, "joulery-governor.service", units)
+    write_atomic(folder / "agent.toml", _settings(plan).encode())
+    _write_unit(folder, "joulery-agent.service", units)
+    return sorted(path for path in folder.rglob("*") if path.is_file())
+
+
+def _write_unit(folder: Path, name: str, units: dict[str, str]) -> None:
+    if name in units:
+        write_atomic(folder / name, units[name].encode())
+
+
+def _certify(folder: Path, place: Path, node: str) -> None:
+    """A key and a certificate for a node, by the cluster's authority."""
+    key, request, extension = place / "node.key", place / "node.csr", place / "node.ext"
+    _openssl(
+        *("req", *_NEW_KEY, "-subj", f"/CN={node}"),
+        *("-keyout", str(key), "-out", str(request)),
+    )
+    extension.write_text(f"subjectAltName=DNS:{node}\n", encoding="utf-8")
+    _openssl(
+        *("x509", "-req", "-in", str(request), "-days", str(_NODE_DAYS)),
+        *("-CA", str(folder / "ca.pem"), "-CAkey", str(folder / "ca.key"), "-CAcreateserial"),
+        *("-extfile", str(extension), "-out", str(place / "node.pem")),
+    )
+    key.chmod(0o600)
+    request.unlink()
+    extension.unlink()
+
+
+def _openssl(*words: str) -> None:
+    try:
+        done = subprocess.run(
+            ["openssl", *words],
+            capture_output=True,
+            text=True,
+            check=False,
+            env={**os.environ, "LC_ALL": "C"},
+        )
+    except OSError as error:
+        raise NotPossibleHereError(f"openssl: {error.strerror}", remedy=_REMEDY) from None
+    if done.returncode != 0:
+        reason = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
+        raise NotPossibleHereError(f"openssl {words[0]}: {reason}", remedy=_REMEDY)
+
+
+def _policy(plan: SitePlan) -> str:
+    low, high = plan.limits_watts
+    return f"""\
+# /etc/joulery/governor.toml: the cluster's agent may set these caps
+[[allow]]
+tokens = ["agent.token"]
+devices = ["*"]
+limits_watts = [{low:g}, {high:g}]
+fallback_watts = {plan.fallback_watts:g}
+"""
+
+
+def _settings(plan: SitePlan) -> str:
+    nodes = "\n".join(f'{node} = "{node}:{plan.port}"' for node in plan.nodes)
+    return f"""\
+# Settings of `joulery cluster agent`; paths are relative to this file.
+budget_watts = {plan.budget_watts:g}
+overhead_watts = {plan.overhead_watts:g}
+node_watts = {plan.boards * plan.limits_watts[1]:g}
+state = "state"
+token_file = "agent.token"
+ca_file = "ca.pem"
+
+[nodes]
+{nodes}
+"""

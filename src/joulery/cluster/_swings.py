@@ -1,0 +1,224 @@
+"""Swings of power that synchronous jobs cause, against what a utility allows.
+
+Range, ramp and the band in which turbines and long lines resonate are the three figures that
+arXiv 2508.14318 derives from utilities' specifications.
+"""
+
+from __future__ import annotations
+
+import math
+import tomllib
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from joulery.errors import FileError, InvalidValueError, JouleryError
+from joulery.grid import read_rows, read_table
+from joulery.units import finite
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+# Slower recordings do not show steps of training, which take from a tenth to some seconds.
+_LEAST_HERTZ = 5.0
+# Values of the series that is looked for at most: an hour at 1 kHz.
+_MOST_SAMPLES = 4_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class SwingLimits:
+    """What a utility allows.
+
+    Attributes:
+        range_watts: Largest difference between highest and lowest power.
+        ramp_watts_per_second: Largest change over ``ramp_seconds``, up or down.
+        ramp_seconds: Time over which ramps count.
+        band_watts: Largest effective (RMS) power within the band.
+        band_low_hertz: Lower end of the band.
+        band_high_hertz: Upper end of the band.
+    """
+
+    range_watts: float = math.inf
+    ramp_watts_per_second: float = math.inf
+    ramp_seconds: float = 1.0
+    band_watts: float = math.inf
+    band_low_hertz: float = 0.1
+    band_high_hertz: float = 20.0
+
+    def __post_init__(self) -> None:
+        values = [getattr(self, f.name) for f in fields(self)]
+        if not all(isinstance(v, (int, float)) and v > 0 for v in values) or (
+            self.band_low_hertz >= self.band_high_hertz
+        ):
+            raise InvalidValueError(
+                "a limit is not positive, or the band has no width",
+                remedy="give positive numbers, and band_low_hertz below band_high_hertz",
+            )
+        finite(self.ramp_seconds, "ramp_seconds")
+
+
+@dataclass(frozen=True, slots=True)
+class Swings:
+    """Swings of one recording.
+
+    Attributes:
+        mean_watts: Mean power.
+        range_watts: Highest less lowest power.
+        ramp_watts_per_second: Largest change over the time that the limits state.
+        band_watts: Effective power within the band.
+        hertz: Strongest frequency within the band; NaN where there is none.
+        flaws: Names of the limits that are exceeded.
+    """
+
+    mean_watts: float
+    range_watts: float
+    ramp_watts_per_second: float
+    band_watts: float
+    hertz: float
+    flaws: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SwingRemedy:
+    """A way to smaller swings, and its cost.
+
+    Attributes:
+        name: ``floor`` (draw at least), ``cap`` (draw at most) or ``stagger`` (shift jobs).
+        watts: Least or most power; NaN for ``stagger``.
+        energy_share: Energy that a floor adds, or a cap takes, as a share of the whole.
+        swings: Swings that remain.
+    """
+
+    name: str
+    watts: float
+    energy_share: float
+    swings: Swings
+
+
+def read_swing_limits(path: Path) -> SwingLimits:
+    """Read limits from a TOML file with the names of ``SwingLimits``."""
+    try:
+        return SwingLimits(**tomllib.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError) as error:
+        if isinstance(error, JouleryError):
+            raise
+        names = ", ".join(f.name for f in fields(SwingLimits))
+        raise FileError(f"cannot read limits {path}: {error}", remedy=f"give {names}") from None
+
+
+def read_power_trace(path: Path) -> tuple[float, dict[str, np.ndarray]]:
+    """Step in seconds, and power of every column of a recording, at equal steps.
+
+    Raises:
+        FileError: The recording is too short, or slower than 5 values a second.
+    """
+    names, _ = read_table(path)
+    columns = {}
+    for name in names:
+        try:
+            columns[name] = np.array(read_rows(path, name))
+        except FileError:
+            if name != names[0]:
+                raise  # the first is that of the times
+    times = next(iter(columns.values()), np.zeros((0, 2)))[:, 0]
+    step = float(np.median(np.diff(times))) if len(times) > 1 else math.inf
+    if not 0 < step <= 1.0 / _LEAST_HERTZ * 1.01 or times[-1] - times[0] > _MOST_SAMPLES * step:
+        raise FileError(
+            f"{path} has a value every {step:g} s",
+            remedy=f"record at least {_LEAST_HERTZ:g} values a second, for up to an hour",
+        )
+    grid = np.arange(times[0], times[-1] + step / 2, step)
+    return step, {name: np.interp(grid, rows[:, 0], rows[:, 1]) for name, rows in columns.items()}
+
+
+def measure_swings(watts: np.ndarray, step_seconds: float, limits: SwingLimits) -> Swings:
+    """Range, ramp and band of a recording, and the limits that it exceeds."""
+    span = max(1, round(limits.ramp_seconds / step_seconds))
+    change = np.abs(watts[span:] - watts[:-span]).max(initial=0.0) / (span * step_seconds)
+    spectrum = np.abs(np.fft.rfft(watts - watts.mean())) / len(watts)
+    hertz = np.fft.rfftfreq(len(watts), step_seconds)
+    band = (hertz >= limits.band_low_hertz) & (hertz <= limits.band_high_hertz)
+    band_watts = math.sqrt(2 * float((spectrum[band] ** 2).sum()))
+    figures = {
+        "range_watts": float(np.ptp(watts)),
+        "ramp_watts_per_second": float(change),
+        "band_watts": band_watts,
+    }
+    strongest = float(hertz[band][spectrum[band].argmax()]) if band.any() else math.nan
+    flaws = tuple(n for n, value in figures.items() if value > getattr(limits, n) * (1 + 1e-9))
+    return Swings(float(watts.mean()), **figures, hertz=strongest, flaws=flaws)
+
+
+def swing_remedies(
+    columns: Mapping[str, np.ndarray], step_seconds: float, limits: SwingLimits
+) -> list[SwingRemedy]:
+    """A floor, a cap and, for several jobs, a stagger that meet the range or come near it.
+
+    A floor is met by work that draws power and does nothing; a cap delays work; a stagger shifts
+    the jobs evenly over the period of the strongest frequency and costs nothing but its upkeep.
+    """
+    total = np.sum(list(columns.values()), axis=0)
+    energy = float(total.sum())
+    allowed = min(limits.range_watts, float(np.ptp(total)))
+    remedies = []
+    floor = float(total.max()) - allowed
+    raised = np.maximum(total, floor)
+    remedies.append(
+        SwingRemedy(
+            "floor",
+            floor,
+            float(raised.sum()) / energy - 1.0,
+            measure_swings(raised, step_seconds, limits),
+        )
+    )
+    cap = float(total.min()) + allowed
+    lowered = np.minimum(total, cap)
+    remedies.append(
+        SwingRemedy(
+            "cap",
+            cap,
+            1.0 - float(lowered.sum()) / energy,
+            measure_swings(lowered, step_seconds, limits),
+        )
+    )
+    swings = measure_swings(total, step_seconds, limits)
+    if len(columns) > 1 and swings.hertz > 0:
+        period = 1.0 / swings.hertz / step_seconds
+        shifted = np.sum(
+            [np.roll(w, round(n * period / len(columns))) for n, w in enumerate(columns.values())],
+            axis=0,
+        )
+        remains = measure_swings(shifted, step_seconds, limits)
+        remedies.append(SwingRemedy("stagger", math.nan, 0.0, remains))
+    return remedies
+
+
+def swings_document(
+    columns: Mapping[str, np.ndarray], step_seconds: float, limits: SwingLimits
+) -> dict[str, Any]:
+    """What ``joulery cluster swings`` prints: the whole, each job, and remedies."""
+    total = np.sum(list(columns.values()), axis=0)
+    parts = {"all": total, **(columns if len(columns) > 1 else {})}
+
+    def row(swings: Swings) -> dict[str, Any]:
+        return {f.name: getattr(swings, f.name) for f in fields(Swings)}
+
+    rows = {name: measure_swings(watts, step_seconds, limits) for name, watts in parts.items()}
+    remedies = swing_remedies(columns, step_seconds, limits) if rows["all"].flaws else []
+    return {
+        "step_seconds": step_seconds,
+        "limits": {f.name: getattr(limits, f.name) for f in fields(SwingLimits)},
+        "is_within": not rows["all"].flaws,
+        "swings": {name: row(swings) for name, swings in rows.items()},
+        "remedies": [
+            {
+                "name": remedy.name,
+                "watts": remedy.watts,
+                "energy_share": remedy.energy_share,
+                **row(remedy.swings),
+            }
+            for remedy in remedies
+        ],
+    }

@@ -1,0 +1,68 @@
+"""Journey: an agent keeps a cluster of imperfect boards under its budget for virtual hours."""
+
+import json
+
+import pytest
+
+from joulery.cluster import announce
+from joulery.grid import GridEvent
+from support.plant import Plant
+
+HOUR = 3600.0
+
+
+@pytest.fixture(autouse=True)
+def patience(monkeypatch):
+    """A busy machine is not taken for nodes and meters that do not answer."""
+    for name in ("_agent._ENGINE", "_pool._NODE", "_pool._LOST_NODE", "_meters._PATIENCE"):
+        monkeypatch.setattr(f"joulery.cluster.{name}_SECONDS", None)
+
+
+def test_the_budget_is_kept_and_used(tmp_path, draw):
+    """Boards 10 % and hosts 20 % off their figures exceed the budget, or leave it unused."""
+    metered = draw.random() < 0.5
+    plant = Plant(tmp_path, draw.randrange(10**6), nodes=3, tick_seconds=5.0, metered=metered)
+    for name in plant.parts:
+        plant.submit(draw.choice(["compute", "mixed"]), {name: (0, 1, 2, 3)}, 2 * HOUR)
+    plant.run(0.4 * HOUR, churn=False)
+    target = draw.uniform(0.75, 0.9) * plant.budget_watts
+    start = plant.clock.wall() + 30
+    announce(tmp_path, GridEvent("cut", start, start + 600, target_watts=target), plant.clock)
+    plant.run(0.25 * HOUR, churn=False)
+    assert plant.over_share(since=60) <= 0.001
+    assert plant.unused_share(since=0.2 * HOUR) <= 0.025
+    event = [row for row in plant.power_record if row[2] == pytest.approx(target)]
+    delivered = [power / budget for _, power, budget, _ in event][60:]
+    assert 0.97 <= sum(delivered) / len(delivered) <= 1.0
+    said = [json.loads(line) for line in (tmp_path / "audit.jsonl").read_text().splitlines()]
+    assert [line["what"] for line in said if "event" in line["what"]] == [
+        "event began",
+        "event ended",
+    ]
+
+
+def test_stops_are_rare_and_take_turns(tmp_path, draw):
+    """Jobs that do not fit are stopped and continued all the time, or always the same ones."""
+    options = {"rotation_seconds": 600.0, "least_running_seconds": 300.0}
+    plant = Plant(
+        tmp_path,
+        draw.randrange(10**6),
+        nodes=3,
+        tick_seconds=5.0,
+        budget=0.35,
+        comment="joulery tier=flex-1",
+        options=options | {"least_stopped_seconds": 300.0},
+    )
+    for name in plant.parts:
+        for first in (0, 2):
+            plant.submit("compute", {name: (first, first + 1)}, 9 * HOUR)
+    plant.run(0.6 * HOUR, churn=False)
+    assert plant.over_share(since=60) <= 0.002
+    stops = [job for _, what, job in plant.switches if what == "suspend"]
+    assert len(stops) <= 4 * 6
+    assert len(set(stops)) >= 4, "others take their turn"
+    last: dict[str, float] = {}
+    for at, what, job in plant.switches:
+        if what == "resume":
+            assert at - last[job] >= 300.0
+        last[job] = at
