@@ -101,8 +101,8 @@ def test_a_recommendation_names_winner_reasons_and_changes(capsys, model):
     """A table without a reason would be one more black box."""
     code, said = asked(
         capsys,
-        *("recommend", "--model", model, "--tokens", "2T", "--deadline", "30d"),
-        *("--device", "h100,b200", "--max-gpus", 256),
+        *("recommend", "--model", model, "--tokens", "100B", "--deadline", "30d"),
+        *("--device", "h100,b200", "--max-gpus", 32),
     )
     assert code == 0
     for word in ("Why:", "What would change it:", "Measure next:", "★ recommended", "limit"):
@@ -113,7 +113,18 @@ def test_a_recommendation_as_json(capsys, model):
     """Schedulers read it."""
     code, said = asked(
         capsys,
-        *("recommend", "--model", model, "--tokens", "300B", "--device", "a100", "--json"),
+        *(
+            "recommend",
+            "--model",
+            model,
+            "--tokens",
+            "300B",
+            "--device",
+            "a100",
+            "--max-gpus",
+            32,
+            "--json",
+        ),
         *("--objective", "money", "--rent", 1.5, "--pue", 1.1, "--grid", 50),
     )
     document = json.loads(said.out)
@@ -126,7 +137,8 @@ def test_a_recommendation_as_json(capsys, model):
 def test_a_recommendation_as_a_page(capsys, model, tmp_path):
     """The chart shows every device type with error bars, the choice and the deadline."""
     page = tmp_path / "choice.html"
-    asked_for = ("recommend", "--model", model, "--tokens", "2T", "--deadline", "60d")
+    asked_for = ("recommend", "--model", model, "--tokens", "100B", "--deadline", "60d")
+    asked_for += ("--max-gpus", 32)
     code, _ = asked(capsys, *asked_for, "--device", "h100,b200", "--html", page)
     text = page.read_text(encoding="utf-8")
     assert code == 0
@@ -162,7 +174,17 @@ def test_a_recommendation_as_a_page(capsys, model, tmp_path):
         ("recommend", "--tokens", "2T", "--device", "h100", "--rent", "h100=cheap"),
         ("recommend", "--tokens", "2T", "--device", "h100", "--rent", "h1000=3"),
         ("recommend", "--tokens", "2X", "--device", "h100"),
-        ("recommend", "--tokens", "2T", "--device", "h100", "--deadline", "1min"),
+        (
+            "recommend",
+            "--tokens",
+            "2T",
+            "--device",
+            "h100",
+            "--deadline",
+            "1min",
+            "--max-gpus",
+            "8",
+        ),
         ("recommend", "--tokens", "2T", "--device", "h100", "--deadline", "soon"),
         ("recommend", "--tokens", "2T", "--device", ""),
     ],

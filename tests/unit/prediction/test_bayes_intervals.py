@@ -29,8 +29,7 @@ def test_shipped_scales_say_what_they_stand_on():
     for task in (
         "plans on a new system, elsewhere",
         "plans of a measured model, 1 probe",
-        "step from operators, specs",
-        "GEMM power, specs",
+        "power-limit curve, time, 1 limits",
         "samples to converge, other batches",
     ):
         entry = fitted()["intervals"][task]
