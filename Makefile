@@ -16,7 +16,7 @@ check: $(VENV)/.dev
 	scripts/check
 
 # The documentation as a site that fetches nothing, in .build/site.
-docs: $(VENV)/.dev
+docs: $(VENV)/.docs
 	$(BIN)/zensical build --strict
 
 # Integrations too large for `make test`, and the public tests of Zeus and CodeCarbon.
@@ -30,9 +30,9 @@ bench: $(VENV)/.dev .venv-peers/.done .venv-peer-server/.done
 	$(BIN)/python scripts/bench.py $(BENCH)
 
 # The figures and claims of Zeus (NSDI'23) from the traces of its artifact; see docs/explanation/reproduce.md.
-TRACES ?= $(or $(JOULERY_DATA),../shared/data)
+DATA ?= $(or $(JOULERY_DATA),../shared/data)
 reproduce: $(VENV)/.dev
-	$(BIN)/python -m papers.zeus --traces $(TRACES) --out zeus-output
+	$(BIN)/python -m papers.zeus --data $(DATA) --out zeus-output
 
 # Promises of durability and robustness at full counts; `make test` runs them at reduced ones.
 stress: $(VENV)/.dev
@@ -50,16 +50,23 @@ $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.demo: pyproject.toml | $(VENV)/bin/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[plots,store]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[plots]'
 	@touch $@
 
-$(VENV)/.dev: pyproject.toml | $(VENV)/bin/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+$(VENV)/.docs: pyproject.toml | $(VENV)/bin/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.1'
+	$(BIN)/python -m pip install --quiet -e '.[plots,server]' --group docs
 	@touch $@ $(VENV)/.demo
+
+$(VENV)/.dev: pyproject.toml | $(VENV)/bin/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.1'
+	$(BIN)/python -m pip install --quiet -e '.[instruments,plots,server]' --group dev
+	@touch $@ $(VENV)/.demo $(VENV)/.docs
 
 .venv-integrations/.done: scripts/integrations.txt pyproject.toml
 	$(PYTHON) -m venv .venv-integrations
-	.venv-integrations/bin/python -m pip install --quiet --disable-pip-version-check -r scripts/integrations.txt -e '.[dev]'
+	.venv-integrations/bin/python -m pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.1'
+	.venv-integrations/bin/python -m pip install --quiet -r scripts/integrations.txt -e '.[instruments,plots,server]' --group dev
 	@touch $@
 
 .venv-peers/.done: scripts/peers.txt

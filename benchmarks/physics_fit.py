@@ -14,7 +14,7 @@ from statistics import fmean, median
 from typing import TYPE_CHECKING, Any
 
 from joulery.errors import InvalidValueError
-from joulery.hardware import Board, Workload, settle, smooth_max
+from joulery.hardware import Board, Workload, clock_states, settle_in, smooth_max
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -182,7 +182,8 @@ def _workload_of(shape: _Shape, name: str) -> Workload:
 
 def compared(board: Board, workload: Workload, measurements: Sequence[SweepPoint]) -> WorkloadFit:
     """How far the model of ``workload`` on ``board`` lies from ``measurements``."""
-    modelled = [settle(board, workload, m.limit_watts) for m in measurements]
+    states = clock_states(board, workload)
+    modelled = [settle_in(states, m.limit_watts) for m in measurements]
     pairs = list(zip(modelled, measurements, strict=True))
     return WorkloadFit(
         workload,
@@ -261,7 +262,9 @@ def settled(board: Board, clocks: Any, shapes: Any, limits: Sequence[float]) -> 
     memory, host, activity = (column[:, None] for column in shapes.T)
     share = clocks / board.max_clock_hertz
     squared = np.array([board.voltage(clock) for clock in clocks]) ** 2
-    busy = smooth_max(1 / share, memory)
+    # The product repeats few values of memory time, for which powers are taken once.
+    values, positions = np.unique(memory, return_inverse=True)
+    busy = smooth_max(1 / share, values[:, None])[positions.ravel()]
     seconds = busy + host
     awake = board.awake_watts + board.clock_watts * share * squared
     joules = activity * board.dynamic_watts * squared + board.memory_watts * memory

@@ -6,25 +6,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from predict_fitting import conformal_scale, shared_correlation
 
-from joulery.prediction.models import (
-    NINETY,
-    NINETY_BELOW,
-    fitted,
-    fitted_belief,
-    fitted_on,
-    summed_deviation,
-)
+from joulery.prediction.models import NINETY, NINETY_BELOW
+from joulery.reports import table_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Iterable
 
     from numpy.typing import NDArray
-
-    from joulery.prediction.models import (
-        Belief,
-    )
 
     Array = NDArray[np.float64]
 
@@ -35,8 +24,8 @@ class Score:
 
     Attributes:
         task: What is predicted.
-        level: Evidence about the target: specs, elsewhere, or the number of probes.
-        group: The device, workload or model that was left out.
+        level: Evidence about the target: specs, or the number of probes.
+        group: The device, system or source that was left out.
         method: Ours or a simple baseline.
         off: Log-prediction minus log-measurement.
         deviation: Standard deviation that each log-prediction claims; None without intervals.
@@ -54,177 +43,100 @@ class Score:
         """Absolute relative error of each prediction."""
         return np.abs(np.expm1(self.off))
 
-    @property
-    def mean(self) -> float:
-        """Mean absolute percentage error."""
-        return 100.0 * float(np.mean(self.errors))
-
-
-@dataclass(frozen=True, slots=True)
-class Interval:
-    """How 90 % intervals of one group did.
-
-    Attributes:
-        covered: Whether each interval held its measurement.
-        kept: Whether each measurement stayed below its one-sided 90 % bound, as deadlines must.
-        width: Mean relative half-width.
-    """
-
-    covered: Array
-    kept: Array
-    width: float
-
-
-def prior_of(name: str, target: str, fit: Callable[[], Belief]) -> Belief:
-    """What may be known about a target: the shipped belief, unless the target stands behind it.
-
-    Args:
-        name: Name of the shipped belief.
-        target: Device or system to be predicted.
-        fit: Fit without the target.
-    """
-    return fit() if target in fitted_on(name) else fitted_belief(name)
-
 
 def scored(
     labels: tuple[str, str, str, str],
-    predicted: Array,
-    measured: Array,
-    deviation: Array | float | None = None,
+    predicted: Iterable[float],
+    measured: Iterable[float],
+    deviation: Iterable[float] | None = None,
 ) -> Score:
-    """Score of log-predictions.
+    """Score of predictions.
 
     Args:
         labels: Task, level, group and method.
-        predicted: Logarithms of the predictions.
-        measured: Logarithms of the measurements.
-        deviation: Standard deviation of the log-predictions, for intervals.
+        predicted: Predictions.
+        measured: Measurements.
+        deviation: Standard deviations of the logarithms, for intervals.
     """
-    off = np.asarray(predicted) - np.asarray(measured)
-    if deviation is None:
-        return Score(*labels, off)
-    return Score(*labels, off, np.broadcast_to(np.asarray(deviation, float), off.shape))
+    off = np.log(list(predicted)) - np.log(list(measured))
+    return Score(*labels, off, None if deviation is None else np.array(list(deviation), float))
 
 
-def pooled(scores: list[Score]) -> dict[tuple[str, str, str], list[Score]]:
-    """Scores by task, level and method."""
-    found: dict[tuple[str, str, str], list[Score]] = {}
+def summaries(scores: Iterable[Score]) -> list[dict[str, Any]]:
+    """One row per task, level and method, ready for JSON."""
+    pools: dict[tuple[str, str, str], list[Score]] = {}
     for score in scores:
-        found.setdefault((score.task, score.level, score.method), []).append(score)
-    return found
+        if len(score.off):
+            pools.setdefault((score.task, score.level, score.method), []).append(score)
+    return [_summary(key, members) for key, members in pools.items()]
 
 
-def by_group(members: list[Score]) -> dict[str, float]:
-    """Mean error per left-out group."""
-    groups: dict[str, list[float]] = {}
-    for one in members:
-        groups.setdefault(one.group, []).append(one.mean)
-    return {group: float(np.mean(values)) for group, values in groups.items()}
-
-
-def intervals(members: list[Score]) -> dict[str, Interval]:
-    """90 % intervals per group.
-
-    A group that the shipped scale stands on is judged by the scale of the other groups, any other
-    by the shipped one: a group's own measurements never set the width of its intervals.
-    """
-    claimed = [one for one in members if one.deviation is not None]
-    found = {}
-    for group in dict.fromkeys(one.group for one in claimed):
-        scale = _scale(group, claimed)
-        own = [one for one in claimed if one.group == group]
-        off = np.concatenate([one.off for one in own])
-        deviation = scale * np.concatenate([one.deviation for one in own])  # type: ignore[misc]
-        half = NINETY * deviation
-        kept = off >= -NINETY_BELOW * deviation
-        found[group] = Interval(np.abs(off) <= half, kept, float(np.mean(np.expm1(half))))
-    return found
-
-
-def _scale(group: str, claimed: list[Score]) -> float:
-    known = fitted()["intervals"].get(family(claimed[0]))
-    if known is not None and group not in known["groups"]:
-        return float(known["scale"])
-    return conformal_scale(by_claim([one for one in claimed if one.group != group]))
-
-
-def family(score: Score) -> str:
-    """Name of the shipped scale of a task at a level of evidence."""
-    task = "step from operators" if "from operators" in score.task else score.task
-    return f"{task}, {score.level}"
-
-
-def by_claim(claimed: list[Score]) -> list[tuple[Array, Array]]:
-    """Errors and claimed deviations per group."""
+def _summary(key: tuple[str, str, str], members: list[Score]) -> dict[str, Any]:
     groups: dict[str, list[Score]] = {}
-    for one in claimed:
-        groups.setdefault(one.group, []).append(one)
-    return [
-        (
-            np.concatenate([one.off for one in own]),
-            np.concatenate([one.deviation for one in own]),  # type: ignore[misc]
-        )
-        for own in groups.values()
-    ]
-
-
-SUMS, TERMS = 200, 20
-
-
-def sum_row(members: list[Score]) -> dict[str, Any] | None:
-    """How intervals of sums of equal terms did, with the errors' correlation and without.
-
-    Scale and correlation come from the groups that were not left out; None with fewer than two.
-    """
-    groups = by_claim([one for one in members if one.deviation is not None])
-    groups = [pair for pair in groups if len(pair[0]) >= TERMS]
-    if len(groups) < 2:
-        return None
-    inside: dict[str, list[float]] = {"correlated": [], "independent": []}
-    found = []
-    for left, (off, claimed) in enumerate(groups):
-        others = [pair for place, pair in enumerate(groups) if place != left]
-        scale, together = conformal_scale(others), shared_correlation(others)
-        found.append(together)
-        draw = np.random.default_rng(0)
-        for _ in range(SUMS):
-            rows = draw.permutation(len(off))[:TERMS]
-            error = abs(np.log(np.mean(np.exp(off[rows]))))
-            for name, correlation in (("correlated", together), ("independent", 0.0)):
-                width = summed_deviation(np.ones(TERMS), scale * claimed[rows], correlation)
-                inside[name].append(float(error <= NINETY * width))
-    return {
-        "task": f"sum of {TERMS}: {members[0].task}",
-        "level": members[0].level,
-        "correlation": round(float(np.mean(found)), 2),
-        "covered_per_cent": round(100 * float(np.mean(inside["correlated"])), 1),
-        "covered_as_if_independent": round(100 * float(np.mean(inside["independent"])), 1),
+    for score in members:
+        groups.setdefault(score.group, []).append(score)
+    errors = {
+        name: 100 * float(np.concatenate([score.errors for score in own]).mean())
+        for name, own in groups.items()
     }
-
-
-def summary(members: list[Score]) -> dict[str, Any]:
-    """One row of the report, ready for JSON."""
-    groups, found = by_group(members), intervals(members)
-    errors = np.concatenate([one.errors for one in members])
+    every = np.concatenate([score.errors for score in members])
     row: dict[str, Any] = {
-        "task": members[0].task,
-        "level": members[0].level,
-        "method": members[0].method,
-        "error_per_cent": round(float(np.mean(list(groups.values()))), 2),
-        "median_per_cent": round(100 * float(np.median(errors)), 2),
-        "worst_per_cent": round(100 * float(np.max(errors)), 2),
-        "predictions": len(errors),
-        "groups": {group: round(value, 2) for group, value in groups.items()},
+        **dict(zip(("task", "level", "method"), key, strict=True)),
+        "error_per_cent": round(float(np.mean(list(errors.values()))), 2),
+        "rows_per_cent": round(100 * float(every.mean()), 2),
+        "worst_per_cent": round(100 * float(every.max()), 2),
+        "predictions": len(every),
+        "groups": {name: round(value, 1) for name, value in errors.items()},
     }
-    if found:
-        cover = np.concatenate([one.covered for one in found.values()])
-        kept = np.concatenate([one.kept for one in found.values()])
-        row["kept_per_cent"] = round(100 * float(np.mean(kept)), 1)
-        row["covered_per_cent"] = round(100 * float(np.mean(cover)), 1)
-        row["covered_by_group"] = {
-            group: round(100 * float(np.mean(one.covered)), 1) for group, one in found.items()
-        }
-        row["half_width_per_cent"] = round(
-            100 * float(np.mean([one.width for one in found.values()])), 1
-        )
+    if members[0].deviation is not None:
+        row |= _intervals(groups)
     return row
+
+
+def _intervals(groups: dict[str, list[Score]]) -> dict[str, Any]:
+    """Coverage of 90 % intervals, in all and by group, and their mean half-width."""
+    covered, below, widths = {}, [], []
+    for name, own in groups.items():
+        off = np.concatenate([score.off for score in own])
+        claimed = np.concatenate([score.deviation for score in own])  # type: ignore[misc]
+        covered[name] = np.abs(off) <= NINETY * claimed
+        below.append(off >= -NINETY_BELOW * claimed)
+        widths.append(float(np.mean(np.expm1(NINETY * claimed))))
+    every = np.concatenate(list(covered.values()))
+    return {
+        "covered_per_cent": round(100 * float(every.mean()), 1),
+        "kept_per_cent": round(100 * float(np.concatenate(below).mean()), 1),
+        "half_width_per_cent": round(100 * float(np.mean(widths)), 1),
+        "covered_by_group": {
+            name: round(100 * float(inside.mean()), 1) for name, inside in covered.items()
+        },
+    }
+
+
+def report(rows: list[dict[str, Any]]) -> str:
+    """One row per task, level and method; groups side by side."""
+    heads = ["task", "evidence", "method", "error %", "inside %", "kept %", "± %", "left out"]
+
+    def cell(row: dict[str, Any], name: str) -> str:
+        return f"{row[name]:.0f}" if name in row else ""
+
+    cells = [
+        [
+            *(row["task"], row["level"], row["method"], f"{row['error_per_cent']:.1f}"),
+            *(cell(row, f"{name}_per_cent") for name in ("covered", "kept", "half_width")),
+            " ".join(f"{group[:24]} {value:.0f}" for group, value in row["groups"].items()),
+        ]
+        for row in rows
+    ]
+    return table_text(heads, cells, "lllrrrr")
+
+
+def figures(rows: list[dict[str, Any]]) -> dict[str, float]:
+    """Mean error per task, level and method, and the coverage of our intervals."""
+    values: dict[str, float] = {}
+    for row in rows:
+        name = f"{row['task']}, {row['level']}, {row['method']}"
+        values[name] = row["error_per_cent"]
+        if "covered_per_cent" in row:
+            values[f"{name}, covered"] = row["covered_per_cent"]
+    return values

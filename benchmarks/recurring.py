@@ -26,7 +26,7 @@ from joulery.errors import JouleryError
 from joulery.jobs.policies import make_policy, policy_names
 from joulery.reports import table_text as table
 from joulery.simulate import (
-    SimulationOptions,
+    SimulationConfig,
     discarded_becomes_best,
     horizon,
     optimum_moves,
@@ -72,7 +72,7 @@ def compared(
     for name in (name for name in POLICIES if name in policy_names()):
         say(f"{name}: {len(loads)} workloads, {seeds} seeds")
         started = time.process_time()
-        log = simulate(loads, make_policy(name), None, range(seeds), SimulationOptions(eta=ETA))
+        log = simulate(loads, make_policy(name), None, range(seeds), SimulationConfig(eta=ETA))
         speed[name] = float(log.recurrences.sum()) / (time.process_time() - started)
         found[name] = summaries(log)
     return found, speed
@@ -120,7 +120,7 @@ def _settled(log: SimulationLog) -> Any:
 def overlap_scene(loads: Sequence[TracedWorkload], policy: str, seeds: int) -> dict[str, Any]:
     """Regret with overlapping submissions."""
     log = simulate(
-        loads, make_policy(policy), None, range(seeds), SimulationOptions(overlap=OVERLAP)
+        loads, make_policy(policy), None, range(seeds), SimulationConfig(overlap=OVERLAP)
     )
     return {
         "scene": "ten overlapping submissions",

@@ -18,7 +18,7 @@ import numpy as np
 from peers import PEER_PYTHON, say, work
 
 from joulery.jobs.policies import ActionKind, CounterRng, JobBatch, Outcomes, RunEnd, ZeusPolicy
-from joulery.simulate import SimulationOptions, horizon, simulate
+from joulery.simulate import SimulationConfig, horizon, simulate
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -122,7 +122,7 @@ def agreement(
 ) -> list[dict[str, Any]]:
     """Our ``zeus`` next to Zeus's own simulator, one row per workload."""
     log = simulate(
-        loads, ZeusPolicy(), None, range(seeds), SimulationOptions(eta=ETA, keep_actions=True)
+        loads, ZeusPolicy(), None, range(seeds), SimulationConfig(eta=ETA, keep_actions=True)
     )
     rows = []
     for load, answer, (real, smooth) in zip(loads, peer, _our_regret(log), strict=True):

@@ -1,4 +1,4 @@
-"""Make the figures of Zeus (NSDI'23) again: ``python -m papers.zeus --traces DIR --out DIR``."""
+"""Make the figures of Zeus (NSDI'23) again: ``python -m papers.zeus --data DIR --out DIR``."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def make_parser() -> argparse.ArgumentParser:
         "trace of github.com/ml-energy/zeus). All GPUs that are there are shown; what is missing "
         "is listed. The output folder appears when all of it is done.",
     )
-    parser.add_argument("--traces", metavar="DIR", required=True, type=Path)
+    parser.add_argument("--data", metavar="DIR", required=True, type=Path)
     parser.add_argument("--out", metavar="DIR", default="zeus-output", type=Path)
     parser.add_argument("--figures", metavar="N,N", default="", help="only these figures")
     parser.add_argument(
@@ -96,9 +96,7 @@ def groups_of(arguments: argparse.Namespace) -> JobGroups | None:
     if arguments.groups:
         return read_groups(arguments.groups)
     count = _QUICK_JOBS if arguments.quick else _JOBS
-    nearby = [
-        folder / "jobs" / "philly.csv" for folder in (arguments.traces, arguments.traces.parent)
-    ]
+    nearby = [folder / "jobs" / "philly.csv" for folder in (arguments.data, arguments.data.parent)]
     for path in [arguments.jobs] if arguments.jobs else filter(Path.exists, nearby):
         return generate_groups(path, count)
     return None
@@ -107,7 +105,7 @@ def groups_of(arguments: argparse.Namespace) -> JobGroups | None:
 def reproduce(arguments: argparse.Namespace) -> str:
     """Simulate, draw and write; the text to print."""
     numbers, effort = figure_numbers(arguments.figures), effort_of(arguments)
-    traces = published_traces(arguments.traces)
+    traces = published_traces(arguments.data)
 
     def show(what: str, share: float) -> None:
         if sys.stderr.isatty():

@@ -225,5 +225,5 @@ def driver_result(call: Callable[[], T], clock: Clock = REAL_CLOCK) -> T:
 def _hanging() -> DeviceError:
     return DeviceError(
         "the driver does not return",
-        remedy="see its log; what was found is restored once it answers or this process ends",
+        remedy="see its log; the original setting is restored once it answers or this process ends",
     )

@@ -16,7 +16,8 @@ JouleryError                  exit 1
 ├── DeviceError               exit 1: a driver call failed
 │   └── DeviceLostError           the device is gone for good
 └── StoreError                exit 1: the database failed
-    └── StoreBusyError            it has too much to do at the moment
+    ├── StoreBusyError            it has too much to do at the moment
+    └── StoreReplacedError        another content took its place while it was open
 """
 
 from __future__ import annotations
@@ -150,3 +151,9 @@ class StoreBusyError(StoreError):
     """The database has too much to do at the moment; the same request may be made again."""
 
     code = "store-busy-error"
+
+
+class StoreReplacedError(StoreError):
+    """A restore, import or other file took the place of the store while it was open."""
+
+    code = "store-replaced-error"

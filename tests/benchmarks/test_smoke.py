@@ -12,7 +12,8 @@ import pytest
 ROOT = Path(__file__).parents[2]
 BENCHMARKS = ROOT / "benchmarks"
 NAMES = (
-    "calibrate", "cluster", "everyday", "meter", "physics", "pipeline", "power",
+    "calibrate", "cluster", "everyday", "meter", "physics", "pipeline",
+    "pipeline_stragglers", "power",
     "power_bounds", "power_constants", "predict", "recurring", "server", "serving",
 )  # fmt: skip
 STRESSES = ("governor", "jobs", "server", "service")

@@ -9,7 +9,7 @@ import pytest
 from joulery.jobs.policies import DefaultPolicy, ZeusPolicy
 from joulery.jobs.policies.bayesian._policy import BayesianPolicy
 from joulery.objectives import EnergyDelayProduct, LeastEnergy
-from joulery.simulate import SimulationOptions, read_traces, simulate
+from joulery.simulate import SimulationConfig, read_traces, simulate
 
 TRACES = Path(os.environ.get("JOULERY_DATA", "/work/shared/data")) / "zeus"
 pytestmark = pytest.mark.skipif(not TRACES.is_dir(), reason="needs the traces of You et al.")
@@ -87,7 +87,7 @@ def test_every_recurrence_gets_its_model(logs):
 def test_other_objectives_end_at_their_best_setting(objective, least):
     """Within 2 % of the best setting that keeps the bound, and 1 % of the bound, for most jobs."""
     loads = read_traces(TRACES).workloads
-    options = SimulationOptions(objective=objective)
+    options = SimulationConfig(objective=objective)
     log = simulate(loads, BayesianPolicy(objective=objective), None, range(6), options)
     settled = [
         ((part.expected <= 1.02 * part.optimal) & part.within)[:, -5:].sum(axis=1) >= 3

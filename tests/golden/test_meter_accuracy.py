@@ -112,16 +112,21 @@ def mean_error(seconds, seeds, *, stamped, settle=False, board=BOARD):
 
 def coverage(trials):
     """Fraction of (window, truth) whose 95 % interval holds the truth."""
+    return measured_coverage((window.measurement, truth) for window, truth in trials)
+
+
+def measured_coverage(figures):
+    """The same of (measurement, truth)."""
     held = []
-    for window, truth in trials:
-        low, high = window.measurement.interval_joules
+    for measurement, truth in figures:
+        low, high = measurement.interval_joules
         held.append(low <= truth <= high)
     return fmean(held)
 
 
 @pytest.mark.parametrize("stamped", [True, False])
 @pytest.mark.parametrize(
-    ("seconds", "seeds", "most"), [(0.1, 200, 0.06), (1.0, 60, 0.006), (10.0, 12, 0.001)]
+    ("seconds", "seeds", "most"), [(0.1, 80, 0.06), (1.0, 40, 0.006), (10.0, 6, 0.001)]
 )
 def test_a_busy_window_after_idle_is_right_at_once(seconds, seeds, most, stamped):
     """The accuracy that the documentation promises would not be kept."""
@@ -131,14 +136,14 @@ def test_a_busy_window_after_idle_is_right_at_once(seconds, seeds, most, stamped
 @pytest.mark.parametrize("stamped", [True, False])
 def test_settling_makes_a_tenth_of_a_second_good(stamped):
     """The shortest windows would not profit from waiting."""
-    assert mean_error(0.1, 200, stamped=stamped, settle=True) <= 0.04
+    assert mean_error(0.1, 80, stamped=stamped, settle=True) <= 0.04
 
 
 @pytest.mark.parametrize("stamped", [True, False])
 def test_a_counter_that_refreshes_often_makes_a_tenth_of_a_second_good(stamped):
     """Refreshes every 20 ms would be worth no more than those that are read ten times a second."""
     quick = replace(BOARD, counter_period_seconds=0.02)
-    assert mean_error(0.1, 60, stamped=stamped, board=quick) <= 0.02
+    assert mean_error(0.1, 40, stamped=stamped, board=quick) <= 0.02
 
 
 @pytest.mark.parametrize("stamped", [True, False])
@@ -154,19 +159,16 @@ def test_the_first_window_of_a_program_is_right(stamped):
 
 
 @pytest.mark.parametrize("stamped", [True, False])
-@pytest.mark.parametrize("settle", [False, True])
-def test_the_error_bar_holds_over_all_kinds_of_windows(settle, stamped):
-    """Bars that do not hold the truth are worse than none."""
-
-    def trials():
-        for seed, (case, seconds) in enumerate(product(CASES, (0.1, 0.3, 1.0, 3.0))):
-            for repeat in range(10):
-                window, truth = case(Bench(1000 * repeat + seed, stamped=stamped), seconds)
-                if settle:
-                    window.settle()
-                yield window, truth
-
-    assert coverage(trials()) >= 0.95
+def test_the_error_bar_holds_over_all_kinds_of_windows(stamped):
+    """Bars that do not hold the truth are worse than none, at once and settled."""
+    at_once, settled = [], []
+    for seed, (case, seconds) in enumerate(product(CASES, (0.1, 0.3, 1.0, 3.0))):
+        for repeat in range(10):
+            window, truth = case(Bench(1000 * repeat + seed, stamped=stamped), seconds)
+            at_once.append((window.measurement, truth))
+            settled.append((window.settle(), truth))
+    assert measured_coverage(at_once) >= 0.95
+    assert measured_coverage(settled) >= 0.95
 
 
 @pytest.mark.parametrize("case", CASES)

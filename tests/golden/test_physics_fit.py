@@ -23,7 +23,7 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def report(tmp_path_factory):
-    """The benchmark's own report on every sweep."""
+    """The benchmark's own report on every other sweep."""
     sys.path.insert(0, str(ROOT / "benchmarks"))  # it imports a module of its folder
     found = importlib.util.spec_from_file_location(
         "benchmark_physics", ROOT / "benchmarks" / "physics.py"
@@ -33,7 +33,7 @@ def report(tmp_path_factory):
     found.loader.exec_module(benchmark)
     sys.path.remove(str(ROOT / "benchmarks"))
     file = tmp_path_factory.mktemp("physics") / "report.json"
-    assert benchmark.main(["--data", str(DATA), "--json", str(file)]) == 0
+    assert benchmark.main(["--data", str(DATA), "--quick", "--json", str(file)]) == 0
     return json.loads(file.read_text())
 
 

@@ -116,11 +116,11 @@ class Neighbour:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "least"), [("balanced", 18), ("5 % slower", 5)])
+@pytest.mark.parametrize(("name", "least"), [("balanced", 9), ("5 % slower", 9)])
 def test_a_neighbour_in_bursts_does_not_fool_it(name, least):
     """A slice that falls into a burst would make its limit look slow, and the choice wrong."""
-    good = 0  # under a bound most choices are too cautious, since bursts widen the errors
-    for seed in range(20):
+    good = 0
+    for seed in range(10):
         loop = TrainingLoop(["V100"], 0.1, seed=seed)
         neighbour = Neighbour(loop, seed)
         objective = OBJECTIVES[name](250.0)
@@ -131,7 +131,9 @@ def test_a_neighbour_in_bursts_does_not_fool_it(name, least):
                 neighbour.look()
 
             loop.run(step, until=lambda tuner=tuner: tuner.state is TunerState.HOLDING)
-            loop.run(step, steps=300)  # it may measure again, but must come to the same choice
+            loop.run(step, steps=600)  # a minute, in which it may measure again
             loop.run(step, until=lambda tuner=tuner: tuner.state is TunerState.HOLDING)
-            good += loop.regret(objective, loop.limit_watts) <= 0.01
+            # It may be comparing it with another one just now.
+            chosen = tuner.result.chosen.setting.power_limit_watts
+            good += loop.regret(objective, chosen) <= 0.02
     assert good >= least

@@ -16,6 +16,7 @@ from joulery.jobs import JobService
 from joulery.jobs.policies import RunEnd
 from joulery.storage import EventKind, Store
 from support.forked import ForkedCommand
+from support.server_process import log_in
 
 pytestmark = pytest.mark.slow
 
@@ -214,8 +215,8 @@ def test_a_server_shows_what_a_training_does(server):
     assert process.returncode == 0, errors
     (entry,) = decisions(server.url)
     browser = HTTPConnection("127.0.0.1", server.port, timeout=20)
-    cookie = {"Cookie": f"joulery_token={read_token(server.url)}"}
-    browser.request("GET", f"/jobs/1/runs/{entry.number}", headers=cookie)
+    headers = log_in(server.url, read_token(server.url))
+    browser.request("GET", f"/jobs/1/runs/{entry.number}", headers=headers)
     text = browser.getresponse().read().decode()
     browser.close()
     for words in ("Power by device", "power limit", "Core clock by device", "Training steps"):

@@ -9,7 +9,6 @@ from joulery.jobs import Request
 from joulery.server._app import create_app
 from joulery.server._cluster_page import ClusterWatch
 from joulery.server._config import LIMITS
-from joulery.server._pages import COOKIE
 from joulery.storage import Store
 from support.caller import Caller
 from support.dashboard_store import AGENT_STATUS, fill_for_dashboard
@@ -31,7 +30,7 @@ class Visitor:
         self.caller = Caller(store, LIMITS)
         self.caller.clock.sleep(NOW - self.caller.clock.wall())
         self.caller.application = create_app(self.caller.context, cluster=ClusterWatch(folder))
-        self._cookie = [(b"cookie", f"{COOKIE}={self.caller.token}".encode())]
+        self._cookie = self.caller.browser()
 
     def page(self, path, method="GET", body=b""):
         """Status and text of a page."""

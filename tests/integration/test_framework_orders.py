@@ -24,16 +24,23 @@ def rank_plan(tmp_path):
 
 
 def megatron_like():
-    """A module shaped like Megatron's, whose functions look each other up in it."""
-    module = types.SimpleNamespace()
-    module.forward_step = lambda *_, **__: None
+    """A module shaped like Megatron's on the last of two ranks, with two model chunks if asked."""
+    state = types.SimpleNamespace(
+        get_pipeline_model_parallel_rank=lambda: 1,
+        get_pipeline_model_parallel_world_size=lambda: 2,
+        get_virtual_pipeline_model_parallel_rank=lambda: None,
+    )
+    module = types.SimpleNamespace(parallel_state=state)
+    module.forward_step = lambda *_, **__: ([object()], "tokens")
     module.backward_step = lambda *_, **__: None
 
-    def forward_backward(*, num_microbatches, forward_only=False):
-        for _ in range(num_microbatches):
-            module.forward_step()
-            if not forward_only:
-                module.backward_step()
+    def forward_backward(*, num_microbatches, forward_only=False, chunks=1):
+        for chunk in range(chunks):
+            for number in range(num_microbatches):
+                options = {"vp_stage": chunk} if chunks > 1 else {}
+                output, _ = module.forward_step(current_microbatch=number, **options)
+                if not forward_only:
+                    module.backward_step("input", output[0], "gradient")
 
     for name in megatron_hooks._ITERATIONS:
         setattr(module, name, forward_backward)
@@ -51,6 +58,8 @@ class PipelineEngine:
 
     class SendGrad:
         """A command that is no computation."""
+
+    stage_id, num_stages, micro_batches = 1, 2, 3
 
     def train_batch(self, count):
         """An iteration of the last rank."""
@@ -72,30 +81,51 @@ def test_megatron_calls_become_the_instructions_of_the_plan(rank_plan):
     """If it fails clocks are set for the wrong instructions, or evaluation counts as training."""
     module, notes = megatron_like(), Notes()
     plain = dict(vars(module))
-    with megatron_hooks.observed(module, notes, rank_plan.order, on_cuda=False):
+    with megatron_hooks.observed(module, notes, on_cuda=False):
         train = module.forward_backward_pipelining_without_interleaving
         train(num_microbatches=3)
         train(num_microbatches=3, forward_only=True)
         train(num_microbatches=3)
-    assert notes.seen == 2 * ["begin", *words(rank_plan.order)]
+    assert notes.seen == 2 * ["begin", *words(rank_plan.order), "end"]
+    assert notes.microbatches == 3
     assert vars(module) == plain
     with (
         pytest.raises(InvalidValueError, match="forward_step"),
-        megatron_hooks.observed(types, notes, ()),
+        megatron_hooks.observed(types, notes),
     ):
         pass
+
+
+def test_megatron_chunks_are_stages_of_their_own():
+    """If it fails a plan without chunks passes for one of two, and sets clocks that do not fit."""
+    module, notes = megatron_like(), Notes()
+    with megatron_hooks.observed(module, notes, on_cuda=False):
+        module.forward_backward_pipelining_with_interleaving(num_microbatches=1, chunks=2)
+    assert notes.seen == [
+        "begin",
+        "1F0",
+        "/1F0",
+        "1B0",
+        "/1B0",
+        "3F0",
+        "/3F0",
+        "3B0",
+        "/3B0",
+        "end",
+    ]
 
 
 def test_deepspeed_commands_become_the_instructions_of_the_plan(rank_plan):
     """If it fails clocks are set for the wrong instructions, or evaluation counts as training."""
     engine, notes = PipelineEngine(), Notes()
-    with deepspeed_hooks.observed(engine, notes, rank_plan.order, on_cuda=False):
+    with deepspeed_hooks.observed(engine, notes, on_cuda=False):
         assert engine.train_batch(3) == "loss"
         engine.eval_batch()
     engine.train_batch(3)
-    assert notes.seen == ["begin", *words(rank_plan.order)]
+    assert notes.seen == ["begin", *words(rank_plan.order), "end"]
+    assert notes.microbatches == 3
     with (
         pytest.raises(InvalidValueError, match="not a pipeline engine"),
-        deepspeed_hooks.observed(object(), notes, ()),
+        deepspeed_hooks.observed(object(), notes),
     ):
         pass

@@ -10,7 +10,7 @@ from joulery.objectives import UNBOUNDED, Totals, choose
 from joulery.pipeline import plan_pipeline, profiles_from_rows
 from joulery.power import TunerState
 from joulery.reports import Terminal, frontier_report
-from joulery.simulate import SimulationOptions, simulate, summaries
+from joulery.simulate import SimulationConfig, simulate, summaries
 from joulery.sweep import FinishedRun, SweepTable
 from joulery.testing.workloads import made_up_workload
 from support.pipelines import random_rows
@@ -42,7 +42,7 @@ def test_the_tuner_takes_it():
 def test_the_policy_and_the_simulator_take_it():
     """The policy would minimise something else than it is judged by."""
     load = made_up_workload()
-    options = SimulationOptions(objective=OWN)
+    options = SimulationConfig(objective=OWN)
     log = simulate([load], BayesianPolicy(OWN), 40, range(4), options)
     (found,) = summaries(log)
     default = simulate([load], DefaultPolicy(), 40, range(4), options)

@@ -116,7 +116,7 @@ def test_a_rank_with_a_wrong_token_gets_nothing(served):
     """If it fails any process on the machine may change the clocks of a training."""
     _, port, _ = served
     with socket.create_connection(("127.0.0.1", port), timeout=10) as channel:
-        hello = {"op": "hello", "version": 1, "token": "x" * 64, "pipeline": 0, "rank": 0}
+        hello = {"op": "hello", "version": 2, "token": "x" * 64, "pipeline": 0, "rank": 0}
         channel.sendall(json.dumps(hello).encode() + b"\n")
         begin = time.monotonic()
         assert channel.recv(100) == b""

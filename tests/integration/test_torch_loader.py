@@ -2,9 +2,6 @@
 
 import json
 import logging
-import os
-import subprocess
-import sys
 
 import pytest
 
@@ -16,6 +13,7 @@ from joulery.clock import VirtualClock  # noqa: E402
 from joulery.hardware import SimulatedGpu, catalog  # noqa: E402
 from joulery.integrations.torch import EnergyDataLoader  # noqa: E402
 from joulery.training import Run  # noqa: E402
+from support.forked_ranks import ForkedRanks  # noqa: E402
 
 BOARD = catalog.board("V100")
 WORK = catalog.workload("resnet50", BOARD)
@@ -125,7 +123,7 @@ from joulery.integrations.torch import EnergyDataLoader
 from joulery.integrations.torch_ranks import torch_ranks
 from joulery.training._run import Run
 
-rank, folder = int(sys.argv[1]), sys.argv[2]
+rank, folder = int(sys.argv[1]), sys.argv[3]
 dist.init_process_group("gloo", f"file://{folder}/meeting", rank=rank, world_size=2)
 board = catalog.board("V100")
 work = catalog.workload("resnet50", board)
@@ -154,24 +152,8 @@ dist.destroy_process_group()
 @pytest.mark.slow
 def test_ranks_share_batches_decide_together_and_end_together(tmp_path):
     """If this fails, ranks train different batch sizes, or one waits for ever for another."""
-    jobs = []
-    for rank in range(2):
-        own = {"WORLD_SIZE": "2", "LOCAL_RANK": str(rank), "LOCAL_WORLD_SIZE": "2"}
-        jobs.append(
-            subprocess.Popen(
-                [sys.executable, "-c", RANK, str(rank), str(tmp_path)],
-                env={**os.environ, **own},
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                text=True,
-            )
-        )
-    try:
-        ended = [job.communicate(timeout=90) for job in jobs]
-    finally:
-        for job in jobs:
-            job.kill()
-    found = [json.loads(output.splitlines()[-1]) for output, _ in ended]
+    outputs = ForkedRanks(RANK, 2, tmp_path).outputs()
+    found = [json.loads(output.splitlines()[-1]) for output, _ in outputs]
     first, second = found
     assert first[1] == second[1] == 2
     assert first[2] == second[2] == [32, 16]

@@ -3,13 +3,11 @@
 import importlib.util
 import json
 import os
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
 from joulery.errors import NotPossibleHereError
+from support.forked_ranks import ForkedRanks
 
 RANK = """
 import json, sys
@@ -58,25 +56,8 @@ def _torch():
 @pytest.mark.slow
 def test_ranks_take_one_decision(tmp_path):
     """Ranks that decide for themselves would wait for each other at different limits."""
-    tests = str(Path(__file__).parents[1])
-    environ = {**os.environ, "PYTHONPATH": tests, "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
-    jobs = [
-        subprocess.Popen(
-            [sys.executable, "-c", RANK, str(rank), "2", str(tmp_path)],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env={**environ, "RANK": str(rank), "LOCAL_RANK": str(rank)},
-        )
-        for rank in range(2)
-    ]
-    try:
-        ended = [job.communicate(timeout=90) for job in jobs]
-    finally:
-        for job in jobs:
-            job.kill()
-    assert [job.returncode for job in jobs] == [0, 0], ended
-    found = [json.loads(output.splitlines()[-1]) for output, _ in ended]
+    outputs = ForkedRanks(RANK, 2, tmp_path).outputs()
+    found = [json.loads(output.splitlines()[-1]) for output, _ in outputs]
     assert found[0] == found[1]
     for skipped, limits, joules in found[0]:  # with DistributedDataParallel, and fully sharded
         assert skipped is None

@@ -30,12 +30,13 @@ def test_a_recommendation_keeps_its_deadline_by_the_prediction(world):
     days = world.draw.randrange(20, 60)
     recommended = world.joulery(
         *("recommend", "--model", "model.json", "--tokens", f"{TOKENS // 10**9}B"),
-        *("--deadline", f"{days}d", "--devices", "a100,h100", "--max-gpus", "64", "--grid", "DE"),
+        *("--deadline", f"{days}d", "--device", "a100,h100", "--max-gpus", "64", "--grid", "DE"),
     )
     best = recommended["best"]
     assert late_seconds(best) <= days * 86_400 * (1 + 1e-3)
     rivals = [choice for choice in recommended["pareto"] if late_seconds(choice) <= days * 86_400]
-    assert best["joules"] <= min(choice["joules"] for choice in rivals) * (1 + 1e-9)
+    # Of choices within 3 % the fastest is taken.
+    assert best["joules"] <= min(choice["joules"] for choice in rivals) * 1.03
     steps = TOKENS / (best["batch_size"] * model["sequence"])
     predicted = world.joulery(
         *("predict", "--model", "model.json", "--device", best["device"], "--plan", best["plan"]),

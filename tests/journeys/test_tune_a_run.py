@@ -2,10 +2,13 @@
 
 import signal
 import time
+from dataclasses import replace
 
 import pytest
 
 import joulery
+from joulery.clock import VirtualClock
+from joulery.hardware import SimulatedGpu, settle
 from support.journeys import TRAINING
 
 SCRIPT = (
@@ -36,12 +39,32 @@ def test_a_training_saves_energy_within_its_bound(world):
         for number in range(3000):
             gpu.run(world.step.scaled(world.assumptions.step_factor(number)))
             run.step()
-        limit = gpu.power_limits().current_watts
+        limit = run.result.chosen.setting.power_limit_watts
     seconds, joules = world.true_point(limit)
     full_seconds, full_joules = world.true_point(original)
     assert joules < 0.97 * full_joules
     assert seconds < (1 + bound + 0.01) * full_seconds
     assert gpu.power_limits().current_watts == original
+
+
+def test_clocks_save_where_limits_cannot(world):
+    """A board that draws less than its lowest limit is left alone, though its clock could save."""
+    board = replace(world.board, min_limit_watts=0.98 * world.board.default_limit_watts)
+    gpu = SimulatedGpu(board, VirtualClock(), seed=world.draw.randrange(10**6))
+    with joulery.Run(objective="least-energy:slowdown=5%", devices=[gpu]) as run:
+        for _ in range(max(600, round(240 / world.assumptions.step_seconds))):
+            gpu.run(world.step)
+            run.step()
+        chosen = run.result.chosen.setting
+    full, locked = (
+        settle(board, world.step, board.default_limit_watts, clock)
+        for clock in (None, chosen.clock_hertz)
+    )
+    assert chosen.clock_hertz is not None
+    assert locked.seconds * locked.watts < 0.98 * full.seconds * full.watts
+    assert locked.seconds <= 1.055 * full.seconds
+    gpu.set_load(world.step)
+    assert gpu.steady().clock_hertz == full.clock_hertz, "the lock is gone afterwards"
 
 
 @pytest.mark.slow

@@ -42,8 +42,7 @@ def test_megatron_own_functions_are_observed(megatron_schedules):
     """If it fails Megatron calls its steps by another way than the hook expects."""
     source = megatron_schedules.forward_backward_pipelining_without_interleaving.__code__
     assert {"forward_step", "backward_step"} <= set(source.co_names)
-    order = make_schedule("1f1b", 2, 2).ranks[0]
-    with megatron_hooks.observed(megatron_schedules, Notes(), order, on_cuda=False):
+    with megatron_hooks.observed(megatron_schedules, Notes(), on_cuda=False):
         found = megatron_schedules.get_forward_backward_func(pp_size=2, vp_size=None)
         assert found is megatron_schedules.forward_backward_pipelining_without_interleaving
         assert found.__code__ is not source
@@ -63,6 +62,7 @@ def test_deepspeed_own_engine_runs_through_the_hook(deepspeed_schedule):
     stage, ranks, microbatches = 1, 4, 6
 
     class Engine:
+        stage_id, num_stages, micro_batches = stage, ranks, microbatches
         _INSTRUCTION_MAP = dict.fromkeys(own._INSTRUCTION_MAP, lambda *_, **__: None)
 
         def _reserve_pipe_buffers(self, _):
@@ -77,9 +77,9 @@ def test_deepspeed_own_engine_runs_through_the_hook(deepspeed_schedule):
         deepspeed_schedule.TrainSchedule, ranks, microbatches
     ).ranks[stage]
     engine = Engine()
-    with deepspeed_hooks.observed(engine, notes, order, on_cuda=False):
+    with deepspeed_hooks.observed(engine, notes, on_cuda=False):
         engine.train_batch()
-    assert notes.seen == ["begin", *words(order)]
+    assert notes.seen == ["begin", *words(order), "end"]
 
 
 def test_deepspeed_two_stages_per_rank(deepspeed_schedule):

@@ -3,12 +3,12 @@ import pytest
 from papers.zeus.ablation import WithoutProfiling, WithoutPruning
 
 from joulery.jobs.policies import ActionKind
-from joulery.simulate import SimulationOptions, simulate
+from joulery.simulate import SimulationConfig, simulate
 
 
 def _trainings(load, policy, recurrences):
     actions = simulate(
-        [load], policy, recurrences, range(1), SimulationOptions(keep_actions=True)
+        [load], policy, recurrences, range(1), SimulationConfig(keep_actions=True)
     ).actions
     trained = actions.kind == ActionKind.TRAIN
     return actions.arm[trained], actions.limit[trained]

@@ -28,7 +28,7 @@ def test_chosen_figures_come_with_tables_pictures_and_a_page(tmp_path):
     traces = write_traces(tmp_path / "traces", ("v100", "a40"))
     out = tmp_path / "out"
     done = _reproduce(
-        *("--traces", traces, "--out", out, "--figures", "1,12"),
+        *("--data", traces, "--out", out, "--figures", "1,12"),
         *("--seeds", "2", "--json"),
     )
     assert done.returncode == 0, done.stderr
@@ -54,7 +54,7 @@ def test_chosen_figures_come_with_tables_pictures_and_a_page(tmp_path):
 def test_missing_traces_are_named_with_their_source(tmp_path, prepare, named):
     """The user would not know what to fetch from where."""
     prepare(tmp_path / "traces")
-    done = _reproduce("--traces", tmp_path / "traces", "--out", tmp_path / "o")
+    done = _reproduce("--data", tmp_path / "traces", "--out", tmp_path / "o")
     assert done.returncode == 2
     assert named in done.stderr
     assert "ml-energy/zeus" in done.stderr
@@ -65,6 +65,6 @@ def test_missing_traces_are_named_with_their_source(tmp_path, prepare, named):
 def test_wrong_options_write_nothing(tmp_path, option):
     """A typing error would leave half a folder."""
     traces = write_traces(tmp_path / "traces")
-    done = _reproduce("--traces", traces, "--out", tmp_path / "o", *option)
+    done = _reproduce("--data", traces, "--out", tmp_path / "o", *option)
     assert done.returncode == 2
     assert [path.name for path in tmp_path.iterdir()] == ["traces"]

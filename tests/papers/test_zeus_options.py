@@ -5,7 +5,7 @@ from joulery.errors import InvalidValueError
 
 
 def _arguments(*options):
-    return make_parser().parse_args(["--traces", "t", *options])
+    return make_parser().parse_args(["--data", "t", *options])
 
 
 def test_figures_are_numbers_of_the_publication():
@@ -39,7 +39,7 @@ def test_jobs_beside_the_traces_are_found(tmp_path):
     """Fig. 9 would be left out though the data is there."""
     (tmp_path / "zeus").mkdir()
     arguments = _arguments()
-    arguments.traces = tmp_path / "zeus"
+    arguments.data = tmp_path / "zeus"
     assert groups_of(arguments) is None
     (tmp_path / "jobs").mkdir()
     rows = [f"2017-10-09 07:{minute:02d}:00,100,1,100,a" for minute in range(30)]

@@ -14,7 +14,7 @@ from papers.zeus.policies import (
 from joulery.jobs.policies import ZeusPolicy
 from joulery.jobs.policies._default import DefaultPolicy
 from joulery.jobs.policies._grid import GridSearchPolicy
-from joulery.simulate import SimulationOptions, simulate
+from joulery.simulate import SimulationConfig, simulate
 
 
 @pytest.fixture
@@ -66,7 +66,7 @@ def test_mean_by_gpu_is_the_geometric_one(logs):
 def test_search_paths_follow_every_training(small_workload):
     """Paths of Fig. 8 would skip the attempts that were stopped."""
     log = simulate(
-        [small_workload()], GridSearchPolicy(), 14, range(1), SimulationOptions(keep_actions=True)
+        [small_workload()], GridSearchPolicy(), 14, range(1), SimulationConfig(keep_actions=True)
     )
     data = search_paths({"grid": log})
     rows = data.main
@@ -82,7 +82,7 @@ def test_eta_sweep_has_one_row_per_policy_eta_and_workload(small_workload):
     """A line of Fig. 22 would miss its ends."""
     loads = [small_workload()]
     runs = {
-        ("zeus", eta): simulate(loads, ZeusPolicy(), 30, range(3), SimulationOptions(eta=eta))
+        ("zeus", eta): simulate(loads, ZeusPolicy(), 30, range(3), SimulationConfig(eta=eta))
         for eta in (0.0, 1.0)
     }
     rows = eta_sweep(runs).main

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 from joulery.server._app import create_app
 from joulery.server._cluster_page import ClusterWatch
 from joulery.server._config import LIMITS
-from joulery.server._pages import COOKIE, ZONE_COOKIE
+from joulery.server._pages import ZONE_COOKIE
 from joulery.storage import Store
 from support.caller import Caller
 from support.dashboard_store import AGENT_STATUS, fill_for_dashboard
@@ -52,6 +52,7 @@ class Site:
         self.show_cluster(AGENT_STATUS)
         self.caller = Caller(store, LIMITS)
         self.caller.clock.sleep(NOW - self.caller.clock.wall())
+        self.browser = self.caller.browser()
         watch = ClusterWatch(folder / "agent")
         self.caller.application = create_app(self.caller.context, None, watch, folder / "plans")
 
@@ -61,8 +62,9 @@ class Site:
 
     def ask(self, path, form=None, zone=""):
         """Status of an answer; a form is posted."""
-        cookies = f"{COOKIE}={self.caller.token}; {ZONE_COOKIE}={quote(zone, safe='/')}"
-        headers = [(b"cookie", cookies.encode())]
+        ((name, session), *origin) = self.browser
+        zone_cookie = f"; {ZONE_COOKIE}={quote(zone, safe='/')}".encode()
+        headers = [(name, session + zone_cookie), *origin]
         body = b"" if form is None else urlencode(form).encode()
         method = "GET" if form is None else "POST"
         answer = self.caller.ask(method, path, body, "none", headers=headers)

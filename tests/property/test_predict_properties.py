@@ -8,9 +8,9 @@ from joulery.prediction._bayes import fitted_belief
 from joulery.prediction._step import Load
 from joulery.prediction.models import (
     kernel_times,
-    plan_parts,
     plan_seconds,
     response,
+    step_parts,
 )
 
 DEVICES = st.sampled_from(["v100", "a100", "h100", "b200", "l40s", "mi300x", "t4"])
@@ -104,7 +104,7 @@ def test_plans_have_positive_parts_and_memory(shape, sizes, shard):
         shard=shard,
     )
     plan.check(model)
-    parts = plan_parts(model, plan, board)
+    parts = step_parts(model, plan, board)
     assert np.isfinite(parts).all()
     assert (parts >= 0).all()
     assert plan_seconds(fitted_belief("plans").mean, parts)[0] > 0

@@ -6,7 +6,7 @@ from hypothesis import given, settings, strategies as st
 
 from joulery.jobs.policies import ActionKind, RunEnd, ZeusPolicy
 from joulery.jobs.policies._grid import GridSearchPolicy
-from joulery.simulate import SimulationOptions, Slices, simulate
+from joulery.simulate import SimulationConfig, Slices, simulate
 from joulery.simulate._environment import EpochAtMean
 from joulery.testing.workloads import made_up_workload
 
@@ -53,7 +53,7 @@ PROBINGS = st.sampled_from([EpochAtMean(), Slices(), Slices(0.5, 0.2)])
 @given(workloads(), POLICIES, PROBINGS, st.integers(1, 6), st.integers(0, 2**63))
 def test_books_balance(load, policy, probing, overlap, seed):
     """Every recurrence ends, costs add up, and no setting comes from outside the trace."""
-    options = SimulationOptions(probing=probing, overlap=overlap, keep_actions=True)
+    options = SimulationConfig(probing=probing, overlap=overlap, keep_actions=True)
     log = simulate([load], policy, 15, [seed], options)
     actions = log.actions
     assert (log.attempts[0] >= 1).all()
@@ -76,7 +76,7 @@ def test_books_balance(load, policy, probing, overlap, seed):
 @given(st.lists(workloads(), min_size=2, max_size=3), POLICIES, st.integers(1, 4))
 def test_company_changes_nothing(loads, policy, overlap):
     """A job simulated among others does what it does alone, bit for bit."""
-    options = SimulationOptions(overlap=overlap)
+    options = SimulationConfig(overlap=overlap)
     together = simulate(loads, policy, 12, [1, 2], options)
     for position, load in enumerate(loads):
         alone = simulate([load], policy, 12, [1, 2], options)

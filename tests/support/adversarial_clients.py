@@ -27,7 +27,7 @@ from joulery.simulate._workload import score_settings
 from joulery.storage import Event, EventKind, JobRecord
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from joulery.jobs.policies import Floats
     from joulery.simulate import TracedWorkload
@@ -404,6 +404,15 @@ class Regrets:
     doubted: float
     failed: int
 
+    @classmethod
+    def of(cls, logs: Sequence[SimulationLog]) -> Regrets:
+        """Regrets of histories."""
+        return cls(
+            np.array([log.regret() for log in logs]),
+            sum(log.doubted for log in logs) / sum(log.reports for log in logs),
+            sum(log.failed for log in logs),
+        )
+
     @property
     def mean(self) -> float:
         """Mean regret of a history."""
@@ -425,9 +434,4 @@ def simulate(
     load: TracedWorkload, policy: str, seeds: Iterable[int], scenario: Scenario
 ) -> Regrets:
     """Simulate one history for each seed."""
-    logs = [ClientSimulation(load, policy, seed, scenario).run() for seed in seeds]
-    return Regrets(
-        np.array([life.regret() for life in logs]),
-        sum(life.doubted for life in logs) / sum(life.reports for life in logs),
-        sum(life.failed for life in logs),
-    )
+    return Regrets.of([ClientSimulation(load, policy, seed, scenario).run() for seed in seeds])

@@ -9,14 +9,24 @@ from typing import TYPE_CHECKING, Any
 from joulery.clock import VirtualClock
 from joulery.server._app import create_app
 from joulery.server._auth import ServerContext
-from joulery.storage import Permission, TokenRecord, add_token
+from joulery.storage import (
+    Permission,
+    TokenRecord,
+    add_token,
+    begin_session,
+    digest_of,
+    find_token,
+)
 from support.server_process import JOB
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from joulery.server._config import Limits
-    from joulery.storage import Store
+    from joulery.storage import Store, Transaction
+
+
+SAME_ORIGIN = [(b"host", b"jobs.example:8420"), (b"origin", b"http://jobs.example:8420")]
 
 
 class Caller:
@@ -78,6 +88,17 @@ class Caller:
         answer_headers = dict(start["headers"])
         is_json = end["body"] and b"json" in answer_headers.get(b"content-type", b"")
         return start["status"], answer_headers, json.loads(end["body"]) if is_json else end["body"]
+
+    def browser(self, token: str | None = None) -> list[tuple[bytes, bytes]]:
+        """Headers of a browser that has logged in with a token."""
+
+        def begin(transaction: Transaction) -> str:
+            record = find_token(transaction, digest_of(token or self.token))
+            assert record is not None
+            return begin_session(transaction, record.id, self.clock.wall())
+
+        session = self.context.store.write(begin)
+        return [(b"cookie", f"joulery_session={session}".encode()), *SAME_ORIGIN]
 
     async def job(self) -> int:
         """A job that was defined."""

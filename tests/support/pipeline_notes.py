@@ -11,10 +11,16 @@ class Notes:
     def __init__(self):
         self.seen = []
 
-    def begin_iteration(self, reached):
+    def begin_iteration(self, reached, *, microbatches=None):
         """An iteration begins."""
         assert reached is None
+        self.microbatches = microbatches
         self.seen.append("begin")
+
+    def end_iteration(self, reached):
+        """An iteration has ended."""
+        assert reached is None
+        self.seen.append("end")
 
     def before(self, stage, kind, microbatch, reached):
         """An instruction begins."""

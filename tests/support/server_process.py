@@ -13,7 +13,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
-from urllib.parse import urlsplit
+from urllib.parse import urlencode, urlsplit
 
 from joulery.server._auth import CACHED_SECONDS
 from joulery.storage import Store, TokenRecord, add_token, revoke_token, right_named
@@ -34,6 +34,19 @@ JOB: dict[str, Any] = {
     "limits_watts": [],
 }
 OUTCOME: dict[str, Any] = {"end": "reached", "epochs": 20, "seconds": 2.0, "joules": 300.0}
+
+
+def log_in(address: str, token: str) -> dict[str, str]:
+    """Headers of a browser that has logged in at a server."""
+    parts = urlsplit(address)
+    browser = http.client.HTTPConnection(parts.netloc, timeout=20)
+    headers = {"Origin": address, "Content-Type": "application/x-www-form-urlencoded"}
+    browser.request("POST", "/login", urlencode({"token": token}), headers)
+    answer = browser.getresponse()
+    assert answer.status == 303, answer.read()
+    cookie = (answer.getheader("Set-Cookie") or "").partition(";")[0]
+    browser.close()
+    return {"Cookie": cookie, "Origin": address}
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import os
 import time
 from datetime import datetime
 from pathlib import Path
@@ -241,10 +242,10 @@ def test_assets_are_light(visit):
 def test_scripts_cannot_read_the_token(visit):
     """If this fails, a script that someone smuggles in steals the token."""
     with visit() as visitor:
-        assert "joulery_token" not in visitor.page.evaluate("document.cookie")
+        assert "joulery_session" not in visitor.page.evaluate("document.cookie")
         cookies = {cookie["name"]: cookie for cookie in visitor.page.context.cookies()}
-        token = cookies["joulery_token"]
-        assert (token["httpOnly"], token["sameSite"]) == (True, "Strict")
+        session = cookies["joulery_session"]
+        assert (session["httpOnly"], session["sameSite"]) == (True, "Strict")
         visitor.page.click("text=Log out")
         visitor.page.wait_for_selector("#token")
         names = {cookie["name"] for cookie in visitor.page.context.cookies()}
@@ -266,27 +267,65 @@ def test_ten_thousand_jobs_stay_quick(visit, jobs):
     with Store.open(path) as store:
         store.write(copy_job(numbers["first-run"], 10_000))
     with visit() as visitor:
-        end = time.monotonic() + 120
-        while time.monotonic() < end:  # figures are added up once, while pages are shown
-            visitor.goto("/jobs")
-            if "being added up" not in visitor.page.inner_text("#jobs"):
-                break
-        assert "10,006 of 10,006 jobs" in visitor.page.inner_text("#jobs")
+        outstanding = True
+        while outstanding:  # figures are added up once, while pages are shown
+            page = visitor.page.request.get(visitor.server.address + "/jobs").text()
+            outstanding = "being added up" in page
         visitor.goto("/jobs?sort=name&page=100")
-        rows = visitor.page.query_selector_all("tbody tr")
-        assert len(rows) == 50
+        assert "10,006 of 10,006 jobs" in visitor.page.inner_text("#jobs")
+        assert len(visitor.page.query_selector_all("tbody tr")) == 50
         for address in ("/", "/jobs", "/jobs?q=copy+077"):
-            # The best of a few, since other work on this machine is not the page's fault.
-            assert any(paint_milliseconds(visitor, address) < 1000 for _ in range(8)), address
+            before = processor_seconds(visitor.server)
+            visitor.goto(address)
+            assert processor_seconds(visitor.server) - before < 1.0, address
             assert len(visitor.page.content()) < 100_000
 
 
-def paint_milliseconds(visitor, address):
-    """Time until the browser first shows something of a page."""
-    visitor.goto(address)
-    return visitor.page.evaluate(
-        """() => new Promise(done => new PerformanceObserver(seen => {
-            const found = seen.getEntriesByName("first-contentful-paint");
-            if (found.length) done(found[0].startTime);
-        }).observe({type: "paint", buffered: true}))"""
-    )
+def processor_seconds(server):
+    """What a server has used of the processor; time by the clock is that of the machine's load."""
+    fields = Path(f"/proc/{server.pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def test_many_tabs_share_one_stream(visit):
+    """The seventh tab waits for a connection, since a browser opens six to a server."""
+    with visit() as visitor:
+        context, address = visitor.page.context, visitor.server.address
+        tabs = [context.new_page() for _ in range(8)]
+        for tab in tabs:
+            tab.goto(f"{address}/jobs", timeout=20_000)
+        for tab in tabs:
+            tab.wait_for_selector("#live >> text=live", timeout=20_000)
+        for tab in tabs:
+            tab.close()
+
+
+def test_runs_are_searched_opened_and_compared(visit):
+    """Someone looks for a run and does not find it, or what made it differ."""
+    with visit() as visitor:
+        for number, watts in enumerate((300.0, 200.0)):
+            curve = {"quantity": "watts", "device": "A40", "points": [[1, watts], [9, watts]]}
+            run = {
+                "key": f"{number}",
+                "name": f"tune {number}",
+                "started_wall_seconds": 1.8e9,
+                "seconds": 10.0,
+                "joules": 10 * watts,
+                "devices": [{"name": "A40", "joules": 10 * watts}],
+                "curves": [curve],
+            }
+            answer = visitor.server.ask("PUT", "/v1/teams/vision/runs", run)
+            assert answer.status == 204, answer.body
+        page = visitor.page
+        visitor.goto("/runs")
+        page.fill("[name=q]", "TUNE")
+        page.click("button >> text=Search")
+        page.wait_for_selector("text=2 runs")
+        page.check("[aria-label^='compare tune 0']")
+        page.check("[aria-label^='compare tune 1']")
+        page.click("button >> text=Compare")
+        page.wait_for_selector("text=Power of all devices")
+        assert "−33.3 %" in page.inner_text("main") or "+50.0 %" in page.inner_text("main")
+        visitor.goto("/runs")
+        page.click("text=tune 1")
+        page.wait_for_selector("text=Energy by device")

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import webbrowser
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from joulery import demo
@@ -14,12 +17,14 @@ from joulery.cli.options import (
     file,
     flag,
     limits,
+    listen_option,
     option,
     whole,
     writable_folder,
     write_results,
 )
 from joulery.cli.progress import Progress
+from joulery.clock import REAL_CLOCK
 from joulery.errors import FileError
 from joulery.hardware import catalog
 from joulery.objectives import OBJECTIVE_HELP, parse_objective
@@ -31,8 +36,13 @@ if TYPE_CHECKING:
     from joulery.hardware import Board, Workload
 
 
-def _run(arguments: argparse.Namespace) -> Output:
+_DAY_SECONDS = 86_400.0
+
+
+def _run(arguments: argparse.Namespace) -> Output | int:
     progress = Progress()
+    if arguments.serve:
+        return _serve(arguments, progress)
     board = catalog.board(arguments.device)
     workload = catalog.workload("resnet50", board)
     try:
@@ -44,6 +54,44 @@ def _run(arguments: argparse.Namespace) -> Output:
         return _story(arguments, board, workload, progress)
     finally:
         progress.done()
+
+
+def _serve(arguments: argparse.Namespace, progress: Progress) -> int:
+    """Fill a store with a month of a team, unless it is there, and serve it."""
+    from joulery import server, storage
+
+    path = writable_folder(arguments.out) / "team.sqlite"
+    now = REAL_CLOCK.wall()
+    if not path.exists():
+        # In memory where there is such a folder: a month of commits takes a minute on some disks.
+        memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # noqa: S108 - a new folder
+        with TemporaryDirectory(prefix="joulery-demo-", dir=memory) as folder:
+            draft = f"{folder}/team.sqlite"
+            with storage.Store.open(draft) as store:
+                demo.fill_team_store(store, now, progress.show, arguments.seed % 2**32)
+            storage.backup(draft, path)
+    with storage.Store.open(path) as store:
+        record = storage.TokenRecord(
+            storage.EVERY_TEAM, storage.Permission.MANAGE, "demonstration", now + _DAY_SECONDS
+        )
+        token, _ = store.write(lambda transaction: storage.add_token(transaction, record, now))
+    progress.done()
+    host, port = arguments.listen
+    config = server.ServerConfig(store=str(path), host=host.strip("[]"), port=port)
+
+    def announce(ready: server.FirstStart) -> None:
+        text = (
+            f"A month of a small team, all of it simulated, at {ready.address}\n"
+            f"Log in with this token, which lasts a day: {token}\n"
+            f"The store is {path}. Ctrl-C ends the server."
+        )
+        document = {"address": ready.address, "token": token, "store": str(path)}
+        Output(document, text).announce(as_json=arguments.json)
+        if arguments.open:
+            webbrowser.open(ready.address)
+
+    server.serve(config, announce)
+    return 0
 
 
 def _story(
@@ -101,5 +149,12 @@ COMMAND = Action(
             "train the network anew for a dozen nights, choosing its batch size; only --device "
             "and --seed apply",
         ),
+        flag(
+            "--serve",
+            "fill a store with a month of a small team on simulated boards, and serve its "
+            "dashboard; only --seed, --out, --listen and --open apply",
+        ),
+        listen_option("with --serve: address to listen on", ("127.0.0.1", 8420)),
+        flag("--open", "with --serve: show the dashboard in a browser"),
     ),
 )

@@ -24,7 +24,7 @@ from joulery.cli.report import (
     source_of_log,
     with_electricity,
 )
-from joulery.errors import FileError, UsageError
+from joulery.errors import FileError, InvalidValueError, UsageError
 
 if TYPE_CHECKING:
     import argparse
@@ -39,11 +39,22 @@ def _run(arguments: argparse.Namespace) -> Output:
         )(arguments)
     if not arguments.file:
         raise UsageError("nothing to disclose", remedy=_REMEDY)
-    path = arguments.file
-    totals = read_log(path, read_text(path))
+    path, text = arguments.file, read_text(arguments.file)
+    totals = read_log(path, text)
     if totals is None:
         raise FileError(f"{path} is no energy log", remedy=_REMEDY)
-    return _disclose(source_of_log(path, totals), arguments)
+    _check_hardware(path, totals, dict(arguments.hardware))
+    return _disclose(source_of_log(path, totals, text), arguments)
+
+
+def _check_hardware(path: Path, totals: metering.LogTotals, hardware: dict[str, int]) -> None:
+    """Refuse accelerators whose energy is not in the log."""
+    boards, measured = sum(hardware.values()), totals.accelerators
+    if hardware and measured is not None and boards != len(measured):
+        raise InvalidValueError(
+            f"{path} has the energy of {len(measured)} accelerators, not of {boards}",
+            remedy="leave --hardware out, or give a log of all of them",
+        )
 
 
 def _disclose(source: EnergySource, arguments: argparse.Namespace) -> Output:
@@ -115,7 +126,7 @@ COMMAND = Action(
         option("--name", "name of the model"),
         *SOURCE_OPTIONS,
         *FORM_OPTIONS,
-        option("--embodied-kg", "CO2 of making the hardware; else by the catalog", "KG", number(0)),
+        option("--embodied-kg", "CO2 of making the hardware (by the catalog)", "KG", number(0)),
         option("--flops", "operations of the training", read=number(0.0)),
         option("--units", "functional units, for figures per unit, such as 2T", "N", _units),
         option("--unit", "name of such a unit: token, step, model (model)", default="model"),

@@ -25,7 +25,6 @@ _EXTRAS = {
     "plots": ("matplotlib", "frontiers as PNG"),
     "instruments": ("pyvisa", "SCPI wattmeters for the whole node"),
     "amd": ("amdsmi", "AMD GPUs"),
-    "torch": ("torch", "PyTorch"),
 }
 
 

@@ -154,11 +154,11 @@ def _named(job: JobEntry) -> str:
 STORE_OPTIONS = (
     option(
         "--store",
-        "path, postgresql://… or http(s)://…; $JOULERY_STORE, else your own",
+        "path, postgresql://… or http(s)://… ($JOULERY_STORE, or your own store)",
         "LOCATION",
         location,
     ),
-    option("--team", "$JOULERY_TEAM, else default", "NAME"),
+    option("--team", "team ($JOULERY_TEAM, or default)", "NAME"),
     option("--token", "for a server; better: $JOULERY_TOKEN", "TEXT"),
 )
 _JOB = (

@@ -24,7 +24,7 @@ _ORACLE, _DEFAULT = "oracle", "default"
 
 
 def _simulate(arguments: argparse.Namespace) -> Output:
-    options = simulate.SimulationOptions(
+    options = simulate.SimulationConfig(
         eta=arguments.eta,
         objective=parse_objective(arguments.objective) if arguments.objective else None,
         overlap=arguments.overlap,
@@ -44,7 +44,7 @@ def _simulate(arguments: argparse.Namespace) -> Output:
 
 
 def _logs(
-    traces: simulate.Traces, arguments: argparse.Namespace, options: simulate.SimulationOptions
+    traces: simulate.Traces, arguments: argparse.Namespace, options: simulate.SimulationConfig
 ) -> list[simulate.SimulationLog]:
     if not arguments.policy:
         raise InvalidValueError("no policy given", remedy="give --policy zeus,joulery")

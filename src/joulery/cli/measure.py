@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import os
 import sys
 from contextlib import nullcontext
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from joulery import grid, metering
@@ -25,6 +27,10 @@ from joulery.units import grams_co2, human, human_duration, money, per_cent
 
 if TYPE_CHECKING:
     import argparse
+
+    from joulery.clock import Clock
+    from joulery.hardware import Device
+    from joulery.training import RunLog
 
 
 def _run(arguments: argparse.Namespace) -> Output:
@@ -58,14 +64,47 @@ def _measure(command: list[str], arguments: argparse.Namespace) -> tuple[meterin
                 f"{human(current.mean_watts, 'W')} mean  ({current.provenance.origin})"
             )
 
+        run_log = _begin_run_log(meter, window, label)
         with log:
             try:
                 code = metering.run_command(command, stdout=stdout, on_wait=show)
             finally:
                 meter.end(window)
                 window.settle()
+                if run_log is not None:
+                    run_log.end(window.measurement)
         progress.done()
         return window.measurement, code
+
+
+@dataclass(frozen=True, slots=True)
+class _WindowMeter:
+    """The window of a command as the meter of its run."""
+
+    meter: metering.Meter
+    window: metering.Window
+
+    @property
+    def clock(self) -> Clock:
+        return self.meter.clock
+
+    @property
+    def devices(self) -> tuple[Device, ...]:
+        return self.meter.devices
+
+    def measure_here(self) -> metering.Measurement:
+        return self.window.measurement
+
+
+def _begin_run_log(meter: metering.Meter, window: metering.Window, name: str) -> RunLog | None:
+    """The report of the command to the store; None where ``$JOULERY_STORE`` names none."""
+    if not os.environ.get("JOULERY_STORE"):
+        return None
+    from joulery.training import DecisionService, RunLog
+
+    run_log = RunLog(name, "measure", DecisionService(), _WindowMeter(meter, window))
+    run_log.start()
+    return run_log
 
 
 def _costs(

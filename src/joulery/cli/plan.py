@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from joulery import pipeline
@@ -10,6 +11,7 @@ from joulery.cli import plan_coordinate
 from joulery.cli.dispatch import Output
 from joulery.cli.options import (
     Action,
+    address,
     duration,
     file,
     flag,
@@ -22,12 +24,15 @@ from joulery.cli.options import (
 )
 from joulery.errors import InvalidValueError
 from joulery.reports import PipelineView, pipeline_report
+from joulery.units import human
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator
 
     from joulery.pipeline import (
+        CoordinatorState,
+        HeldPlan,
         PipelinePlan,
         PipelineProblem,
         Saving,
@@ -36,9 +41,9 @@ if TYPE_CHECKING:
     )
 
 _EPILOG = """\
-The profile is a CSV or JSON file with one row per stage, instruction and clock: the columns stage,
-instruction (forward, backward, …), frequency (MHz), time (seconds) and energy (joules) of one
-microbatch on one device.
+The profile is a CSV or JSON file, or a folder of them, with one row per stage, instruction and
+clock: the columns stage, instruction (forward, backward, …), frequency (MHz), time (seconds) and
+energy (joules) of one microbatch on one device.
 
 SCHEDULE is gpipe, 1f1b, early-recompute, interleaved, zb-h1, zbv, dualpipe-v, auto (compare them
 and take the best), or a file with a custom order: a list per rank, such as
@@ -58,7 +63,9 @@ def _run(arguments: argparse.Namespace) -> Output | int:
     endpoint = _endpoint(arguments)
     view = _plan(arguments)
     if arguments.out is not None:
-        view.plan.save(arguments.out)
+        # Ranks follow the plan for the budget, where there is one, or that of equal time.
+        held = None if arguments.budget is None else view.savings[-1].seconds
+        view.plan.save(arguments.out, held)
     output = Output(_document(view), lambda: pipeline_report(view), page=arguments.html)
     if endpoint is None:
         return output
@@ -75,6 +82,7 @@ def _plan(arguments: argparse.Namespace) -> PipelineView:
         devices_per_rank=arguments.devices_per_rank,
         replicas=arguments.replicas,
         optimizer=arguments.optimizer,
+        board_watts=arguments.board_limit,
     )
     profiles = pipeline.read_profiles(arguments.profile)
     if arguments.repeat != 1.0:
@@ -101,7 +109,8 @@ def _plan(arguments: argparse.Namespace) -> PipelineView:
             config=config,
         )
     savings = tuple(_savings(arguments, plan, search))
-    return PipelineView(plan, savings, tuple(profiles.notes), search)
+    holding = pipeline.hold_clocks(plan, savings[0].plan)
+    return PipelineView(plan, savings, tuple(profiles.notes), search, holding)
 
 
 def _savings(
@@ -118,6 +127,8 @@ def _savings(
         yield pipeline.plan_saving(plan, seconds, name=f"straggler × {factor:g}")
     if (seconds := arguments.deadline) is not None:
         yield pipeline.plan_saving(plan, seconds, name=f"deadline {seconds:g} s", waits=False)
+    if (budget := arguments.budget) is not None:
+        yield pipeline.budget_saving(plan, budget, name=f"budget {human(budget, 'W')}")
 
 
 def _one_or_each(figures: list[float]) -> float | tuple[float, ...]:
@@ -147,13 +158,13 @@ def _endpoint(arguments: argparse.Namespace) -> tuple[tuple[str, int], str] | No
                 remedy="add --coordinate HOST:PORT, or leave these out",
             )
         return None
-    address = plan_coordinate.listening_address(arguments.coordinate, anywhere=arguments.anywhere)
+    endpoint = plan_coordinate.listening_address(arguments.coordinate, anywhere=arguments.anywhere)
     if arguments.token_file is None:
         raise InvalidValueError(
             "ranks need a secret to call the coordinator with",
             remedy="add --token-file FILE, which is created if missing",
         )
-    return address, plan_coordinate.token_from(arguments.token_file)
+    return endpoint, plan_coordinate.token_from(arguments.token_file)
 
 
 def _document(view: PipelineView) -> dict[str, Any]:
@@ -170,9 +181,19 @@ def _document(view: PipelineView) -> dict[str, Any]:
         "full_clocks": {"seconds": full.seconds, "joules": full.joules},
         "frontier": [plan.totals() for plan in view.plan.frontier_plans],
         "plans": [_saving(problem, saving) for saving in view.savings],
+        "holding": None if view.holding is None else _holding(view.holding),
         "notes": list(view.notes),
     }
     return document if view.search is None else document | _search_document(view.search)
+
+
+def _holding(holding: HeldPlan) -> dict[str, Any]:
+    """What holding the clocks of the first plan costs."""
+    return {
+        "seconds": pipeline.MINIMUM_HOLD_SECONDS,
+        "extra_joules": holding.extra_joules,
+        "unheld_ranks": list(holding.unheld_ranks),
+    }
 
 
 def _saving(problem: PipelineProblem, saving: Saving) -> dict[str, Any]:
@@ -256,6 +277,8 @@ _PIPELINE = (
     option("--chunks", "stages per rank of interleaved, by default 2", "V", _MANY),
     option("--straggler", "another pipeline takes X times as long, 1 or more", "X", number(1.0)),
     option("--deadline", "longest iteration, such as 2.5s", "TIME", duration),
+    option("--budget", "power of all devices to stay below on average, such as 20kW", "W", watts),
+    option("--board-limit", "power limit of each board: its clocks end there", "W", watts),
     option(
         "--blocking-power",
         "power of a waiting device; by default what the profile states",
@@ -288,6 +311,51 @@ _PIPELINE = (
     file("--token-file", "secret of the ranks; created if missing"),
     flag("--anywhere", "let --coordinate listen beyond this machine"),
 )
+_PACE = (
+    option("--coordinator", "address of the coordinator", "HOST:PORT", address, required=True),
+    file("--token-file", "its secret", required=True),
+    option("--budget", "power of all devices to stay below, such as 20kW", "W", watts),
+    option("--iteration", "time of an iteration to hold, such as 2.5s", "TIME", duration),
+    flag("--free", "as fast as the pipelines can again"),
+)
+_PACE_EPILOG = """\
+All pipelines slow down as one, by their clocks, from the same iteration on. Without --budget,
+--iteration or --free nothing changes, and the state is shown.
+
+examples:
+  joulery plan pace --coordinator 127.0.0.1:29600 --token-file ~/.joulery-token --budget 20kW
+  joulery plan pace --coordinator 127.0.0.1:29600 --token-file ~/.joulery-token --free
+"""
+
+
+def _pace(arguments: argparse.Namespace) -> Output:
+    requests = (arguments.budget, arguments.iteration, arguments.free or None)
+    if sum(request is not None for request in requests) > 1:
+        raise InvalidValueError(
+            "--budget, --iteration and --free exclude each other", remedy="give one of them"
+        )
+    state = pipeline.hold_pace(
+        arguments.coordinator,
+        plan_coordinate.token_from(arguments.token_file, create=False),
+        seconds=arguments.iteration,
+        watts=arguments.budget,
+        change=any(request is not None for request in requests),
+    )
+    return Output(asdict(state), _pace_text(state))
+
+
+def _pace_text(state: CoordinatorState) -> str:
+    lines = [
+        f"{state.connected} of {state.ranks} stages connected, {state.iteration + 1} iterations",
+        f"planned power {human(state.planned_watts, 'W')}",
+    ]
+    if state.held_seconds is not None:
+        budget = f" for {human(state.held_watts, 'W')}" if state.held_watts is not None else ""
+        lines.append(f"held at {human(state.held_seconds, 's')} per iteration{budget}")
+    slow = [f"{n} × {factor:.3f}" for n, factor in enumerate(state.factors) if factor > 1]
+    return "\n".join([*lines, *([f"slowed down: {', '.join(slow)}"] if slow else [])])
+
+
 COMMAND = Action(
     epilog="`joulery plan pipeline --help` has the options, --json among them.",
     actions={
@@ -296,6 +364,9 @@ COMMAND = Action(
             _PIPELINE,
             "clocks of a pipeline-parallel iteration that save energy in equal time",
             _EPILOG,
-        )
+        ),
+        "pace": Action(
+            _pace, _PACE, "hold the pace or power of running pipelines, or free it", _PACE_EPILOG
+        ),
     },
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import secrets
 import stat
 import sys
@@ -41,20 +42,19 @@ def listening_address(text: str, *, anywhere: bool) -> tuple[str, int]:
     return host, port
 
 
-def token_from(path: Path) -> str:
+def token_from(path: Path, *, create: bool = True) -> str:
     """The secret that ranks must send, from a file that is created if missing.
+
+    Args:
+        path: File with the secret.
+        create: Whether to create it.
 
     Raises:
         FileError: The file cannot be used, others may read it, or its token is too short.
     """
     try:
-        try:
-            handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        except FileExistsError:
-            pass
-        else:
-            with os.fdopen(handle, "w", encoding="ascii") as file:
-                file.write(secrets.token_hex(32) + "\n")
+        if create:
+            _create_token(path)
         with path.open(encoding="utf-8") as file:
             mode = os.fstat(file.fileno()).st_mode
             token = file.read(4096).strip()
@@ -72,10 +72,21 @@ def token_from(path: Path) -> str:
     return token
 
 
+def _create_token(path: Path) -> None:
+    """Write a new secret, unless there is one."""
+    with suppress(FileExistsError):
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(handle, "w", encoding="ascii") as file:
+            file.write(secrets.token_hex(32) + "\n")
+
+
 def coordinate(plan: PipelinePlan, address: tuple[str, int], token: str) -> None:
     """Serve until SIGINT or SIGTERM, with changes of the state on stderr."""
     from joulery.pipeline import Coordinator, PlanCache, StragglerPolicy
 
+    # One connection for each stage of each pipeline.
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     plans = PlanCache(plan)
     policy = StragglerPolicy(plans, pipelines=plan.problem.config.replicas)
     # Signals are caught before the address is printed, so that an early one ends it well.
@@ -101,10 +112,11 @@ def coordinate(plan: PipelinePlan, address: tuple[str, int], token: str) -> None
 
 def _state(coordinator: Coordinator) -> str:
     """The connected ranks and the slowed-down pipelines, in words."""
-    connected, expected, _, factors = coordinator.state()
-    slow = [f"{n} at {factor:.3f}" for n, factor in enumerate(factors) if factor > 1.0]
-    slowed = f", waiting for others: pipeline {', '.join(slow)}" if slow else ""
-    return f"{connected} of {expected} ranks{slowed}"
+    state = coordinator.state()
+    slow = [f"{n} at {factor:.3f}" for n, factor in enumerate(state.factors) if factor > 1.0]
+    held = "" if state.held_seconds is None else f", held at {state.held_seconds:.4g} s"
+    slowed = f", slowed down: pipeline {', '.join(slow)}" if slow else ""
+    return f"{state.connected} of {state.ranks} ranks{held}{slowed}"
 
 
 def _say(text: str) -> None:

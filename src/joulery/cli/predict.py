@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from joulery import prediction
@@ -17,31 +18,42 @@ from joulery.cli.options import (
     whole,
     write_file,
 )
+from joulery.errors import InvalidValueError
 from joulery.files import csv_text
 from joulery.reports import table_of
 from joulery.units import human, human_duration, per_cent
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from joulery.frontier import OperatingPoint
 
 _EPILOG = """\
 MODEL is a JSON file that describes a transformer: layers, hidden, heads, feedforward, vocabulary,
 sequence, and where it applies kv_heads, head_dim, gated, tied, experts, experts_per_token,
-expert_feedforward, shared_feedforward, dense_layers. A configuration of transformers works too.
+expert_feedforward, shared_feedforward, dense_layers. A configuration of transformers works too,
+with --sequence.
 
-PLAN joins sizes by dashes: dp (data), tp (tensor), pp (pipeline), cp (context), ep (expert),
-vp (chunks per stage), mb (micro-batch), zero0 to zero3, full-recompute.
+PLAN joins words by dashes: dp (data), tp (tensor), pp (pipeline), cp (context), ep (expert),
+vp (chunks per stage), mb (micro-batch), zero0 to zero3, hsdp (devices that shard), full-recompute,
+selective-recompute, adam8, adam16, offload, chunked-loss, and the framework: megatron (default),
+compile, eager, transformers, replay.
+
+TASK is pretrain, sft, lora, qlora, dpo, grpo or some joined by dashes, such as dpo-lora;
+packed700 and padded700 say how long examples are.
 
 STEPS is a JSON list of measured steps, [{"device": "h100", "plan": "dp8-mb1-zero3",
 "global_batch": 128, "precision": "fp8", "seconds": 9.1, "watts": 610, "measured": "2026-11-16"}].
-They are kept with their day, and later predictions use them too; --fresh leaves kept ones out.
+They are kept with their day, and later predictions use them too; --fresh leaves kept ones out and
+--forget deletes them.
 
 examples:
+  joulery predict --devices
   joulery predict --model llama.json --device h100 --plan dp8-mb1-zero3 --batch-size 128
   joulery predict --model llama.json --device b200 --plan dp8-mb2 --batch-size 128 --precision fp8
+  joulery predict --model config.json --sequence 4096 --task lora --device l40s --plan dp1-mb4
+  joulery predict --model llama.json --device h100 --serve 512:128 --batch-size 32
   joulery predict --model llama.json --device h100 --plan pp4-mb1 --batch-size 32 --out stages.csv
 """
 _MOST = 100_000_000
@@ -58,35 +70,107 @@ def calibration(
 
 
 def _run(arguments: argparse.Namespace) -> Output:
-    model = prediction.transformer(arguments.model)
+    if arguments.devices:
+        names = prediction.accelerator_names()
+        return Output({"devices": list(names)}, lambda: _list_devices(names))
+    if arguments.forget:
+        count = prediction.forget_steps()
+        return Output({"forgotten": count}, lambda: f"forgot {count} measured steps")
+    if arguments.model is None or arguments.device is None:
+        raise InvalidValueError(
+            "a prediction needs --model and --device",
+            remedy="give both; `joulery predict --devices` lists device types",
+        )
+    if arguments.serve is not None:
+        return _serve(arguments)
+    model = prediction.training_model(arguments.model, arguments.sequence)
     plan = prediction.Plan.parse(arguments.plan, arguments.batch_size, arguments.precision)
-    hertz = arguments.clocks
+    if arguments.task:
+        plan = replace(plan, task=prediction.Task.parse(arguments.task))
     evidence = calibration(arguments, model)
     result = prediction.prediction(
         model,
         arguments.device,
         plan,
         limits=arguments.limits and sorted(arguments.limits),
-        clocks=hertz,
+        clocks=arguments.clocks,
         calibration=evidence,
     )
     if arguments.out is not None:
         rows = prediction.stage_rows(
-            model, arguments.device, plan, clocks=hertz, calibration=evidence
+            model, arguments.device, plan, clocks=arguments.clocks, calibration=evidence
         )
         # Six digits are more than predictions know.
         plain = [{n: f"{v:.6g}" if isinstance(v, float) else v for n, v in r.items()} for r in rows]
         write_file(arguments.out, csv_text(plain), "--out")
-    return Output(result.to_dict(), lambda: _text(result, arguments.steps))
+    strange = len(evidence.outliers())
+    return Output(result.to_dict(), lambda: _text(result, arguments.steps, strange))
 
 
-def _text(result: prediction.Prediction, steps: int) -> str:
+def _serve(arguments: argparse.Namespace) -> Output:
+    prompt, answer = arguments.serve
+    plan = prediction.Plan.parse(arguments.plan, arguments.batch_size, arguments.precision)
+    result = prediction.predict_inference(
+        arguments.model,
+        arguments.device,
+        devices=plan.tensor,
+        batch_size=arguments.batch_size,
+        prompt_tokens=prompt,
+        output_tokens=answer,
+        precision=arguments.precision,
+    )
+    return Output(result.to_dict(), lambda: _serving_text(result))
+
+
+def _serving_text(result: prediction.Inference) -> str:
+    return (
+        f"{result.devices} × {result.device}: first token after "
+        f"{human_duration(result.prefill_seconds)}, then one every "
+        f"{human_duration(result.token_seconds)}, times ± {per_cent(result.relative_error)}\n"
+        f"{result.tokens_per_second:.0f} tokens/s, {result.watts:.0f} W, "
+        f"{human(result.joules_per_token, 'J')} per token\n"
+        f"memory: {result.memory_bytes / 1e9:.1f} GB per device; "
+        f"room for {result.cache_tokens} tokens in the cache"
+    )
+
+
+def _list_devices(names: Sequence[str]) -> str:
+    boards = [prediction.accelerator(name) for name in names]
+    return table_of(
+        boards,
+        {
+            "device": lambda board: board.name,
+            "generation": lambda board: board.architecture,
+            ">memory": lambda board: f"{board.memory_bytes / 1e9:.0f} GB",
+            ">bandwidth": lambda board: f"{board.bytes_per_second / 1e9:.0f} GB/s",
+            ">16 bit": lambda board: f"{board.peaks['bf16'] / 1e12:.0f} Tflop/s",
+            ">limit": lambda board: f"{board.limit_watts:.0f} W",
+        },
+    )
+
+
+def _tokens(text: str) -> tuple[int, int]:
+    """Tokens of prompt and answer from ``512:128``."""
+    prompt, _, answer = text.partition(":")
+    read = whole(1, _MOST)
+    return read(prompt), read(answer or "1")
+
+
+def _text(result: prediction.Prediction, steps: int, strange: int = 0) -> str:
     points = table_of(reversed(result.points), _columns(result))
     lines = [_summary(result), "", points, "", result.advice]
     if steps > 1:
         lines += _total(result, steps)
     error = per_cent(result.deviation)
-    lines.append(f"evidence: {result.points[0].provenance.source}; time ± {error} (one sigma)")
+    evidence = f"evidence: {result.points[0].provenance.source}; time ± {error} (one sigma)"
+    if abs(result.moved) >= 0.005:
+        evidence += f"; measured steps moved the time by {100 * result.moved:+.0f} %"
+    lines.append(evidence)
+    if strange:
+        lines.append(
+            f"left out: {strange} measured step{'s' * (strange > 1)} too far from what the device "
+            "can do; `joulery predict --forget` deletes what was kept"
+        )
     return "\n".join(lines)
 
 
@@ -138,6 +222,12 @@ def _energy(interval: prediction.Interval) -> str:
     return f"{human(interval.low / 3600, 'Wh')} – {human(interval.high / 3600, 'Wh')}"
 
 
+_VERDICTS = {
+    "fits": "fits",
+    "tight": "tight, fits only with recomputation, 16-bit gradients or chunked logits",
+}
+
+
 def _summary(result: prediction.Prediction) -> str:
     plan = result.plan
     fullest = max(result.memory, key=lambda memory: memory.reserved)
@@ -148,7 +238,8 @@ def _summary(result: prediction.Prediction) -> str:
         ),
         (
             f"memory: {fullest.allocated / 1e9:.1f} GB allocated, {fullest.reserved / 1e9:.1f} GB "
-            f"reserved at the peak, of {result.memory_bytes / 1e9:.0f} GB"
+            f"reserved at the peak, of {result.memory_bytes / 1e9:.0f} GB: "
+            f"{_VERDICTS[result.verdict]}"
         ),
     ]
     if len(result.memory) > 1:
@@ -164,10 +255,14 @@ CALIBRATION_OPTIONS = (
 COMMAND = Action(
     _run,
     (
-        file("--model", "description of the model", "MODEL", required=True),
-        option("--device", "device type in the catalog, such as h100", "NAME", required=True),
+        file("--model", "description of the model", "MODEL"),
+        option("--device", "device type such as h100, or a TOML file that describes one", "NAME"),
+        flag("--devices", "list the device types that predictions know"),
         option("--plan", "parallel plan, by default one device", "PLAN", default="dp1-mb1"),
         option("--batch-size", "sequences per step, all devices", "N", whole(1, _MOST), default=1),
+        option("--sequence", "tokens per sequence in training", "N", whole(1, _MOST)),
+        option("--task", "what a step trains: sft, lora, dpo, …; pretrain by default", "TASK"),
+        option("--serve", "predict inference: tokens of prompt and answer", "N:N", _tokens),
         option("--precision", "fp32, tf32, bf16, fp16, fp8, …", "WORD", default="bf16"),
         option("--limits", "power limits in watts, by default the device's", "W,W,…", limits),
         option(
@@ -179,6 +274,7 @@ COMMAND = Action(
         option("--steps", "steps of the training, for its total", "N", whole(1, 10**12), default=1),
         file("--out", "write the stages, as a profile for `joulery plan`"),
         *CALIBRATION_OPTIONS,
+        flag("--forget", "delete the steps that were kept"),
     ),
     epilog=_EPILOG,
 )

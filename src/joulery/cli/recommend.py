@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from joulery import grid, prediction
 from joulery.cli.dispatch import Output
-from joulery.cli.options import GRID_OPTION, Action, count, duration, file, names, option, whole
+from joulery.cli.options import Action, count, duration, file, names, option, whole
 from joulery.cli.predict import CALIBRATION_OPTIONS, calibration
 from joulery.clock import REAL_CLOCK
 from joulery.errors import InvalidValueError
@@ -21,34 +21,41 @@ The answer is the choice of least energy (or time, money, carbon) that keeps the
 confidence, the Pareto set of time, energy, money and carbon, why, and what would change it.
 Energy is that of the building: devices, hosts and cooling.
 
+Among choices whose cost the errors cannot tell apart the fastest is taken.
+
 examples:
-  joulery recommend --model llama.json --tokens 2T --deadline 30d --devices h100,b200,mi300x
-  joulery recommend --model llama.json --tokens 300B --devices a100,h100 --max-gpus 64 \\
+  joulery recommend --model llama.json --tokens 2T --deadline 30d --device h100,b200,mi300x
+  joulery recommend --model llama.json --tokens 300B --device a100,h100 --max-gpus 64 \\
     --objective money --rent 2.5
+  joulery recommend --model config.json --sequence 4096 --tokens 1B --task lora --device l40s,h100
 """
 _MOST = 1_000_000
 
 
 def _run(arguments: argparse.Namespace) -> Output:
-    model = prediction.transformer(arguments.model)
-    critical, intensity = arguments.critical_batch, None
-    if arguments.grid is not None:
-        intensity = grid.carbon_intensity(arguments.grid).at(REAL_CLOCK.wall())
+    model = prediction.training_model(arguments.model, arguments.sequence)
+    critical, regions = arguments.critical_batch, {}
+    for name in arguments.grid or ():
+        regions[name] = grid.carbon_intensity(name).at(REAL_CLOCK.wall())
+    intensity = next(iter(regions.values()), None)
     work = prediction.Work(
         arguments.tokens,
         arguments.batch_size,
         arguments.precision,
         arguments.deadline,
         None if critical is None else prediction.Convergence(critical),
+        arguments.framework,
+        prediction.Task.parse(arguments.task),
     )
     recommendation = prediction.recommend(
         model,
         work,
-        arguments.devices,
+        arguments.device,
         max_devices=arguments.max_gpus,
         objective=arguments.objective,
         assumptions=prediction.Assumptions(arguments.pue, intensity, arguments.rent),
         calibration=calibration(arguments, model),
+        regions=regions if len(regions) > 1 else None,
     )
     return Output(
         recommendation.to_dict(),
@@ -75,14 +82,28 @@ COMMAND = Action(
     (
         file("--model", "description of the model", "MODEL", required=True),
         option("--tokens", "tokens to train on, such as 2T", "N", count, required=True),
-        option("--devices", "device types, such as h100,b200", "NAME,…", names, required=True),
+        option(
+            "--device",
+            "device types such as h100,b200, or TOML files",
+            "NAME,…",
+            names,
+            required=True,
+        ),
         option("--max-gpus", "most devices, by default 512", "N", whole(1, _MOST), default=512),
         option("--batch-size", "sequences per step (1024)", "N", whole(1, _MOST), default=1024),
         option("--precision", "by default bf16; bf16 where it lacks", "WORD", default="bf16"),
         option("--deadline", "such as 30d or 12h, kept with 90 %% confidence", "TIME", duration),
-        option("--objective", "energy, time, money or carbon", "WORD", default="energy"),
+        option("--objective", "energy, time, money, carbon, edp, …", "WORD", default="energy"),
+        option("--sequence", "tokens per sequence in training", "N", whole(1, _MOST)),
+        option("--task", "sft, lora, dpo, …; pretrain by default", "TASK", default="pretrain"),
+        option("--framework", "megatron, compile, eager, …", "WORD", default="megatron"),
         option("--pue", "energy of the building per energy of the machines", "X", float),
-        GRID_OPTION,
+        option(
+            "--grid",
+            "carbon intensity in gCO2/kWh, a region such as DE, or a series; several compare",
+            "SOURCE,…",
+            names,
+        ),
         option("--rent", "dollars per device and hour, all or by type", "USD|NAME=USD,…", _rent),
         option("--critical-batch", "sequences beyond which larger batches buy little", "N", count),
         *CALIBRATION_OPTIONS,

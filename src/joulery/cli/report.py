@@ -46,7 +46,7 @@ class EnergySource:
 
     footprint: reports.Footprint
     document: dict[str, Any]
-    blocks: tuple[reports.Paragraph | reports.Table, ...]
+    blocks: tuple[reports.Paragraph | reports.Table | reports.Chart, ...]
 
 
 def is_of_store(arguments: argparse.Namespace) -> bool:
@@ -77,14 +77,23 @@ def read_log(path: Path, text: str) -> metering.LogTotals | None:
     return metering.EnergyLog(path).totals_of(text.encode()) if is_log else None
 
 
-def source_of_log(path: Path, totals: metering.LogTotals) -> EnergySource:
-    """Energy of a log."""
+def source_of_log(path: Path, totals: metering.LogTotals, text: str) -> EnergySource:
+    """Energy of a log, with its power over time."""
     devices = reports.Table.of(
         totals.devices.items(),
         {"device": lambda item: item[0], ">energy": lambda item: human(item[1], "J")},
     )
-    blocks = reports.Paragraph(_describe_log(totals)), devices
-    return EnergySource(reports.log_footprint(totals, path.stem), _log_document(totals), blocks)
+    most = max(totals.devices.values(), default=0.0) or 1.0
+    bars = [(joules / most, 0.0) for joules in totals.devices.values()]
+    curves = metering.EnergyLog(path).power_curves(text.encode())
+    blocks: list[reports.Paragraph | reports.Table | reports.Chart] = [
+        reports.Paragraph(_describe_log(totals)),
+        replace(devices, bars=bars),
+    ]
+    if chart := reports.power_chart(curves):
+        blocks.append(chart)
+    footprint = reports.log_footprint(totals, path.stem)
+    return EnergySource(footprint, _log_document(totals), tuple(blocks))
 
 
 def source_of_jobs(backend: DecisionBackend, arguments: argparse.Namespace) -> EnergySource:
@@ -110,7 +119,11 @@ def source_of_jobs(backend: DecisionBackend, arguments: argparse.Namespace) -> E
         },
     )
     document = {"jobs": [_summary_document(summary) for summary in summaries]}
-    return EnergySource(reports.jobs_footprint(summaries, name, period), document, (table,))
+    charts: tuple[reports.Chart, ...] = ()
+    if arguments.job and not arguments.run_id:
+        charts = tuple(chart for part in reports.job_report(summaries[-1]) for chart in part.charts)
+    footprint = reports.jobs_footprint(summaries, name, period)
+    return EnergySource(footprint, document, (table, *charts))
 
 
 def with_electricity(
@@ -139,6 +152,10 @@ def show_report(
         write_file(page, report.html(), "--html")
         if arguments.open:
             webbrowser.open(page.resolve().as_uri())
+    if arguments.charts is not None:
+        _write_charts(report, arguments.charts)
+    if arguments.latex:
+        return Output({"text": report.latex()}, report.latex())
     if arguments.markdown:
         return Output({"text": report.markdown()}, report.markdown())
     return Output(document, report)
@@ -181,6 +198,15 @@ def source_of_slurm(arguments: argparse.Namespace) -> EnergySource:
     return EnergySource(footprint, {"jobs": [asdict(record) for record in records]}, (table,))
 
 
+def _write_charts(report: reports.Report, path: Path) -> None:
+    """Write the charts of a report in the format that the file's name ends with."""
+    if path.suffix not in (".png", ".pdf", ".svg"):
+        raise UsageError(f"no charts in {path.name}", remedy="end it with .png, .pdf or .svg")
+    if not report.charts:
+        raise UsageError("this report has no charts", remedy="leave out --charts")
+    reports.write_png([reports.draw(chart) for chart in report.charts], path)
+
+
 def _run(arguments: argparse.Namespace) -> Output:
     if arguments.slurm or arguments.account:
         return _show_usage(source_of_slurm(arguments), arguments)
@@ -201,7 +227,7 @@ def _run(arguments: argparse.Namespace) -> Output:
         )
     if totals.joules is None:
         return Output(_log_document(totals), _describe_log(totals))
-    return _show_usage(source_of_log(path, totals), arguments)
+    return _show_usage(source_of_log(path, totals, text), arguments)
 
 
 def _show_usage(source: EnergySource, arguments: argparse.Namespace) -> Output:
@@ -335,7 +361,9 @@ SOURCE_OPTIONS = (
 )
 FORM_OPTIONS = (
     flag("--markdown", "print Markdown, for a model card or a paper"),
+    flag("--latex", "print the tables for a paper, as LaTeX"),
     file("--html", "write a page to print or to send"),
+    file("--charts", "write the charts, as .png, .pdf or .svg"),
     flag("--open", "show the page in a browser; ./joulery-report.html without --html"),
     GRID_OPTION,
     option("--price", "price of a kWh", "P", number(0.0)),

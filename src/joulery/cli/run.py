@@ -90,6 +90,7 @@ def _train(
         **os.environ,
         training.REPORTS_VARIABLE: str(folder),
         training.OBJECTIVE_VARIABLE: arguments.objective,
+        training.KNOB_VARIABLE: arguments.knob,
         training.DRY_RUN_VARIABLE: "1" if arguments.dry_run else "",
         "PYTHONPATH": torch_optimizers.startup_path(folder, os.environ.get("PYTHONPATH", "")),
     }
@@ -136,6 +137,12 @@ COMMAND = Action(
     (
         COMMAND_OPTION,
         option("--objective", OBJECTIVE_HELP, "TEXT", default="cost:eta=0.5"),
+        option(
+            "--knob",
+            "limit, clock, or auto: limits, and clocks where limits cannot save more",
+            choices=("auto", "limit", "clock"),
+            default="auto",
+        ),
         flag("--dry-run", "find out what could be saved, change nothing"),
         option(
             "--when",

@@ -303,7 +303,7 @@ def _case(arguments: argparse.Namespace) -> serving.ServingCase:
     model = serving.served_model(arguments.model, board, arguments.count, arguments.precision)
     requests = serving.at_rate(serving.read_trace(arguments.trace), arguments.speed)
     requests = requests[: arguments.requests]
-    engine = serving.EngineSettings(arguments.batched_tokens, arguments.batch)
+    engine = serving.EngineConfig(arguments.batched_tokens, arguments.batch)
     settings = serving.clock_settings(board)
     if arguments.knob == "limit":
         settings = serving.limit_settings(board)

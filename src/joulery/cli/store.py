@@ -40,7 +40,7 @@ def store_location(arguments: argparse.Namespace, modules: Sequence[str] = ()) -
             f"{location_text[:80]} is a server, not a store",
             remedy="give --store PATH or postgresql://…, or unset JOULERY_STORE here",
         )
-    missing = [name for name in ("sqlalchemy", *modules) if find_spec(name) is None]
+    missing = [name for name in modules if find_spec(name) is None]
     if missing:
         raise MissingExtraError(
             f"this needs {', '.join(missing)}", remedy='pip install "joulery[server]"'
@@ -62,9 +62,17 @@ def _export(arguments: argparse.Namespace) -> Output:
 
 def _restore(arguments: argparse.Namespace) -> Output:
     location_text = store_location(arguments)
-    counts = storage.restore(location_text, arguments.file, replace=arguments.replace)
-    document = {"restore": str(arguments.file), "rows": counts}
-    return Output(document, f"restored {counts['jobs']} jobs with {counts['events']} events")
+    restored = storage.restore(location_text, arguments.file, replace=arguments.replace)
+    rows, kept = restored.rows, restored.replaced
+    document = {
+        "restore": str(arguments.file),
+        "rows": rows,
+        "replaced": None if kept is None else str(kept),
+    }
+    text = f"restored {rows['jobs']} jobs with {rows['events']} events"
+    if kept is not None:
+        text += f"\nwhat was there before is kept in {kept}: delete it once the new store serves"
+    return Output(document, text)
 
 
 def _check(arguments: argparse.Namespace) -> Output:
@@ -79,9 +87,9 @@ def _check(arguments: argparse.Namespace) -> Output:
     return Output({"store": str(path), "rows": counts}, f"{path} is sound: {rows}")
 
 
-STORE_TEXT = "path or postgresql://…; $JOULERY_STORE, else your own"
+STORE_TEXT = "path or postgresql://… ($JOULERY_STORE, or your own store)"
 _STORE = option("--store", STORE_TEXT, "LOCATION", location)
-_REPLACE = flag("--replace", "delete the jobs that are there")
+_REPLACE = flag("--replace", "replace what is there, which is kept in a file beside")
 COMMAND = Action(
     epilog="""\
 examples:
@@ -97,7 +105,7 @@ examples:
         "restore": Action(
             _restore,
             (file("file", "backup to read"), _REPLACE, _STORE),
-            "put a backup in the place of the store; stop the server before",
+            "put a backup in the place of the store; restart the server after it",
         ),
         "export": Action(
             _export, (file("file", "file to write"), _STORE), "write the store as lines of JSON"
@@ -105,7 +113,7 @@ examples:
         "import": Action(
             _restore,
             (file("file", "export to read"), _REPLACE, _STORE),
-            "fill the store from an export, of any database; stop the server before",
+            "fill the store from an export, of any database; restart the server after it",
         ),
         "check": Action(_check, (_STORE,), "read the whole store, and count its rows"),
     },

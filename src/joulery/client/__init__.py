@@ -33,6 +33,7 @@ if TYPE_CHECKING:
         ProblemDetails as ProblemDetails,
         ProfileList as ProfileList,
         ProgressReport as ProgressReport,
+        RunPage as RunPage,
         status_of as status_of,
     )
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from joulery.clock import REAL_CLOCK
 from joulery.documents import decode_json, encode_json
-from joulery.errors import FileError, InvalidValueError, MissingExtraError
+from joulery.errors import FileError, InvalidValueError
 from joulery.files import write_atomic
 from joulery.paths import data_folder
 
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         ProfileEntry,
         Receipt,
         Request,
+        RunEntry,
     )
 
 STORE_VARIABLE = "JOULERY_STORE"
@@ -92,6 +93,20 @@ class DecisionBackend(Protocol):
 
     def add_energy(self, job: int, energy: EnergyEntry) -> None:
         """Store energy that was used; where a decision is named, once for each device."""
+        ...
+
+    def put_run(self, run: RunEntry) -> None:
+        """Store a run of any kind, in place of what was reported under its key before."""
+        ...
+
+    def runs(
+        self, text: str = "", below: int = 0, limit: int = 100
+    ) -> tuple[list[RunEntry], int | None]:
+        """Runs that contain a text, the latest first, and where the next page begins."""
+        ...
+
+    def run(self, number: int) -> RunEntry:
+        """A run with its curves."""
         ...
 
     def pause(self, job: int, *, paused: bool = True) -> None:
@@ -174,7 +189,7 @@ def open_backend(
         clock: Real or virtual clock, for stores only.
 
     Raises:
-        MissingExtraError: A store needs packages that are not installed.
+        MissingExtraError: PostgreSQL needs packages that are not installed.
     """
     address = str(location or os.environ.get(STORE_VARIABLE) or "")
     if is_server(address):
@@ -183,11 +198,7 @@ def open_backend(
         token = token or os.environ.get(TOKEN_VARIABLE) or read_token(address.rstrip("/"))
         ca_file = os.environ.get(CA_VARIABLE) or None
         return HttpBackend(address, team_of(team), token, seconds, ca_file)
-    try:
-        from joulery.jobs import JobService
-        from joulery.storage import Store
-    except ModuleNotFoundError as missing:
-        raise MissingExtraError(
-            f"a store needs {missing.name}", remedy='pip install "joulery[store]"'
-        ) from None
+    from joulery.jobs import JobService
+    from joulery.storage import Store
+
     return JobService(Store.open(address or None), clock, team=team_of(team))

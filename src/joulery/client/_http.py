@@ -21,11 +21,12 @@ from joulery.client._transport import (
     PauseState,
     ProfileList,
     ProgressReport,
+    RunPage,
     error_of,
 )
 from joulery.clock import REAL_CLOCK
 from joulery.errors import FileError, InvalidValueError, StoreBusyError, StoreError
-from joulery.jobs import Decision, DecisionLease, JobEntry, Receipt
+from joulery.jobs import Decision, DecisionLease, JobEntry, Receipt, RunEntry
 
 if TYPE_CHECKING:
     from http.client import HTTPResponse
@@ -153,6 +154,19 @@ class HttpBackend:
     def add_energy(self, job: int, energy: EnergyEntry) -> None:
         self.ask("POST", f"/v1/jobs/{job:d}/energy", self._token, energy.checked())
 
+    def put_run(self, run: RunEntry) -> None:
+        self.ask("PUT", self._runs, self._token, run.checked())
+
+    def runs(
+        self, text: str = "", below: int = 0, limit: int = 100
+    ) -> tuple[list[RunEntry], int | None]:
+        query = urlencode({"text": text, "below": below, "limit": limit})
+        page = self._call(RunPage, "GET", f"{self._runs}?{query}")
+        return list(page.runs), page.next
+
+    def run(self, number: int) -> RunEntry:
+        return self._call(RunEntry, "GET", f"/v1/runs/{number:d}")
+
     def pause(self, job: int, *, paused: bool = True) -> None:
         self.ask("PATCH", f"/v1/jobs/{job:d}", self._token, PauseState(paused))
 
@@ -163,6 +177,10 @@ class HttpBackend:
         """Close connections that wait for the next request."""
         while self._idle:
             self._idle.pop().close()
+
+    @property
+    def _runs(self) -> str:
+        return f"/v1/teams/{quote(self._team, safe='')}/runs"
 
     @property
     def _jobs(self) -> str:

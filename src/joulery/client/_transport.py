@@ -25,6 +25,7 @@ from joulery.jobs import (
     LiveState,
     Outcome,
     ProfileEntry,
+    RunEntry,
 )
 
 MOST_PER_PAGE = 1000  # entries (by hand: a page stays below a megabyte)
@@ -133,6 +134,18 @@ class EnergyPage(JsonModel, frozen=True):
     """
 
     energy: Annotated[tuple[EnergyEntry, ...], _PAGE]
+    next: Count | None = None
+
+
+class RunPage(JsonModel, frozen=True):
+    """Runs of any kind, the latest first.
+
+    Attributes:
+        runs: Runs of the page, without their curves.
+        next: Number that the next page begins below; null at the end.
+    """
+
+    runs: Annotated[tuple[RunEntry, ...], _PAGE]
     next: Count | None = None
 
 

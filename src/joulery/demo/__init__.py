@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         DemoPlan as DemoPlan,
         Story as Story,
     )
+    from joulery.demo._team import fill_team_store as fill_team_store
 
 
 __getattr__, __dir__ = lazy(__name__)

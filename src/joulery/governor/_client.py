@@ -102,7 +102,7 @@ class Lease:
         self._change(_request(watts, clock_hertz))
 
     def reset(self) -> None:
-        """Restore the values found before, and keep the lease."""
+        """Restore the original values, and keep the lease."""
         self._change({"watts": None, "hertz": None})
 
     def acquire(self, request: dict[str, float | None]) -> None:
@@ -294,7 +294,7 @@ class Held(Protocol):
         ...
 
     def reset(self) -> None:
-        """Restore the values found before, and keep holding."""
+        """Restore the original values, and keep holding."""
         ...
 
 

@@ -35,7 +35,7 @@ _ROUNDING_WATTS = 1.0
 
 @dataclass(frozen=True, slots=True)
 class LeaseRequest:
-    """Values that a holder requests; None leaves that knob as it was found."""
+    """Values that a holder requests; None leaves that knob alone."""
 
     watts: float | None = None
     hertz: float | None = None

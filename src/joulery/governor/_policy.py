@@ -48,7 +48,7 @@ class Rule:
         must_own: Proof of use of the device that a client needs; empty for none.
         shared: Whether holders share the device at the lowest value that any requests.
         fallback_watts: Limit in force while no client holds the device by this rule; None for
-            the limit found.
+            the original limit.
     """
 
     uids: frozenset[int] | None

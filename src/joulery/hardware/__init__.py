@@ -61,6 +61,7 @@ if TYPE_CHECKING:
         execute as execute,
         relative_voltage as relative_voltage,
         settle as settle,
+        settle_in as settle_in,
         smooth_max as smooth_max,
     )
 

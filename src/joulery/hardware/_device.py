@@ -181,7 +181,7 @@ class PowerMeter(Protocol):
 class PowerLimit(Protocol):
     """A power cap (``Capability.POWER_LIMIT``).
 
-    Set only through ``joulery.governor.lease``, which restores the limit found before.
+    Set only through ``joulery.governor.lease``, which restores the original limit.
     """
 
     def power_limits(self) -> PowerLimitRange:

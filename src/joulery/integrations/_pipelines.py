@@ -1,16 +1,12 @@
-"""Shared code of pipeline frameworks' integrations: observers, and calls that come in order."""
+"""Shared code of pipeline frameworks' integrations: observers, and calls that are observed."""
 
 from __future__ import annotations
 
 import importlib
 from typing import TYPE_CHECKING, Any, Protocol
 
-from joulery.pipeline import BACKWARD, FORWARD, OPTIMIZER, REDUCE
-
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-
-    from joulery.pipeline import Instruction
+    from collections.abc import Callable
 
     Reached = Callable[[], object]
 
@@ -21,8 +17,8 @@ class PipelineObserver(Protocol):
     None of these may raise, since they run inside the training step.
     """
 
-    def begin_iteration(self, reached: Reached | None) -> None:
-        """A step of the schedule begins; ``reached`` as below."""
+    def begin_iteration(self, reached: Reached | None, *, microbatches: int | None = None) -> None:
+        """A step of the schedule begins, with so many microbatches; ``reached`` as below."""
         ...
 
     def before(self, stage: int, kind: str, microbatch: int, reached: Reached | None) -> None:
@@ -31,6 +27,10 @@ class PipelineObserver(Protocol):
 
     def after(self, stage: int, kind: str, microbatch: int, reached: Reached | None) -> None:
         """An instruction has ended."""
+        ...
+
+    def end_iteration(self, reached: Reached | None) -> None:
+        """The step of the schedule has ended, as planned or not."""
         ...
 
 
@@ -51,44 +51,38 @@ def queue_marker(on_cuda: bool) -> Callable[[], Reached | None]:  # noqa: FBT001
     return mark
 
 
-class OrderedCalls:
-    """Matches calls of a framework with instructions: each call is the next one of its kind.
+class ObservedCalls:
+    """Calls an observer around what a framework runs, by the framework's own numbers.
 
     Args:
         observer: Observer to call.
-        order: Instructions of this rank, first to last.
         mark: Function that marks a place in the device's queue.
     """
 
-    def __init__(
-        self,
-        observer: PipelineObserver,
-        order: Iterable[Instruction],
-        mark: Callable[[], Reached | None],
-    ) -> None:
+    def __init__(self, observer: PipelineObserver, mark: Callable[[], Reached | None]) -> None:
         self._observer = observer
-        self._order = tuple(order)
         self._mark = mark
-        self._next: dict[str, Iterator[Instruction]] = {}
+        self._training = False
 
-    def iteration(self, run: Callable[[], Any], *, training: bool = True) -> Any:
+    def iteration(
+        self, run: Callable[[], Any], *, training: bool = True, microbatches: int | None = None
+    ) -> Any:
         """Run an iteration; its calls are observed if it is one of training."""
         if not training:
             return run()
-        kinds = (FORWARD, BACKWARD, REDUCE, OPTIMIZER)
-        self._next = {k: iter([item for item in self._order if item.kind == k]) for k in kinds}
-        self._observer.begin_iteration(self._mark())
+        self._training = True
+        self._observer.begin_iteration(self._mark(), microbatches=microbatches)
         try:
             return run()
         finally:
-            self._next = {}
+            self._training = False
+            self._observer.end_iteration(self._mark())
 
-    def call(self, kind: str, run: Callable[[], Any]) -> Any:
-        """Run what a framework calls for the next instruction of a kind."""
-        item = next(self._next.get(kind, iter(())), None)
-        if item is None:
+    def call(self, stage: int, kind: str, microbatch: int, run: Callable[[], Any]) -> Any:
+        """Run an instruction; outside of training nothing is observed."""
+        if not self._training:
             return run()
-        self._observer.before(item.stage, item.kind, item.microbatch, self._mark())
+        self._observer.before(stage, kind, microbatch, self._mark())
         result = run()
-        self._observer.after(item.stage, item.kind, item.microbatch, self._mark())
+        self._observer.after(stage, kind, microbatch, self._mark())
         return result

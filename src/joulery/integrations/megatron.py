@@ -7,15 +7,15 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from joulery.errors import InvalidValueError
-from joulery.integrations._pipelines import OrderedCalls, queue_marker
+from joulery.integrations._pipelines import ObservedCalls, queue_marker
 from joulery.pipeline import BACKWARD, FORWARD, Instruction, Schedule, dependencies
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterator
 
     from joulery.integrations._pipelines import PipelineObserver
 
-_STEPS = {"forward_step": FORWARD, "backward_step": BACKWARD}
+_STEPS = ("forward_step", "backward_step")
 _ITERATIONS = (
     "forward_backward_no_pipelining",
     "forward_backward_pipelining_without_interleaving",
@@ -24,33 +24,27 @@ _ITERATIONS = (
 
 
 @contextmanager
-def observed(
-    schedules: Any,
-    observer: PipelineObserver,
-    order: Iterable[Instruction],
-    *,
-    on_cuda: bool = True,
-) -> Iterator[None]:
+def observed(schedules: Any, observer: PipelineObserver, *, on_cuda: bool = True) -> Iterator[None]:
     """Call an observer around everything that Megatron's schedules run, within the block.
 
     Get the function to train with from ``get_forward_backward_func()`` within the block. Calls with
-    ``forward_only`` are not observed.
+    ``forward_only`` are not observed. Stages follow from Megatron's own pipeline rank and model
+    chunk: chunk c of rank r is stage c × ranks + r.
 
     Args:
         schedules: Module ``megatron.core.pipeline_parallel.schedules``.
         observer: A ``ClockController``, or a ``ClockProfiler`` without a plan.
-        order: Instructions of this rank: ``RankPlan.order``, or ``schedule.ranks[rank]``.
         on_cuda: Whether work is queued on a CUDA device.
 
     Raises:
         InvalidValueError: The module has no such functions.
     """
-    calls = OrderedCalls(observer, order, queue_marker(on_cuda))
     functions = {name: _function(schedules, name) for name in (*_STEPS, *_ITERATIONS)}
-    for name, kind in _STEPS.items():
-        setattr(schedules, name, _step(calls, kind, functions[name]))
+    steps = _Steps(schedules, ObservedCalls(observer, queue_marker(on_cuda)))
+    schedules.forward_step = steps.forward(functions["forward_step"])
+    schedules.backward_step = steps.backward(functions["backward_step"])
     for name in _ITERATIONS:
-        setattr(schedules, name, _iteration(calls, functions[name]))
+        setattr(schedules, name, steps.iteration(functions[name]))
     try:
         yield
     finally:
@@ -68,14 +62,81 @@ def _function(schedules: Any, name: str) -> Callable[..., Any]:
     return function
 
 
-def _step(calls: OrderedCalls, kind: str, run: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda *arguments, **options: calls.call(kind, lambda: run(*arguments, **options))
+class _Steps:
+    """Names the instructions that Megatron runs: its own rank, model chunk and microbatch.
+
+    A backward says neither chunk nor microbatch, but is given the output of its forward.
+    """
+
+    def __init__(self, schedules: Any, calls: ObservedCalls) -> None:
+        self._state = getattr(schedules, "parallel_state", None)
+        self._calls = calls
+        self._rank, self._ranks = 0, 1
+        # Stage and microbatch of each forward whose backward is to come, by its output.
+        self._open: dict[int, tuple[int, int]] = {}
+
+    def iteration(self, run: Callable[..., Any]) -> Callable[..., Any]:
+        """An iteration, as Megatron calls it."""
+
+        def call(*arguments: Any, **options: Any) -> Any:
+            self._rank, self._ranks = self._group(options.get("p2p_communicator"))
+            self._open.clear()
+            return self._calls.iteration(
+                lambda: run(*arguments, **options),
+                training=not options.get("forward_only", False),
+                microbatches=options.get("num_microbatches"),
+            )
+
+        return call
+
+    def forward(self, run: Callable[..., Any]) -> Callable[..., Any]:
+        """A forward of one microbatch through one model chunk."""
+
+        def call(*arguments: Any, **options: Any) -> Any:
+            stage = self._chunk(options.get("vp_stage")) * self._ranks + self._rank
+            microbatch = options.get("current_microbatch", -1)
+            result = self._calls.call(
+                stage, FORWARD, microbatch, lambda: run(*arguments, **options)
+            )
+            self._open[_identity(result)] = stage, microbatch
+            return result
+
+        return call
+
+    def backward(self, run: Callable[..., Any]) -> Callable[..., Any]:
+        """A backward of one microbatch through one model chunk."""
+
+        def call(*arguments: Any, **options: Any) -> Any:
+            output = options["output_tensor"] if "output_tensor" in options else arguments[1]
+            stage, microbatch = self._open.pop(_identity(output), (self._rank, -1))
+            return self._calls.call(stage, BACKWARD, microbatch, lambda: run(*arguments, **options))
+
+        return call
+
+    def _group(self, communicator: Any) -> tuple[int, int]:
+        """Pipeline rank and number of ranks."""
+        group = getattr(communicator, "pp_group", None)
+        if group is not None:
+            return group.rank(), group.size()
+        if self._state is None:
+            return 0, 1
+        return (
+            self._state.get_pipeline_model_parallel_rank(),
+            self._state.get_pipeline_model_parallel_world_size(),
+        )
+
+    def _chunk(self, chunk: int | None) -> int:
+        """The model chunk; versions before 0.13 note it in their state only."""
+        if chunk is None and self._state is not None:
+            chunk = self._state.get_virtual_pipeline_model_parallel_rank()
+        return chunk or 0
 
 
-def _iteration(calls: OrderedCalls, run: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda *arguments, **options: calls.iteration(
-        lambda: run(*arguments, **options), training=not options.get("forward_only", False)
-    )
+def _identity(output: Any) -> int:
+    """What tells an output from others: its first tensor, alone or in lists."""
+    while isinstance(output, list | tuple) and output:
+        output = output[0]
+    return id(output)
 
 
 def schedule_of(schedules: Any, ranks: int, microbatches: int, *, chunks: int = 1) -> Schedule:

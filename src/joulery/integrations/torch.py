@@ -144,9 +144,7 @@ def _distributed() -> Any:
     try:
         from torch import distributed
     except ImportError:
-        raise MissingExtraError(
-            "loaders of torch need torch", remedy="pip install 'joulery[torch]'"
-        ) from None
+        raise MissingExtraError("loaders of torch need torch", remedy="pip install torch") from None
     several = distributed.is_available() and distributed.is_initialized()
     return distributed if several and distributed.get_world_size() > 1 else None
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from joulery.errors import InvalidValueError
-from joulery.integrations._pipelines import queue_marker
+from joulery.integrations._pipelines import ObservedCalls, queue_marker
 from joulery.pipeline import (
     BACKWARD,
     BACKWARD_INPUT,
@@ -43,36 +43,31 @@ def observed(torch_schedule: Any, observer: PipelineObserver) -> Iterator[None]:
         InvalidValueError: The object is not a schedule with stages.
     """
     stages = _stages_of(torch_schedule)
-    step, mark = torch_schedule.step, queue_marker(_on_cuda(stages[0]))
-    training = False
+    step = torch_schedule.step
+    calls = ObservedCalls(observer, queue_marker(_on_cuda(stages[0])))
 
     def observed_step(*arguments: Any, **options: Any) -> Any:
-        nonlocal training
-        training = bool(getattr(torch_schedule, "_has_backward", True))
-        if training:
-            observer.begin_iteration(mark())
-        try:
-            return step(*arguments, **options)
-        finally:
-            training = False
+        return calls.iteration(
+            lambda: step(*arguments, **options),
+            training=bool(getattr(torch_schedule, "_has_backward", True)),
+            microbatches=getattr(torch_schedule, "_n_microbatches", None),
+        )
 
     def observed_call(stage: Any, name: str) -> Callable[..., Any]:
         run, kind_of, number = getattr(stage, name), _KIND_OF[name], stage.stage_index
-        mark = queue_marker(_on_cuda(stage))
 
         def call(microbatch: int, *arguments: Any, **options: Any) -> Any:
-            if not training:
-                return run(microbatch, *arguments, **options)
             kind = kind_of(*arguments, **options)
-            observer.before(number, kind, microbatch, mark())
-            result = run(microbatch, *arguments, **options)
-            observer.after(number, kind, microbatch, mark())
-            return result
+            return calls.call(
+                number, kind, microbatch, lambda: run(microbatch, *arguments, **options)
+            )
 
         return call
 
-    calls = [(stage, name, observed_call(stage, name)) for stage in stages for name in _KIND_OF]
-    wrapped = [(torch_schedule, "step", observed_step), *calls]
+    wrapped = [
+        (torch_schedule, "step", observed_step),
+        *((stage, name, observed_call(stage, name)) for stage in stages for name in _KIND_OF),
+    ]
     for owner, name, wrapper in wrapped:
         setattr(owner, name, wrapper)
     try:

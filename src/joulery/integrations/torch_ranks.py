@@ -32,9 +32,7 @@ def torch_ranks(timeout: timedelta | None = None) -> ProcessGroup:
     try:
         from torch import distributed
     except ImportError:
-        raise MissingExtraError(
-            "ranks of torch need torch", remedy="pip install 'joulery[torch]'"
-        ) from None
+        raise MissingExtraError("ranks of torch need torch", remedy="pip install torch") from None
     if not (distributed.is_available() and distributed.is_initialized()):
         raise NotPossibleHereError(
             "torch.distributed has no process group yet",

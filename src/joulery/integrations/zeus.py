@@ -6,7 +6,7 @@ Change the import and nothing else::
 
 Energy comes from ``joulery.Meter`` and power limits are tuned by ``joulery.Run``, so
 options that steer Zeus's own profiling (``warmup_steps``, ``pl_step`` …) are checked and then not
-needed. A limit is restored to what was found, not to the hardware's maximum.
+needed. A limit is restored to its original value, not to the hardware's maximum.
 """
 
 from __future__ import annotations
@@ -341,7 +341,7 @@ class GlobalPowerLimitOptimizer(ZeusCallback):
         self._loop.end_step()
 
     def on_train_end(self) -> None:
-        """Training has ended: the limit found before is back in force."""
+        """Training has ended: the original limit is back in force."""
         self.run.close()
 
 

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
         choose_setting as choose_setting,
     )
     from joulery.jobs._documents import (
+        check_documents as check_documents,
         decision_energy as decision_energy,
         decision_page as decision_page,
         job_entry as job_entry,
@@ -42,6 +43,13 @@ if TYPE_CHECKING:
         RunProgress as RunProgress,
         run_history as run_history,
         total_watts as total_watts,
+    )
+    from joulery.jobs._run_log import (
+        RunCurve as RunCurve,
+        RunDevice as RunDevice,
+        RunEntry as RunEntry,
+        run_entry as run_entry,
+        thinned as thinned,
     )
     from joulery.jobs._savings import (
         OpenRun as OpenRun,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from joulery.errors import UnknownRecordError
+from joulery.errors import InvalidValueError, StoreError, UnknownRecordError
 from joulery.frontier import Frontier
 from joulery.jobs._job_registry import job_from, own_parameters, warm_start_text
 from joulery.jobs._models import (
@@ -19,12 +19,18 @@ from joulery.jobs._models import (
     decision_id,
     parse_decision_id,
 )
+from joulery.jobs._posterior import job_beliefs
 from joulery.jobs.policies import ActionKind
 from joulery.storage import EnergyRecord, OutcomeRecord, ProfileRecord, records
 
 if TYPE_CHECKING:
-    from joulery.storage import DecisionRecord, JobRecord, Transaction
+    from collections.abc import Mapping, Sequence
 
+    from joulery.storage import DecisionRecord, JobHead, JobRecord, Transaction
+
+# Jobs, and latest events of each, that are read as a sample (by hand: less than a second).
+_CHECKED_JOBS, _CHECKED_EVENTS = 100, 4
+_FORGOTTEN = "later reports outvoted it, and it is too old to be judged again"
 _STATES = ("open", "reported", "expired")
 
 
@@ -46,6 +52,27 @@ def job_entry(record: JobRecord) -> JobEntry:
     )
 
 
+def check_documents(transaction: Transaction, heads: Sequence[JobHead]) -> None:
+    """Check that this version can read all jobs, and the latest decisions of a sample of them.
+
+    Raises:
+        StoreError: It cannot, so lists and pages would fail.
+    """
+    try:
+        for team in {head.team for head in heads}:
+            following: int | None = 0
+            while following is not None:
+                _, following = job_page(transaction, team, following, _CHECKED_JOBS)
+        for head in heads[-_CHECKED_JOBS:]:
+            after = max(0, head.events - _CHECKED_EVENTS)
+            decision_page(transaction, head.id, after, _CHECKED_EVENTS)
+    except (InvalidValueError, LookupError, TypeError) as error:
+        raise StoreError(
+            f"a job of this store was written by another version: {error}",
+            remedy="serve it with the version that wrote it, or begin a new store",
+        ) from error
+
+
 def job_page(
     transaction: Transaction, team: str, after: int, limit: int
 ) -> tuple[list[JobEntry], int | None]:
@@ -63,17 +90,23 @@ def decision_page(
     Raises:
         UnknownRecordError: There is no such job.
     """
-    transaction.job(job)
+    record = transaction.job(job)
     rows = transaction.decisions(job, after, limit + 1)
     # A decision has at most one outcome, so those of the page are the first after its beginning.
     first = rows[0].sequence if rows else 0
     outcomes = records(transaction, OutcomeRecord, job, first - 1, min(limit, len(rows)))
     reports = {report.decision: report for report in outcomes}
-    entries = [_decision_entry(record, reports.get(record.sequence)) for record in rows[:limit]]
+    reasons: dict[int, str] = {}
+    if any(report.ignored for report in outcomes):
+        reasons = job_beliefs(transaction, record).quarantine
+    entries = [_decision_entry(row, reports.get(row.sequence), reasons) for row in rows[:limit]]
     return entries, rows[limit - 1].sequence if len(rows) > limit else None
 
 
-def _decision_entry(record: DecisionRecord, report: OutcomeRecord | None) -> DecisionEntry:
+def _decision_entry(
+    record: DecisionRecord, report: OutcomeRecord | None, reasons: Mapping[int, str]
+) -> DecisionEntry:
+    ignored = report is not None and report.ignored
     return DecisionEntry(
         decision=decision_from(record),
         number=record.sequence,
@@ -82,8 +115,9 @@ def _decision_entry(record: DecisionRecord, report: OutcomeRecord | None) -> Dec
         heartbeat_wall_seconds=record.heartbeat_wall_seconds,
         outcome=None if report is None else Outcome.from_document(report.body),
         late=report is not None and report.late,
-        quarantined=report is not None and report.ignored,
+        quarantined=ignored,
         reported_wall_seconds=None if report is None else report.wall_seconds,
+        quarantine_reason=reasons.get(record.sequence, _FORGOTTEN) if ignored else "",
     )
 
 

@@ -313,12 +313,15 @@ class Receipt(JsonModel, frozen=True):
         late: Whether the lease of the decision had ended before.
         quarantined: Whether the policy does not learn from it until other reports confirm it; the
             list of decisions says what holds now.
+        reason: Reason why it is in quarantine now, and what would release it; empty where it is
+            not.
     """
 
     decision: DecisionId
     event: Count
     late: bool
     quarantined: bool = False
+    reason: Annotated[str, Meta(max_length=500)] = ""
 
 
 class DecisionLease(JsonModel, frozen=True):
@@ -387,6 +390,8 @@ class DecisionEntry(JsonModel, frozen=True):
         quarantined: Whether the policy does not learn from the report, by the latest verdict,
             until other reports confirm it.
         reported_wall_seconds: Unix time of the report; null for none.
+        quarantine_reason: Reason why the report is in quarantine, and what would release it; empty
+            where it is not.
     """
 
     decision: Decision
@@ -398,6 +403,7 @@ class DecisionEntry(JsonModel, frozen=True):
     late: bool = False
     quarantined: bool = False
     reported_wall_seconds: UnixSeconds | None = None
+    quarantine_reason: Annotated[str, Meta(max_length=500)] = ""
 
 
 def _read_frontier(document: object) -> Frontier:

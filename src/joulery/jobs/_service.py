@@ -42,7 +42,8 @@ from joulery.jobs._models import (
 )
 from joulery.jobs._posterior import PosteriorCache, rebuilt
 from joulery.jobs._replay import ROW, outcome_document
-from joulery.jobs._validation import check_outcome, is_longer_than
+from joulery.jobs._run_log import run_entry, run_record
+from joulery.jobs._validation import check_outcome
 from joulery.jobs.policies import ActionKind, CounterRng, RunEnd
 from joulery.storage import (
     DecisionRecord,
@@ -51,9 +52,13 @@ from joulery.storage import (
     EventKind,
     JobRecord,
     OutcomeRecord,
+    RunQuery,
     Subject,
     add_energy,
+    find_run,
+    list_runs,
     put_profile,
+    put_run,
 )
 
 if TYPE_CHECKING:
@@ -71,6 +76,7 @@ if TYPE_CHECKING:
         Request,
     )
     from joulery.jobs._posterior import JobState
+    from joulery.jobs._run_log import RunEntry
     from joulery.storage import Document, Store, Transaction
 
 _SWEEP_SECONDS = 10.0  # between looks for expired leases of a job (by hand)
@@ -264,6 +270,30 @@ class JobService:
         record = energy_record(job, energy.checked(), self._clock.wall())
         self._store.write(lambda transaction: add_energy(transaction, record), job)
 
+    def put_run(self, run: RunEntry) -> None:
+        """Store a run of any kind, in place of what was reported under its key before."""
+        record = run_record(run.checked(), check_name(self._team, "a team's name"))
+        self._store.write(lambda transaction: put_run(transaction, record))
+
+    def runs(
+        self, text: str = "", below: int = 0, limit: int = 100
+    ) -> tuple[list[RunEntry], int | None]:
+        """Runs that contain a text, the latest first, and where the next page begins."""
+        query = RunQuery(self._team, text, below=below, sort="number")
+        with self._store.reading() as transaction:
+            records = list_runs(transaction, query, limit + 1)
+        following = records[limit - 1].id if len(records) > limit else None
+        return list(map(run_entry, records[:limit])), following
+
+    def run(self, number: int) -> RunEntry:
+        """A run with its curves.
+
+        Raises:
+            UnknownRecordError: There is none.
+        """
+        with self._store.reading() as transaction:
+            return run_entry(find_run(transaction, number))
+
     def expire(self, now_wall_seconds: float | None = None) -> int:
         """Release decisions of any team whose leases have ended, and count them.
 
@@ -387,7 +417,11 @@ class JobService:
                 f"another outcome of decision {name} was reported",
                 remedy="report each decision once; repeat a report unchanged",
             )
-        return Receipt(name, record.event, record.late, record.quarantined)
+        reason = ""
+        if record.quarantined:
+            state = self._cache.current(transaction, transaction.lock(decision.job))
+            reason = state.reports.reasons().get(decision.sequence, "")
+        return Receipt(name, record.event, record.late, record.quarantined, reason)
 
     def _learn(
         self, transaction: Transaction, decision: DecisionRecord, outcome: Outcome, key: str
@@ -434,8 +468,6 @@ class JobService:
         """Append the event that ends a decision; its number."""
         state = self._cache.current(transaction, transaction.lock(decision.job))
         body = outcome_document(outcome, state.job, decision.action, decision.recurrence)
-        if outcome is not None and is_longer_than(outcome, _elapsed(decision, now)):
-            body["doubtful"] = True  # see joulery.jobs._report_filter
         event = Event(state.sequence + 1, kind, decision.sequence, body, now)
         self._cache.append(transaction, decision.job, event)
         return event.sequence

@@ -16,7 +16,7 @@ _LONGEST_TIME_SECONDS = 1e10  # by hand: three hundred years
 _BEFORE_SECONDS = 60.0  # of a run before its decision was stored (by hand: slow clients)
 _CLOCK_ERROR = 0.01  # relative, between client and service (by hand: quartz drifts far less)
 # Time by which the service's clock may have been set back meanwhile (by hand: a wrong date). What
-# took longer than that explains is refused; other reports that are too long must be confirmed.
+# took longer than that explains is refused.
 _SET_BACK_SECONDS = 86_400.0
 # Relative energy that boards draw beyond their limits, or that meters misread (by hand: twice the
 # 5 % of nvidia-smi's manual).
@@ -30,7 +30,7 @@ def check_outcome(outcome: Outcome, job: Job, kind: ActionKind, elapsed_seconds:
     _check_end(outcome, job, kind)
     # A clock that was set back by more makes the time passed negative; that proves nothing.
     spare = _SET_BACK_SECONDS if elapsed_seconds >= 0 else _LONGEST_TIME_SECONDS
-    if is_longer_than(outcome, elapsed_seconds, spare):
+    if outcome.seconds > elapsed_seconds * (1 + _CLOCK_ERROR) + _BEFORE_SECONDS + spare:
         raise InvalidValueError(
             f"{human(outcome.seconds, 's')} cannot have passed: the decision is "
             f"{human(elapsed_seconds, 's')} old",
@@ -101,15 +101,6 @@ def _check_whole(outcome: Outcome, job: Job) -> None:
 def _least(measured: Measured, unit: str) -> float:
     figure = measured.epoch_seconds if unit == "s" else measured.epoch_joules
     return figure / (1.0 + 3.0 * measured.relative_error)
-
-
-def is_longer_than(outcome: Outcome, elapsed_seconds: float, spare_seconds: float = 0.0) -> bool:
-    """Whether a run took longer than the time since its decision, by the service's clock.
-
-    Either the report is wrong or that clock was set back, which no clock can tell.
-    """
-    longest = elapsed_seconds * (1 + _CLOCK_ERROR) + _BEFORE_SECONDS
-    return outcome.seconds > longest + spare_seconds
 
 
 def _check_power(joules: float, seconds: float, max_watts: float) -> None:

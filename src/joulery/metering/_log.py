@@ -19,6 +19,7 @@ from joulery.background import PeriodicTask
 from joulery.errors import FileError
 from joulery.files import open_for_append, write_all
 from joulery.frontier import Origin, Provenance
+from joulery.hardware import DeviceKind
 from joulery.json_lines import decode_line, encode_line
 from joulery.units import finite
 
@@ -42,6 +43,8 @@ class LogTotals:
         seconds: Measured time over all sessions.
         joules: Energy over all sessions; None when no session knew any.
         devices: Joules by device id.
+        accelerators: Name by device id of the accelerators among them; None where a session does
+            not say.
         sessions: Number of sessions.
         unfinished: Number of sessions without a final line: killed, or still running.
         damaged_lines: Numbers of the lines that could not be read.
@@ -51,6 +54,7 @@ class LogTotals:
     seconds: float = 0.0
     joules: float | None = None
     devices: dict[str, float] = field(default_factory=dict)
+    accelerators: dict[str, str] | None = None
     sessions: int = 0
     unfinished: int = 0
     damaged_lines: tuple[int, ...] = ()
@@ -144,6 +148,27 @@ class EnergyLog:
             )
         return _added_up(list(last.values()), tuple(damaged))
 
+    def power_curves(self, text: bytes) -> dict[str, list[tuple[float, float]]]:
+        """Seconds since its start and mean watts between lines, by the label of each session.
+
+        Args:
+            text: Content of the log, read already.
+        """
+        curves: dict[str, list[tuple[float, float]]] = {}
+        before: dict[str, tuple[float, float]] = {}
+        for line in text.split(b"\n"):
+            document = _parsed(line) if line.strip() else None
+            if document is None or document["joules"] is None:
+                continue
+            session, seconds, joules = (document[key] for key in ("session", "seconds", "joules"))
+            start, used = before.get(session, (0.0, 0.0))
+            if seconds > start and joules >= used:
+                name = f"{document.get('label') or 'session'} ({session[:4]})"
+                watts = (joules - used) / (seconds - start)
+                curves.setdefault(name, []).append((seconds, watts))
+            before[session] = seconds, joules
+        return curves
+
     @contextmanager
     def _errors(self, verb: str) -> Iterator[None]:
         """Failures of the file system as Joulery's error."""
@@ -182,6 +207,11 @@ def _line(session: str, label: str, measured: Measurement, *, final: bool) -> di
         "final": final,
         "seconds": totals["seconds"] or 0.0,
         "devices": {device["id"]: device["joules"] for device in totals["devices"]},
+        "accelerators": {
+            device["id"]: device["name"]
+            for device in totals["devices"]
+            if device["kind"] == DeviceKind.GPU
+        },
         **{name: totals[name] for name in names},
     }
 
@@ -208,11 +238,19 @@ def _added_up(sessions: list[dict[str, Any]], damaged: tuple[int, ...]) -> LogTo
         for name, joules in session["devices"].items():
             if joules is not None:
                 devices[name] = devices.get(name, 0.0) + joules
+    accelerators: dict[str, str] | None = {}
+    for session in sessions:
+        names = session.get("accelerators")
+        if accelerators is None or not isinstance(names, dict):
+            accelerators = None
+        else:
+            accelerators |= {str(device): str(name) for device, name in names.items()}
     metered = [session for session in sessions if session["joules"] is not None]
     return LogTotals(
         seconds=sum(session["seconds"] for session in sessions),
         joules=sum(session["joules"] for session in metered) if metered else None,
         devices=devices,
+        accelerators=accelerators,
         sessions=len(sessions),
         unfinished=sum(not session.get("final") for session in sessions),
         damaged_lines=damaged,

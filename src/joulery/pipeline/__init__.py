@@ -23,13 +23,22 @@ if TYPE_CHECKING:
         REDUCE as REDUCE,
         Instruction as Instruction,
     )
-    from joulery.pipeline._savings import Saving as Saving, plan_saving as plan_saving
+    from joulery.pipeline._savings import (
+        Saving as Saving,
+        budget_saving as budget_saving,
+        plan_saving as plan_saving,
+    )
     from joulery.pipeline._search import (
         ScheduleCandidate as ScheduleCandidate,
         ScheduleComparison as ScheduleComparison,
         ScheduleSearch as ScheduleSearch,
         plan_pipeline as plan_pipeline,
         search_schedules as search_schedules,
+    )
+    from joulery.pipeline.planning._holding import (
+        MINIMUM_HOLD_SECONDS as MINIMUM_HOLD_SECONDS,
+        HeldPlan as HeldPlan,
+        hold_clocks as hold_clocks,
     )
     from joulery.pipeline.planning._planner import (
         ClockPlan as ClockPlan,
@@ -63,7 +72,11 @@ if TYPE_CHECKING:
         ClockController as ClockController,
         IterationTimes as IterationTimes,
     )
-    from joulery.pipeline.runtime._coordinator import Coordinator as Coordinator
+    from joulery.pipeline.runtime._coordinator import (
+        Coordinator as Coordinator,
+        CoordinatorState as CoordinatorState,
+        hold_pace as hold_pace,
+    )
     from joulery.pipeline.runtime._plan_cache import PlanCache as PlanCache
     from joulery.pipeline.runtime._straggler import StragglerPolicy as StragglerPolicy
     from joulery.pipeline.schedules._check import dependencies as dependencies

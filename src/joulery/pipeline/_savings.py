@@ -72,3 +72,20 @@ def plan_saving(
         full_clocks_joules=full.joules_until(deadline if waits else 0.0),
         lower_bound_joules=plan.lower_bound_joules + plan.blocking_watts * (until - plan.seconds),
     )
+
+
+def budget_saving(pipeline: PipelinePlan, watts: float, *, name: str = "budget") -> Saving:
+    """The saving of the fastest plan whose mean power, of all devices, is at most ``watts``.
+
+    Raises:
+        InfeasibleError: The lowest clocks draw more.
+    """
+    plan = pipeline.for_power(watts)
+    return Saving(
+        name=name,
+        seconds=plan.seconds,
+        plan=plan,
+        joules=plan.joules,
+        full_clocks_joules=pipeline.full_clocks.joules,
+        lower_bound_joules=plan.lower_bound_joules,
+    )

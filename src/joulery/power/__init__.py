@@ -10,10 +10,12 @@ if TYPE_CHECKING:
     from joulery.power._knobs import (
         BothKnobs as BothKnobs,
         ClockKnob as ClockKnob,
+        Knob as Knob,
         LimitKnob as LimitKnob,
         LimitPlan as LimitPlan,
     )
     from joulery.power._model import limit_curves as limit_curves
+    from joulery.power._phases import PhaseTuner as PhaseTuner, PhaseUse as PhaseUse
     from joulery.power._profiles import PowerProfile as PowerProfile, ProfileFile as ProfileFile
     from joulery.power._ranks import ProcessGroup as ProcessGroup
     from joulery.power._state_machine import KnobRange as KnobRange, TuningMachine as TuningMachine

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -31,8 +30,11 @@ if TYPE_CHECKING:
 
 # One watt where the range allows (most boards of the catalog); more values would only cost time.
 _MOST_VALUES = 301
-# The second of two knobs must be this much better, relative, and beyond doubt, to be chosen; by
-# hand: half of what a user would notice.
+# A choice this close to the lowest value, as a share of all, or that lowers the power by less than
+# the other, leaves the second knob something to find; by hand.
+_LOWEST, _LEAST_LOWERED = 0.03, 0.02
+# The second of two knobs must be this much better, relative, to be chosen; by hand: half of what a
+# user would notice. It is compared with the reference again while it is held.
 _CLEARLY = 0.005
 
 
@@ -45,7 +47,7 @@ class LimitPlan:
         hold_watts: Limit to hold; None leaves the choice to profiling.
         measure_watts: Limits to measure for seconds each before that.
         probed: Function to call when all of them are measured, where measuring is the only
-            purpose; the limit found is held then.
+            purpose; the original limit is held then.
     """
 
     listed_watts: tuple[float, ...]
@@ -74,7 +76,7 @@ class _SameOnAll(ABC):
 
     @abstractmethod
     def range(self) -> KnobRange:
-        """The values that all devices allow now, noted in ``values``; the last was found."""
+        """The values that all devices allow now, noted in ``values``, the original one last."""
 
     def setting_at(self, position: int) -> Setting:
         """The setting at a position."""
@@ -102,7 +104,7 @@ class _SameOnAll(ABC):
         return TuningMachine(span, objective, config, choice)
 
     def set_position(self, position: int) -> None:
-        """Set the value on every device; the last position is what was found."""
+        """Set the value on every device; the last position is the original value."""
         if position == len(self.values) - 1:
             for handle in self._held:
                 handle.reset()
@@ -113,7 +115,7 @@ class _SameOnAll(ABC):
             self._set(device, handle, self.values[position])
 
     def release(self) -> None:
-        """Restore what was found."""
+        """Restore the original value."""
         self._held = []
         self._stack.close()
 
@@ -182,7 +184,7 @@ class LimitKnob(_SameOnAll):
         return machine
 
     def set_position(self, position: int) -> None:
-        """Set the limit on every device; the last position is what was found."""
+        """Set the limit on every device; the last position is the original value."""
         super().set_position(position)
         self._position = position
         self.changes += 1
@@ -237,6 +239,9 @@ class ClockKnob(_SameOnAll):
 class BothKnobs:
     """Two knobs as one; positions of the second follow those of the first.
 
+    The second is tried where the first cannot save more: its choice is at the lowest value, or does
+    not lower the power, as on a board that draws less than its lowest limit.
+
     Args:
         first: Knob that is preferred when both do as well; power limits, as a rule.
         second: Alternative knob; locked clocks, as a rule.
@@ -248,14 +253,15 @@ class BothKnobs:
     def machine(
         self, objective: Objective, config: TunerConfig, profile: PowerProfile | None = None
     ) -> Machine:
-        """A machine that tunes one knob after the other, or holds what an earlier run chose."""
+        """A machine that tunes one knob, then the other, or holds what an earlier run chose."""
         machines = [knob.machine(objective, config, profile) for knob in self._knobs]
         trusted = None
         for index, knob in enumerate(self._knobs):
             if profile is not None and profile.choice_on(knob.values) is not None:
                 trusted = index
         start = len(self._knobs[0].values)
-        return BetterOfTwo((machines[0], machines[1]), start, objective, trusted)
+        both = (machines[0], machines[1])
+        return BetterOfTwo(both, start, objective, trusted, dry_run=config.dry_run)
 
     @property
     def values(self) -> tuple[float, ...]:
@@ -276,7 +282,7 @@ class BothKnobs:
         target.set_position(index)
 
     def release(self) -> None:
-        """Restore what was found."""
+        """Restore the original value."""
         for knob in self._knobs:
             knob.release()
 
@@ -288,13 +294,14 @@ class BothKnobs:
 
 
 class BetterOfTwo:
-    """Lets two machines choose one after the other, then follows the better one.
+    """Lets one machine choose, then another where that may gain, and follows the better one.
 
     Args:
         machines: Machines that both start at the setting found.
         start: First position of the second machine.
         objective: Objective that compares their choices.
         trusted: Index of the one with an earlier profile, if any; the other is not run then.
+        dry_run: Whether choices are not held, and so not compared again.
     """
 
     def __init__(
@@ -303,12 +310,16 @@ class BetterOfTwo:
         start: int,
         objective: Objective,
         trusted: int | None = None,
+        *,
+        dry_run: bool = False,
     ) -> None:
         self._machines = machines
         self._start = start
         self._objective = objective
         self._active = trusted or 0
         self._tried = 0 if trusted is None else 2
+        self._dry_run = dry_run
+        self._first_choice: TuningChoice | None = None
         self.choice: TuningChoice | None = None
 
     def start(self, reading: Reading) -> Command:
@@ -317,36 +328,56 @@ class BetterOfTwo:
 
     def send(self, reading: Reading) -> Command:
         """The answer to a reading, from the machine whose turn it is."""
-        command = self._machines[self._active].send(reading)
-        if command.state is TunerState.HOLDING and self._tried < 2:
-            self._tried += 1
-            if self._tried == 1:
-                self._active = 1
-                command = self._machines[1].start(reading)
-            else:
-                # Both have held, so both have chosen.
-                first, second = (cast("TuningChoice", machine.choice) for machine in self._machines)
-                if not self._is_clearly_better(second, first):
-                    self._active = 0
-                    command = replace(command, position=first.position, steps=1)
-        if self._tried == 2:
-            self.choice = self._combine()
+        machine = self._machines[self._active]
+        command = machine.send(reading)
+        if self._tried < 2 and self._has_chosen(machine, command.state):
+            command = self._turn(reading, command)
+        if self._tried < 2:
+            return replace(self._shift(command), state=TunerState.PROBING)
+        self.choice = self._combine()
         return self._shift(command)
+
+    def _has_chosen(self, machine: Machine, state: TunerState) -> bool:
+        """Whether a machine holds its choice, and has compared it with the reference again."""
+        if state is not TunerState.HOLDING:
+            return False
+        first_choice, self._first_choice = self._first_choice, machine.choice
+        compared = first_choice is not None and first_choice is not machine.choice
+        return self._dry_run or compared
+
+    def _turn(self, reading: Reading, command: Command) -> Command:
+        """Let the other machine choose, or follow the better one."""
+        self._tried, self._first_choice = self._tried + 1, None
+        first, second = (machine.choice for machine in self._machines)
+        if first is None or not self._leaves_more(first):
+            self._tried = 2
+        elif second is None:
+            self._active = 1
+            command = self._machines[1].start(reading)
+        elif not self._is_clearly_better(second, first):
+            self._active = 0
+            command = replace(command, position=first.position, steps=1)
+        return command
 
     def _shift(self, command: Command) -> Command:
         if self._active == 0:
             return command
         return replace(command, position=command.position + self._start)
 
+    def _leaves_more(self, first: TuningChoice) -> bool:
+        """Whether the second knob may do better than the choice of the first."""
+        reference = first.measured[max(first.measured)]
+        lowered = 1 - first.chosen.watts / max(reference.watts, 1e-9)
+        return first.position <= _LOWEST * self._start or lowered < _LEAST_LOWERED
+
     def _is_clearly_better(self, second: TuningChoice, first: TuningChoice) -> bool:
         # Both started from the same setting; the first had it measured earlier and longer.
         reference = _point(first.measured[max(first.measured)])
-        scores, errors = [], []
-        for estimate in (first.chosen, second.chosen):
-            point = _point(estimate)
-            scores.append(score(self._objective, point.seconds, point.joules, reference))
-            errors.append(math.hypot(estimate.seconds_error, estimate.watts_error))
-        return bool(scores[1] < scores[0] * (1 - _CLEARLY - 2 * math.hypot(*errors)))
+        scores = [
+            score(self._objective, point.seconds, point.joules, reference)
+            for point in (_point(first.chosen), _point(second.chosen))
+        ]
+        return bool(scores[1] < scores[0] * (1 - _CLEARLY))
 
     def _combine(self) -> TuningChoice | None:
         """The active machine's choice with what was measured by both."""

@@ -7,7 +7,7 @@ and a rough deviation (a Gaussian process whose size is weighed along), because 
 every board. Cost of a limit, its uncertainty and the value of another probe are all computed from
 samples of the posterior.
 
-Everything is relative to the reference: the value of the knob as it was found.
+Everything is relative to the reference: the original value of the knob.
 
 ``ObjectiveScorer`` scores the samples by an objective and chooses a knob position.
 ``plan_probe`` asks of every position how much better than the choice it may turn out to be;
@@ -93,7 +93,7 @@ def limit_curves(limits_watts: Array, reference_watts: float) -> Curves:
     """Curves over power limits, relative to the reference, for each job of the prior.
 
     Args:
-        limits_watts: Power limits, ascending; the last one is the limit found.
+        limits_watts: Power limits, ascending; the last one is the original limit.
         reference_watts: Mean power that was measured under it.
     """
     jobs = _Jobs.draw(lowest_speed=0.05)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
+from joulery.cusum import accumulate
 from joulery.power._model import CurveModel, ObjectiveScorer, SliceForecast, plan_probe
 from joulery.power._step_profiler import (
     LEAST_STEPS,
@@ -64,6 +65,11 @@ _PAIR_ERROR = 0.001
 # Time between pairs in slices of one, and how it grows from pair to pair up to the longest; by
 # hand: in the end the reference takes 2 % of the time or less.
 _PAIR_SPACING, _PAIR_GROWTH, _LONGEST_SPACING, _LONGEST_INTERVAL_SECONDS = 4.0, 1.6, 40.0, 300.0
+# Expected gain from which on a better setting is looked for while holding, if its pace is known no
+# better than this; by hand: noise hides such gains, and at the second it hides less than that.
+_WORTHWHILE, _KNOWN = 0.003, 0.001
+# Factors by which slices get longer meanwhile, each time and at most; by hand.
+_STRETCH, _LONGEST_STRETCH = 1.5, 8.0
 # Probes from one slice of the reference to the next under objectives without a reference; by hand.
 _UNBOUND_EVERY = 3
 # Refinements under such objectives before the first pair, and the time until then; by hand.
@@ -91,7 +97,7 @@ _HELD_SAMPLES, _LONG_STEPS = 6, 1_000_000
 class KnobRange:
     """The values of a knob, ascending, and prior curves over them given the watts at the last one.
 
-    The last value is the reference, as found.
+    The last value is the reference: the original one.
     """
 
     values: NDArray[np.float64]
@@ -150,15 +156,15 @@ class DriftDetector:
     def __init__(self, baseline: float, change: float) -> None:
         self._baseline = baseline
         self._change = change
-        self._up = self._down = 0.0
+        self._sums = np.zeros(2)
 
     def changed(self, value: float) -> bool:
         """Take in a value; whether the change is certain by now."""
-        off = (value - self._baseline) / self._change
-        off = max(-_DRIFT_MOST, min(_DRIFT_MOST, off))
-        self._up = max(0.0, self._up + off - _DRIFT_ALLOWANCE)
-        self._down = max(0.0, self._down - off - _DRIFT_ALLOWANCE)
-        return self._up > _DRIFT_ALARM or self._down > _DRIFT_ALARM
+        deviation = (value - self._baseline) / self._change
+        self._sums = accumulate(
+            self._sums, deviation, allowance=_DRIFT_ALLOWANCE, largest=_DRIFT_MOST
+        )
+        return bool(self._sums.max() > _DRIFT_ALARM)
 
 
 class ProfilingMachine(ABC):
@@ -380,16 +386,22 @@ class TuningMachine(ProfilingMachine):
                 pass
             return
         yield from profiler.move(choice.position)
-        interval_seconds = 0.0
+        interval_seconds, stretch = 0.0, 1.0
         if self._pair_every > 1:
             yield from self._trim()
         while True:
-            pair_seconds = yield from self._compare()
+            subject = self._find_candidate()
+            pair_seconds = yield from self._compare(subject, stretch)
             if self._has_changed() or self._is_contradicted():
                 return
             yield from self._refine()
             if self._profiler.lead > _LEAD:
                 return
+            if self._find_candidate() != profiler.position:
+                # Half of the time at the reference, a setting that may be too slow does no harm.
+                stretch = min(_LONGEST_STRETCH, _STRETCH * stretch)
+                continue
+            stretch = 1.0
             spacing = _PAIR_SPACING * self._pair_every
             interval_seconds = max(spacing * pair_seconds, _PAIR_GROWTH * interval_seconds)
             longest = max(_LONGEST_INTERVAL_SECONDS, _LONGEST_SPACING * pair_seconds)
@@ -406,21 +418,23 @@ class TuningMachine(ProfilingMachine):
             yield from self._refine()
         yield from self._watch(_FIRST_PAIR_SECONDS)
 
-    def _compare(self) -> Generator[Command, Reading, float]:
-        """Measure the choice, the reference and the choice again; the seconds of one of them.
+    def _compare(self, subject: int, stretch: float) -> Generator[Command, Reading, float]:
+        """Measure a position, the reference and the position again; the seconds of one of them.
 
-        Where the reference is the choice, for want of another that is safe, the most promising
-        position takes its place.
+        Args:
+            subject: Position to compare with the reference.
+            stretch: Factor on the length of slices.
         """
         profiler = self._profiler
-        position, began = profiler.position, profiler.reading.now_seconds
-        steps = int(profiler.slice_steps(profiler.pace_seconds, profiler.noise(), _PAIR_ERROR))
+        yield from profiler.move(subject)
+        began = profiler.reading.now_seconds
+        steps = profiler.slice_steps(profiler.pace_seconds, profiler.noise(), _PAIR_ERROR)
+        steps = math.ceil(stretch * steps)
         yield from profiler.measure(steps)
-        other = self._find_candidate() if position == self._reference else self._reference
-        if other != position:
-            yield from profiler.move(other)
+        if subject != self._reference:
+            yield from profiler.move(self._reference)
             yield from profiler.measure(steps)
-            yield from profiler.move(position)
+            yield from profiler.move(subject)
             yield from profiler.measure(steps)
         # The curve needs its probes, the job as it is the latest slices.
         extra = len(profiler.slices) - _MOST_KEPT
@@ -431,15 +445,19 @@ class TuningMachine(ProfilingMachine):
         return (profiler.reading.now_seconds - began) / 3
 
     def _find_candidate(self) -> int:
-        """The position that may turn out best; the reference where none would gain enough."""
-        gains = self._scorer.score(self._posterior(self._profiler.estimates())).gains
+        """The position that may turn out best; the choice where none would gain enough."""
+        assert self.choice is not None  # noqa: S101 - probing made it
+        posterior = self._posterior(self._profiler.estimates())
+        gains = self._scorer.score(posterior).gains
         candidate = int(gains.argmax())
-        return candidate if gains[candidate] > self._config.tolerance else self._reference
+        unknown = float(posterior.log_seconds[:, candidate].std()) > _KNOWN
+        worthwhile = unknown and gains[candidate] > _WORTHWHILE
+        return candidate if worthwhile else self.choice.position
 
     def _is_contradicted(self) -> bool:
         """Whether the latest pair is far slower than the choice was believed to be."""
         profiler, choice, noise = self._profiler, self.choice, self._profiler.noise()
-        if choice is None or profiler.position == self._reference:
+        if choice is None or not self._reference != profiler.position == choice.position:
             return False
         first, reference, second = (part.estimate(noise) for part in profiler.slices[-3:])
         slowdown = math.sqrt(first.seconds * second.seconds) / reference.seconds

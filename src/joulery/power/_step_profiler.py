@@ -216,6 +216,23 @@ def drop_disturbed(samples: Sequence[StepSample], step_noise: float) -> list[Ste
     return [sample for sample in samples if agrees(sample)] or list(samples)
 
 
+def drop_spikes(slices: Sequence[Slice], step_noise: float) -> list[Slice]:
+    """The slices without those far slower than the same position both before and after.
+
+    A job that drifts or changes does not come back at once; a burst of another process does.
+    """
+    spikes = set()
+    for position in {part.position for part in slices}:
+        visits = [index for index, part in enumerate(slices) if part.position == position]
+        estimates = [slices[index].estimate(step_noise) for index in visits]
+        triples = zip(estimates, estimates[1:], estimates[2:], strict=False)
+        for index, (before, here, after) in zip(visits[1:], triples, strict=False):
+            slower = math.log(here.seconds / max(before.seconds, after.seconds))
+            if slower > max(OUTLIER_LEAST, _OUTLIER_SIGMAS * here.seconds_error):
+                spikes.add(index)
+    return [part for index, part in enumerate(slices) if index not in spikes]
+
+
 def step_noise(slices: Iterable[Slice]) -> float:
     """Relative standard deviation of one step, pooled over slices; robust to stalls."""
     deviations = []
@@ -292,6 +309,7 @@ class StepProfiler:
         if not slices:
             return {}
         noise = step_noise(slices)
+        slices = drop_spikes(slices, noise)
         parts = [part.estimate(noise) for part in slices]
         times = np.array([part.at_seconds for part in slices])
         at = np.array([part.position for part in slices], dtype=np.intp)

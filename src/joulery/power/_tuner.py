@@ -62,7 +62,7 @@ class TuningResult:
     Attributes:
         points: All points, slowest setting first, each with its provenance.
         chosen: Point that the objective prefers.
-        reference: Point of the setting that was found.
+        reference: Point of the original setting.
         held: Whether the choice is in force, or was to the end; not in a dry run or without
             rights.
         ended: Whether tuning is over.
@@ -126,7 +126,7 @@ class TuningResult:
         }
 
 
-def _result(
+def tuning_result(
     choice: TuningChoice, knob: Knob, reference: int, origin: Provenance, *, held: bool, ended: bool
 ) -> TuningResult:
     """The choice of a machine as points of a frontier; see ``TuningResult``."""
@@ -301,7 +301,7 @@ class PowerTuner:
             self._boundary(TuningEvent.RESUMED)
 
     def close(self) -> None:
-        """Stop tuning and restore what was found. May be called twice."""
+        """Stop tuning and restore the original value. May be called twice."""
         self._left = _NEVER
         self._held = self._holds and self.failure is None
         self._state = TunerState.STOPPED
@@ -310,7 +310,9 @@ class PowerTuner:
     def fail(self, error: Exception) -> None:
         """Stop tuning because of an error; see ``joulery.fail_open``."""
         self.failure = self.failure or error
-        _log.warning("power tuning stopped, training continues as found: %s", self.failure)
+        _log.warning(
+            "power tuning stopped, training continues at the original setting: %s", self.failure
+        )
         self.close()
 
     def __enter__(self) -> Self:
@@ -338,7 +340,9 @@ class PowerTuner:
         origin = Provenance.combined([(device.provenance, 1.0) for device in self._devices])
         ended = self._state is TunerState.STOPPED
         reference, in_force = self._reference, self._holds
-        return _result(machine.choice, self._knob, reference, origin, held=in_force, ended=ended)
+        return tuning_result(
+            machine.choice, self._knob, reference, origin, held=in_force, ended=ended
+        )
 
     @property
     def profile(self) -> PowerProfile | None:

@@ -28,15 +28,33 @@ if TYPE_CHECKING:
     from joulery.prediction._calibrate import (
         Calibration as Calibration,
         MeasuredStep as MeasuredStep,
+        forget_steps as forget_steps,
         read_steps as read_steps,
         remember_steps as remember_steps,
     )
     from joulery.prediction._capture import capture as capture
-    from joulery.prediction._devices import Accelerator as Accelerator, accelerator as accelerator
+    from joulery.prediction._devices import (
+        Accelerator as Accelerator,
+        accelerator as accelerator,
+        accelerator_names as accelerator_names,
+    )
     from joulery.prediction._graph import Graph as Graph, Operator as Operator
+    from joulery.prediction._inference import (
+        Inference as Inference,
+        predict_inference as predict_inference,
+    )
+    from joulery.prediction._layers import operator_seconds as operator_seconds
     from joulery.prediction._limits import limit_curve as limit_curve
-    from joulery.prediction._memory import Memory as Memory, plan_memory as plan_memory
-    from joulery.prediction._model import Transformer as Transformer, transformer as transformer
+    from joulery.prediction._memory import (
+        Memory as Memory,
+        memory_verdict as memory_verdict,
+        plan_memory as plan_memory,
+    )
+    from joulery.prediction._model import (
+        Transformer as Transformer,
+        training_model as training_model,
+        transformer as transformer,
+    )
     from joulery.prediction._plan import Plan as Plan
     from joulery.prediction._recommend import (
         Choice as Choice,
@@ -51,6 +69,7 @@ if TYPE_CHECKING:
         prediction as prediction,
         total as total,
     )
+    from joulery.prediction._task import Task as Task
 
 
 __getattr__, __dir__ = lazy(__name__)

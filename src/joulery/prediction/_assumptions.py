@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
+from joulery.errors import InvalidValueError
 from joulery.prediction._devices import accelerator
 from joulery.units import finite
 
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from joulery.prediction._devices import Accelerator
 
 _SECONDS_PER_YEAR = 365.25 * 86400.0
+# Devices that links join in servers with switches, unlike bridges between two boards.
+_LINKED_DOMAIN = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +52,30 @@ class Assumptions:
         """Grams of CO2 per kilowatt-hour."""
         return _or_default(self.grams_per_kilowatt_hour, "grid_grams_per_kilowatt_hour")
 
+    def check_rents(self, devices: Iterable[str]) -> None:
+        """Refuse a price of a device type that is not among those looked at.
+
+        Raises:
+            InvalidValueError: There is one.
+            UnknownDeviceError: A price names no device.
+        """
+        if isinstance(self.rent_per_hour, Mapping):
+            names = set(devices)
+            for name in self.rent_per_hour:
+                if name not in names and accelerator(name).name not in names:
+                    raise InvalidValueError(
+                        f"a rent of {name} is given, which is not among the devices",
+                        remedy=f"leave it out, or look at {name} too",
+                    )
+
     def rent(self, device: Accelerator) -> tuple[float, str]:
         """Dollars per device and hour, and where they come from, in words."""
         rents = self.rent_per_hour
         if isinstance(rents, Mapping):
-            by_device = {accelerator(name).name: rent for name, rent in rents.items()}
+            by_device = {
+                name if name == device.name else accelerator(name).name: rent
+                for name, rent in rents.items()
+            }
             rents = by_device.get(device.name)
         if rents is not None:
             return rents, "as given"
@@ -93,8 +115,10 @@ def embodied_source() -> str:
 
 
 def host_watts(device: Accelerator) -> float:
-    """Watts of host, fans and network per device."""
-    return float(_document()["host_share"]) * device.limit_watts
+    """Watts of host, fans and network per device, by the form of its server."""
+    linked = device.link_domain >= _LINKED_DOMAIN
+    share = _document()["host_share" if linked else "pcie_host_share"]
+    return float(share) * device.limit_watts
 
 
 def waiting_share() -> float:

@@ -17,20 +17,24 @@ from __future__ import annotations
 
 import json
 import math
+from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from importlib.resources import files
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypeVar, cast
 
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
     Array = NDArray[np.float64]
     Model = Callable[[Array], Array]
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
 
 # A residual beyond this many standard deviations counts linearly, so that one odd measurement
 # does not bend the constants; by hand.
@@ -176,11 +180,50 @@ def krige(off: Array, among: Array, shared: Array, noise: float | Array) -> tupl
     return np.asarray(off @ weights), np.asarray((weights * shared.T).sum(axis=0))
 
 
-@cache
+_CACHES: list[Any] = []
+_DOCUMENT: list[dict[str, Any]] = []
+
+
+def fitted_cache(function: Callable[_P, _R]) -> Callable[_P, _R]:
+    """A cache of what depends on fitted constants; ``assume`` empties it."""
+    cached = lru_cache(maxsize=100_000)(function)
+    _CACHES.append(cached)
+    return cast("Callable[_P, _R]", cached)
+
+
+@contextmanager
+def assume(document: dict[str, Any]) -> Iterator[None]:
+    """Predict from other constants than the shipped ones, as when a device is left out of the fit.
+
+    Not for several threads at once.
+    """
+    _DOCUMENT.append(document)
+    _forget()
+    try:
+        yield
+    finally:
+        _DOCUMENT.pop()
+        _forget()
+
+
+def _forget() -> None:
+    for cached in _CACHES:
+        cached.cache_clear()
+
+
+@fitted_cache
 def fitted_belief(name: str) -> Belief:
     """A fitted belief by name."""
     entry = fitted()["beliefs"][name]
     return Belief(np.array(entry["mean"]), np.array(entry["covariance"]))
+
+
+@fitted_cache
+def fitted_constants(name: str, architecture: str) -> Array:
+    """Constants of one generation of devices, or of any where none of it was measured."""
+    entry = fitted()["beliefs"][name]
+    generation = architecture.removesuffix(" Ultra")  # a refresh of the same chip
+    return np.array(entry.get("by_architecture", {}).get(generation, entry["mean"]))
 
 
 def fitted_on(name: str) -> frozenset[str]:
@@ -188,9 +231,13 @@ def fitted_on(name: str) -> frozenset[str]:
     return frozenset(fitted()["beliefs"].get(name, {}).get("fitted_on", ()))
 
 
-@cache
 def fitted() -> dict[str, Any]:
     """The whole document."""
+    return _DOCUMENT[-1] if _DOCUMENT else _shipped()
+
+
+@cache
+def _shipped() -> dict[str, Any]:
     text = files(__package__).joinpath("fitted.json").read_text(encoding="utf-8")
     document: dict[str, Any] = json.loads(text)
     return document

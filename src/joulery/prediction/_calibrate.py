@@ -4,19 +4,28 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass, field
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from joulery.errors import FileError, UsageError
+from joulery.errors import FileError, InvalidValueError, UsageError
 from joulery.files import write_atomic
 from joulery.paths import data_folder
-from joulery.prediction._bayes import Belief, fitted_belief, interval_scale, krige, slopes
+from joulery.prediction._bayes import (
+    Belief,
+    fitted_belief,
+    fitted_cache,
+    interval_scale,
+    krige,
+    slopes,
+)
 from joulery.prediction._devices import accelerator
+from joulery.prediction._graph import Graph
+from joulery.prediction._memory import plan_memory
 from joulery.prediction._model import Transformer, transformer
 from joulery.prediction._plan import Plan
-from joulery.prediction._plan_time import plan_parts, plan_seconds
+from joulery.prediction._plan_time import PLAN_CONSTANTS, plan_seconds, step_parts
 from joulery.prediction._power import plan_load, step_cost
 from joulery.units import finite
 
@@ -27,24 +36,36 @@ if TYPE_CHECKING:
     from joulery.prediction._bayes import Array, Model
     from joulery.prediction._devices import Accelerator
 
-# How the constants of a further system differ from those of the fit, in the order of
-# PLAN_CONSTANTS, and how far steps lie from the model; chosen on the systems of Megatron-Bridge's
-# tables, leaving each out in turn.
-_NEW_SYSTEM = np.array([0.12, 0.15, 0.2, 0.2, 0.3, 0.3, 0.3, 0.05, 0.2, 0.5, 0.3, 0.08, 0.05, 0.05])
+# How the constants of a further system differ from those of the fit, by name, and how far steps lie
+# from the model; chosen on the systems of Megatron-Bridge, MPT and gpu_power_benchmark, leaving
+# each out in turn.
+_NEW_SYSTEM = {"dense": 0.1, "attention": 0.15, "experts": 0.25, "tensor": 0.2, "host": 0.35}
+_NEW_SYSTEM |= {"expert_links": 0.3, "context": 0.3, "data": 0.3, "bubble": 0.05, "optimizer": 0.2}
+_FURTHER = np.array([_NEW_SYSTEM.get(name, 0.07) for name in PLAN_CONSTANTS])
 PLAN_NOISE = 0.1
 # What the constants leave unexplained, PLAN_NOISE in all: in common to all plans of a model, and of
 # one plan alone; the split chosen likewise.
 _MODEL_REST, _PLAN_REST = 0.08, 0.06
-# A release of the software changes the same plan by so much, and about so many days lie between
-# releases (Megatron-Bridge's tables, 25.09 to 26.08): older measurements say less.
-_RELEASE, _RELEASE_DAYS = 0.13, 60.0
+# A release of the software changes the same plan by so much, with experts and without, and about so
+# many days lie between releases (Megatron-Bridge's tables, 25.09 to 26.08): older measurements say
+# less, and tomorrow's software differs from today's.
+_EXPERT_RELEASE, _DENSE_RELEASE, _RELEASE_DAYS = 0.13, 0.05, 60.0
 # The same plan again, on the same day; assumed.
 _REPEATED = 0.02
 # A step measured on another device type says something about the software, little about this one;
 # assumed.
 _ELSEWHERE = 0.2
-# Power of plans against the model, and of one reading against the next; assumed.
-_POWER, _POWER_NOISE = 0.11, 0.03
+# Deviation of the power of a step from the model without a reading, on NVIDIA's boards (four of
+# gpu_power_benchmark, each left out in turn) and on others, where nothing was measured (a factor
+# of two at 90 %); of other steps after one (chosen likewise); of one reading against the next.
+_POWER, _POWER_ELSEWHERE, _POWER_AFTER, _POWER_NOISE = 0.3, 0.42, 0.12, 0.03
+# A measured step this many deviations from what its device is expected to do, and by this factor,
+# is a typing error rather than a measurement; by hand.
+_OUTLIER, _OUTLIER_FACTOR = 4.0, 5.0
+# Seconds of a step beyond which it is one of something else; by hand.
+_LONGEST_STEP = 86_400.0
+# Deviation of a measured peak of memory around the model; by hand.
+_MEMORY, _MEMORY_NOISE = 0.05, 0.01
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,27 +79,44 @@ class MeasuredStep:
         seconds: Time of one step.
         watts: Mean power of one device; None where it was not measured.
         measured: Day of the measurement.
+        peak_bytes: Peak that the allocator reserved on the fullest device; None where unknown.
     """
 
-    model: Transformer
+    model: Transformer | Graph
     device: str
     plan: Plan
     seconds: float
     watts: float | None = None
     measured: date = field(default_factory=lambda: datetime.now(UTC).date())
+    peak_bytes: float | None = None
 
     def __post_init__(self) -> None:
         finite(self.seconds, "seconds of a step", minimum=1e-9)
-        if self.watts is not None:
-            finite(self.watts, "watts of a step", minimum=1e-9)
+        if self.seconds > _LONGEST_STEP:
+            raise InvalidValueError(
+                f"a step of {self.seconds:g} s is longer than a day",
+                remedy="give the seconds of one step, not of the training",
+            )
+        for value, name in ((self.watts, "watts"), (self.peak_bytes, "peak bytes")):
+            if value is not None:
+                finite(value, f"{name} of a step", minimum=1e-9)
+        if self.measured > datetime.now(UTC).date() + timedelta(days=1):
+            raise InvalidValueError(
+                f"a step cannot have been measured on {self.measured}, in the future",
+                remedy="give the day of the measurement, such as 2026-11-16",
+            )
         accelerator(self.device)
-        self.plan.check(self.model)
+        if isinstance(self.model, Transformer):
+            self.plan.check(self.model)
 
     def to_dict(self) -> dict[str, Any]:
         """Ready for JSON; ``read_steps`` reads it."""
-        plain = {name: value for name, value in asdict(self.model).items() if value}
+        model = {name: value for name, value in asdict(self.model).items() if value}
+        if isinstance(self.model, Transformer):
+            model |= {"gated": int(self.model.gated), "causal": int(self.model.causal)}
+            model |= {"tied": int(self.model.tied)}
         return {
-            "model": plain | {"gated": self.model.gated, "causal": self.model.causal},
+            "model": model,
             "device": self.device,
             "plan": str(self.plan),
             "global_batch": self.plan.global_batch,
@@ -86,16 +124,26 @@ class MeasuredStep:
             "seconds": self.seconds,
             "watts": self.watts,
             "measured": self.measured.isoformat(),
+            "peak_bytes": self.peak_bytes,
         }
 
     @classmethod
     def from_dict(cls, row: dict[str, Any], model: Transformer | None = None) -> MeasuredStep:
         """The inverse of ``to_dict``; ``model`` stands in where the row names none."""
-        description = transformer(row["model"]) if "model" in row or model is None else model
+        description = read_model(row["model"]) if "model" in row or model is None else model
         plan = Plan.parse(row["plan"], int(row["global_batch"]), row.get("precision", "bf16"))
         day = row.get("measured")
-        when = {} if day is None else {"measured": date.fromisoformat(day)}
-        return cls(description, row["device"], plan, row["seconds"], row.get("watts"), **when)
+        when: dict[str, Any] = {} if day is None else {"measured": date.fromisoformat(day)}
+        peak = row.get("peak_bytes")
+        figures = row["seconds"], row.get("watts")
+        return cls(description, row["device"], plan, *figures, peak_bytes=peak, **when)
+
+
+def read_model(source: Any) -> Transformer | Graph:
+    """A description, or captured operators as a document."""
+    if isinstance(source, dict) and "operators" in source:
+        return Graph.from_dict(source)
+    return transformer(source)
 
 
 class PlanTimes(NamedTuple):
@@ -104,6 +152,19 @@ class PlanTimes(NamedTuple):
     parts: Array  # physical parts of each step, one row per plan
     seconds: Array
     deviation: Array  # standard deviation of the logarithm of each time
+
+
+@fitted_cache
+def _outliers(steps: tuple[MeasuredStep, ...]) -> tuple[MeasuredStep, ...]:
+    strange = []
+    for step in steps:
+        parts = step_parts(step.model, step.plan, accelerator(step.device))[None]
+        belief = on_another_system(fitted_belief("plans"))
+        claimed = np.hypot(belief.spread(_log_seconds(parts))[0], PLAN_NOISE)
+        off = abs(np.log(step.seconds / plan_seconds(belief.mean, parts)[0]))
+        if off > max(_OUTLIER * claimed, np.log(_OUTLIER_FACTOR)):
+            strange.append(step)
+    return tuple(strange)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,33 +179,50 @@ class Calibration:
     steps: tuple[MeasuredStep, ...] = ()
     today: date = field(default_factory=lambda: datetime.now(UTC).date())
 
-    def steps_on(self, device: str) -> tuple[MeasuredStep, ...]:
-        """Steps on one device type."""
+    def steps_on(self, device: str | Accelerator) -> tuple[MeasuredStep, ...]:
+        """Steps on one device type, without outliers."""
         name = accelerator(device).name
-        return tuple(step for step in self.steps if accelerator(step.device).name == name)
-
-    def belief(self, device: str) -> Belief:
-        """Constants of plans on a device type."""
-        # Steps elsewhere first, which say little; then those on the device itself.
-        prior = _update_elsewhere(self, device)
-        return _update(prior, self.steps_on(device), self.today, PLAN_NOISE)
-
-    def power(self, device: str) -> tuple[float, float]:
-        """Factor of the predicted power, and the standard deviation of its logarithm."""
-        off = [
-            np.log(step.watts / _predicted_watts(step))
-            for step in self.steps_on(device)
-            if step.watts is not None
-        ]
-        trust = (_POWER / _POWER_NOISE) ** 2
-        mean = trust * float(np.sum(off)) / (1 + trust * len(off))
-        deviation = _POWER / (1 + trust * len(off)) ** 0.5
-        # Another plan draws another power than the one that was measured.
-        return float(np.exp(mean)), interval_scale("GEMM power, specs") * max(
-            deviation, 0.5 * _POWER
+        strange = self.outliers()
+        return tuple(
+            step
+            for step in self.steps
+            if step not in strange and accelerator(step.device).name == name
         )
 
-    def source(self, device: str) -> str:
+    def outliers(self) -> tuple[MeasuredStep, ...]:
+        """Steps too far from anything that their device could do; predictions leave them out."""
+        return _outliers(self.steps)
+
+    def belief(self, device: str | Accelerator) -> Belief:
+        """Constants of plans on a device type."""
+        return _belief(self, accelerator(device))
+
+    def power(self, device: str | Accelerator) -> tuple[float, float]:
+        """Factor of the predicted power, and the standard deviation of its logarithm."""
+        board, belief = accelerator(device), self.belief(device)
+        off = [
+            np.log(step.watts / _predicted_watts(step, belief))
+            for step in self.steps_on(board)
+            if step.watts is not None
+        ]
+        prior = _POWER if board.vendor == "nvidia" else _POWER_ELSEWHERE
+        trust = (prior / float(np.hypot(_POWER_NOISE, _POWER_AFTER))) ** 2
+        mean = trust * float(np.sum(off)) / (1 + trust * len(off))
+        deviation = prior / (1 + trust * len(off)) ** 0.5
+        # Another plan draws another power than the one that was measured.
+        return float(np.exp(mean)), max(deviation, _POWER_AFTER)
+
+    def memory(self, device: str | Accelerator, model: Transformer | Graph) -> float:
+        """Measured peak of memory over predicted, of a model on a device type."""
+        off = [
+            np.log(step.peak_bytes / plan_memory(step.model, step.plan).reserved)
+            for step in self.steps_on(device)
+            if step.peak_bytes and isinstance(step.model, Transformer) and step.model == model
+        ]
+        trust = (_MEMORY / _MEMORY_NOISE) ** 2
+        return float(np.exp(trust * np.sum(off) / (1 + trust * len(off))))
+
+    def source(self, device: str | Accelerator) -> str:
         """Evidence behind predictions for a device type, in words."""
         if not (steps := self.steps_on(device)):
             return "specifications and fitted constants"
@@ -157,18 +235,21 @@ _UNMEASURED, _MEASURED = "plans on a new system, elsewhere", "plans of a measure
 
 
 def predict_times(
-    model: Transformer, plans: Sequence[Plan], board: Accelerator, calibration: Calibration
+    model: Transformer | Graph,
+    plans: Sequence[Plan],
+    board: Accelerator,
+    calibration: Calibration,
 ) -> PlanTimes:
     """Predict the times of steps of a model under plans, given what was measured."""
-    parts = np.stack([plan_parts(model, plan, board) for plan in plans])
-    prior, belief = _update_elsewhere(calibration, board.name), calibration.belief(board.name)
-    steps = calibration.steps_on(board.name)
+    parts = np.stack([step_parts(model, plan, board) for plan in plans])
+    prior, belief = _update_elsewhere(calibration, board), calibration.belief(board)
+    steps = calibration.steps_on(board)
     slope = slopes(_log_seconds(parts), belief.mean)
     variance = np.einsum("ij,jk,ik->i", slope, prior.covariance, slope) + PLAN_NOISE**2
     predicted = np.log(plan_seconds(belief.mean, parts))
     if steps:
         ran = [(step.model, _shape(step.plan)) for step in steps]
-        measured_parts = np.stack([plan_parts(step.model, step.plan, board) for step in steps])
+        measured_parts = np.stack([step_parts(step.model, step.plan, board) for step in steps])
         gains = slopes(_log_seconds(measured_parts), belief.mean) @ prior.covariance
         noise = _noise(steps, calibration.today, _REPEATED)
         off = np.log([step.seconds for step in steps]) - np.log(
@@ -179,14 +260,28 @@ def predict_times(
         predicted = predicted + krige(off, among, shared, noise)[0]
         among = among + gains @ slopes(_log_seconds(measured_parts), belief.mean).T
         variance = variance - krige(off, among, shared + slope @ gains.T, noise)[1]
+        variance = np.maximum(variance, _REPEATED**2) + _release(model) ** 2
     scale = interval_scale(_MEASURED if steps else _UNMEASURED)
     return PlanTimes(parts, np.exp(predicted), scale * np.sqrt(variance))
 
 
-def _update_elsewhere(calibration: Calibration, device: str) -> Belief:
+@fitted_cache
+def _belief(calibration: Calibration, board: Accelerator) -> Belief:
+    # Steps elsewhere first, which say little; then those on the device itself.
+    prior = _update_elsewhere(calibration, board)
+    return _update(prior, calibration.steps_on(board), calibration.today, PLAN_NOISE)
+
+
+def _release(model: Transformer | Graph) -> float:
+    """Deviation of the same plan's time from one software release to the next."""
+    return _EXPERT_RELEASE if getattr(model, "experts", 0) else _DENSE_RELEASE
+
+
+@fitted_cache
+def _update_elsewhere(calibration: Calibration, board: Accelerator) -> Belief:
     """Belief about the constants of a device type from steps on other types."""
-    steps = calibration.steps_on(device)
-    elsewhere = tuple(step for step in calibration.steps if step not in steps)
+    own, strange = calibration.steps_on(board), calibration.outliers()
+    elsewhere = tuple(step for step in calibration.steps if step not in (*own, *strange))
     prior = _update(fitted_belief("plans"), elsewhere, calibration.today, _ELSEWHERE)
     return on_another_system(prior)
 
@@ -195,7 +290,7 @@ def _update(belief: Belief, steps: Sequence[MeasuredStep], today: date, noise: f
     if not steps:
         return belief
     parts = np.stack(
-        [plan_parts(step.model, step.plan, accelerator(step.device)) for step in steps]
+        [step_parts(step.model, step.plan, accelerator(step.device)) for step in steps]
     )
     measured = np.log([step.seconds for step in steps])
     return belief.update(_log_seconds(parts), measured, _noise(steps, today, noise), robust=False)
@@ -208,7 +303,8 @@ def _log_seconds(parts: Array) -> Model:
 def _noise(steps: Sequence[MeasuredStep], today: date, fresh: float) -> Array:
     """Standard deviation of each measurement around the model, larger for old ones."""
     age = np.array([max((today - step.measured).days, 0) for step in steps])
-    return np.hypot(fresh, _RELEASE * np.minimum(age / _RELEASE_DAYS, 1.0))
+    release = np.array([_release(step.model) for step in steps])
+    return np.asarray(np.hypot(fresh, release * np.minimum(age / _RELEASE_DAYS, 1.0)))
 
 
 def unexplained(first: Sequence[tuple[Any, Any]], second: Sequence[tuple[Any, Any]]) -> Array:
@@ -230,17 +326,14 @@ def _shape(plan: Plan) -> tuple[str, str]:
 
 def on_another_system(belief: Belief) -> Belief:
     """Constants of plans on a machine that nothing is known about."""
-    further = np.zeros(len(belief.mean))
-    further[: len(_NEW_SYSTEM)] = _NEW_SYSTEM**2
-    return Belief(belief.mean, belief.covariance + np.diag(further))
+    return Belief(belief.mean, belief.covariance + np.diag(_FURTHER**2))
 
 
-def _predicted_watts(step: MeasuredStep) -> float:
+def _predicted_watts(step: MeasuredStep, belief: Belief) -> float:
     board = accelerator(step.device)
-    parts = plan_parts(step.model, step.plan, board)
-    seconds, joules = step_cost(
-        board, plan_load(parts, step.seconds), np.array([board.limit_watts])
-    )
+    parts = step_parts(step.model, step.plan, board)
+    load = plan_load(belief.mean, parts, step.seconds)
+    seconds, joules = step_cost(board, load, np.array([board.limit_watts]))
     return float(joules[0] / seconds[0])
 
 
@@ -261,13 +354,39 @@ def read_steps(path: Path, model: Transformer | None = None) -> list[MeasuredSte
     try:
         rows = json.loads(path.read_text(encoding="utf-8"))
         return [MeasuredStep.from_dict(row, model) for row in rows]
-    except (OSError, UsageError, KeyError, TypeError, AttributeError, ValueError) as problem:
+    except (
+        OSError,
+        UsageError,
+        KeyError,
+        TypeError,
+        AttributeError,
+        ValueError,
+        RecursionError,
+    ) as problem:
         flaw = f"{problem} is missing" if isinstance(problem, KeyError) else problem
         raise FileError(
             f"cannot read measured steps from {path}: {flaw}",
             remedy="write a list of objects with device, plan, global_batch, seconds, and where "
             "known precision, model, watts and measured",
         ) from None
+
+
+def steps_file() -> Path:
+    """File of the steps that are kept for later predictions."""
+    return data_folder() / "predict" / "steps.json"
+
+
+def forget_steps(path: Path | None = None) -> int:
+    """Delete the steps that were kept; their number."""
+    file = path or steps_file()
+    if not file.exists():
+        return 0
+    try:
+        count = len(read_steps(file))
+    except FileError:  # a file that cannot be read is one more reason to forget it
+        count = 0
+    file.unlink()
+    return count
 
 
 def remember_steps(further: Iterable[MeasuredStep] = (), path: Path | None = None) -> Calibration:
@@ -280,7 +399,7 @@ def remember_steps(further: Iterable[MeasuredStep] = (), path: Path | None = Non
     Raises:
         FileError: The file cannot be read or written.
     """
-    file = path or data_folder() / "predict" / "steps.json"
+    file = path or steps_file()
     stored = tuple(read_steps(file)) if file.exists() else ()
     steps = tuple(dict.fromkeys((*stored, *further)))
     if steps != stored:

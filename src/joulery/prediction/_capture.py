@@ -29,9 +29,7 @@ try:
     from torch.utils._python_dispatch import TorchDispatchMode
     from torch.utils._pytree import tree_flatten, tree_map_only
 except ImportError:
-    raise MissingExtraError(
-        "capturing a model needs PyTorch", remedy="pip install 'joulery[torch]'"
-    ) from None
+    raise MissingExtraError("capturing a model needs PyTorch", remedy="pip install torch") from None
 
 _PRECISIONS = {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16"}
 OPTIMIZERS = ("adamw", "sgd")
@@ -176,14 +174,13 @@ def _sum(output: Any) -> Any:
 
 def _optimizer_step(name: str, trainable: Sequence[Any], recorder: _Recorder) -> int:
     """Write down one optimizer step; the bytes of its state."""
-    # Fused optimizers read and write every parameter, gradient and moment once.
+    # Fused optimizers read every parameter, gradient and moment once, and write all but gradients;
+    # moments are of the parameters' precision.
     moments = 2 if name == "adamw" else 0
-    traffic = sum(
-        tensor.numel() * (3 * tensor.element_size() + 8 * moments) for tensor in trainable
-    )
+    traffic = sum(_bytes(tensor) * (3 + 2 * moments) for tensor in trainable)
     recorder.phase = "optimizer"
     recorder.add(name, "stream", (0, 0, 0, 0), 0.0, float(traffic), torch.float32)
-    return sum(4 * moments * tensor.numel() for tensor in trainable)
+    return sum(moments * _bytes(tensor) for tensor in trainable)
 
 
 def _bytes(tensor: Any) -> int:

@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+import re
+import tomllib
+from dataclasses import dataclass, field, fields
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from joulery.errors import InvalidValueError
+from joulery.errors import FileError, InvalidValueError, UnknownDeviceError
 from joulery.hardware import catalog
+from joulery.prediction._bayes import fitted, fitted_cache
+from joulery.units import finite
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from joulery.hardware import Board
 
 # Bytes of one element. MXFP8 and NVFP4 carry a scale per block of 32 and 16 elements.
 BYTES = {
@@ -45,6 +54,8 @@ class Accelerator:
         leakage: Draw of a board that a process holds, relative to other boards of its limit.
         link_bytes_per_second: Bandwidth to the neighbours, one direction.
         link_domain: Number of devices that such links join.
+        network_bytes_per_second: Bandwidth to other nodes per device, one direction.
+        vendor: Maker, such as ``nvidia``.
         operation_joules: Energy of one operation that the power limit has to feed, by precision.
     """
 
@@ -63,6 +74,8 @@ class Accelerator:
     leakage: float
     link_bytes_per_second: float
     link_domain: int
+    network_bytes_per_second: float
+    vendor: str
     operation_joules: Mapping[str, float] = field(hash=False)
 
     def peak(self, precision: str) -> float:
@@ -105,6 +118,11 @@ class Accelerator:
 # PCI Express 4.0 × 16, one direction, after protocol overhead: boards without own links.
 _PCIE_BYTES_PER_SECOND = 25e9
 
+# One network card of 400 Gb/s per device; 200 before Hopper; as vendors' reference servers have it.
+_NETWORK = {"Hopper": 50e9, "Blackwell": 50e9, "Blackwell Ultra": 100e9, "CDNA3": 50e9}
+_NETWORK |= {"CDNA4": 50e9, "Gaudi": 37.5e9}
+_OLD_NETWORK = 25e9
+
 # Ampere's other chips, made in another process than A100's and with other memory: an RTX 3090 draws
 # 127 of 350 W between two bursts of work, an A100 59 of 400 W (readings of GPU_Power_Benchmark).
 # Half of that in logarithms: one board says little about others of its process.
@@ -115,14 +133,6 @@ _LEAKY = {("Ampere", "GDDR"): 1.6}
 # and V100 (NeuSight data), which their power limits explain with one energy per generation.
 _STATIC_WATTS, _STATIC_SHARE = 10.0, 0.06
 
-# Picojoules of one operation outside and inside the matrix units, in FP16/BF16. Pascal, Volta and
-# Turing from P4, P100, T4 and V100 as above; Ampere to Blackwell from the largest products of A100,
-# L40S, H100, H200 and B200 (AIConfigurator data), which their limits bound; AMD by the trend.
-_VECTOR_PICOJOULES = {"Pascal": 28.0, "Volta": 12.5, "Turing": 13.0, "Ampere": 10.0}
-# AMD's data-centre boards have matrix units for FP32; their limits are taken to feed them.
-_VECTOR_PICOJOULES |= {"CDNA": 6.0, "CDNA2": 6.0, "CDNA3": 3.5, "CDNA4": 3.0}
-_TENSOR_PICOJOULES = {"Pascal": 14.2, "Volta": 1.9, "Turing": 1.9, "Ampere": 1.1, "Ada": 0.95}
-_TENSOR_PICOJOULES |= {"Hopper": 0.72, "Blackwell": 0.5, "Blackwell Ultra": 0.5}
 # Other generations: the trend of the above, per year since 2020.
 _VECTOR_2020, _TENSOR_2020, _YEARLY = 10.0, 1.05, 0.17
 # Energy of an operation relative to FP16/BF16: narrower multipliers are smaller.
@@ -130,22 +140,122 @@ _PRECISION_ENERGY = {"bf16": 1.0, "fp16": 0.9, "tf32": 2.0, "fp8": 0.5, "mxfp8":
 
 
 def _operation_joules(specs: catalog.Specs, precision: str) -> float:
+    """Energy of an operation: by generation where boards of it were measured, else by the trend."""
     trend = math.exp(-_YEARLY * (specs.year - 2020))
+    energies = fitted()["operation_picojoules"].get(specs.architecture, {})
     if precision == "fp32":
-        return 1e-12 * _VECTOR_PICOJOULES.get(specs.architecture, _VECTOR_2020 * trend)
-    tensor = _TENSOR_PICOJOULES.get(specs.architecture, _TENSOR_2020 * trend)
-    return 1e-12 * tensor * _PRECISION_ENERGY[precision]
+        return float(1e-12 * energies.get("vector", _VECTOR_2020 * trend))
+    tensor = energies.get("tensor", _TENSOR_2020 * trend)
+    return float(1e-12 * tensor * _PRECISION_ENERGY[precision])
 
 
-def accelerator(name: str | Accelerator) -> Accelerator:
-    """An accelerator of the catalog; one that is given already is returned as it is.
+@cache
+def _extra_boards() -> dict[str, dict[str, Any]]:
+    """Accelerators beside the catalog of boards that can be simulated."""
+    text = files(__package__).joinpath("accelerators.toml").read_text(encoding="utf-8")
+    return {entry["name"]: entry for entry in tomllib.loads(text)["accelerator"]}
+
+
+@cache
+def _refused() -> dict[str, str]:
+    """Accelerators whose makers publish too little, with the reason."""
+    text = files(__package__).joinpath("accelerators.toml").read_text(encoding="utf-8")
+    return dict(tomllib.loads(text)["refused"])
+
+
+def accelerator_names() -> tuple[str, ...]:
+    """Names of every accelerator that predictions know."""
+    return (*catalog.names(), *_extra_boards())
+
+
+def accelerator(source: str | Path | Accelerator) -> Accelerator:
+    """An accelerator of the catalog, or of a TOML file with its specification.
+
+    A file needs ``name``, ``memory_bytes``, ``memory_bytes_per_second``, ``tensor_flops`` and
+    ``default_limit_watts``; further names are those of ``joulery.hardware.catalog.Specs``.
 
     Raises:
-        UnknownDeviceError: No such accelerator; the remedy names the nearest.
+        UnknownDeviceError: No such accelerator; the remedy names the nearest of its generation.
+        FileError: The file cannot be read, or lacks a figure.
     """
-    if isinstance(name, Accelerator):
-        return name
-    specs, board = catalog.specs(name), catalog.board(name)
+    if isinstance(source, Accelerator):
+        return source
+    if isinstance(source, Path) or source.endswith(".toml"):
+        return _described(_read_file(Path(source)), str(source))
+    return _named(source)
+
+
+@fitted_cache
+def _named(name: str) -> Accelerator:
+    key = _plain(name)
+    for extra, entry in _extra_boards().items():
+        if key in map(_plain, (extra, entry["full_name"], *entry.get("aliases", ()))):
+            return _described(entry, extra)
+    for refused, reason in _refused().items():
+        if key.startswith(_plain(refused)):
+            raise UnknownDeviceError(
+                f"{name} cannot be predicted: {reason}",
+                remedy="write what you know into a TOML file (name, memory_bytes, "
+                "memory_bytes_per_second, tensor_flops, default_limit_watts) and give its path",
+            )
+    return _assembled(catalog.specs(name), catalog.board(name))
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"nvidia|intel|amd|google|aws|[^a-z0-9]", "", name.lower())
+
+
+def _read_file(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as problem:
+        raise FileError(
+            f"cannot read {path}: {problem.strerror}", remedy="give the path of a TOML file"
+        ) from None
+    except ValueError as problem:
+        raise FileError(f"{path} is not TOML: {problem}", remedy="see how-to/predict") from None
+
+
+_REQUIRED = (
+    *("name", "memory_bytes", "memory_bytes_per_second", "tensor_flops"),
+    "default_limit_watts",
+)
+_DEFAULTS: dict[str, Any] = {
+    "vendor": "",
+    "architecture": "",
+    "source": "as described",
+    "units": 128,
+}
+_DEFAULTS |= {"year": 2024, "boost_clock_hertz": 1.5e9, "aliases": ()}
+
+
+def _described(entry: dict[str, Any], origin: str) -> Accelerator:
+    """An accelerator from names and values."""
+    fields_of_specs = {field.name for field in fields(catalog.Specs)}
+    unknown = [name for name in entry if name not in fields_of_specs]
+    missing = [name for name in _REQUIRED if not entry.get(name)]
+    if unknown or missing:
+        flaw = f"lacks {', '.join(missing)}" if missing else f"has an unknown name {unknown[0]!r}"
+        raise FileError(
+            f"the description of an accelerator in {origin} {flaw}",
+            remedy=f"give {', '.join(_REQUIRED)}, and names of joulery.hardware.catalog.Specs",
+        )
+    values = {"full_name": entry["name"], "max_limit_watts": entry["default_limit_watts"]}
+    values |= _DEFAULTS | entry
+    for name, value in entry.items():
+        if name not in _TEXTS:
+            finite(value, name.replace("_", " "), minimum=0.0)
+    specs = catalog.Specs(**values)
+    return _assembled(specs, catalog.derived(specs, catalog.fitted_boards()))
+
+
+_TEXTS = (
+    *("name", "full_name", "vendor", "architecture", "source", "memory_kind", "aliases"),
+    "same_chip_as",
+)
+
+
+def _assembled(specs: catalog.Specs, board: Board) -> Accelerator:
     tensor = specs.tensor_flops or specs.fp32_flops or 0.0
     peaks = {
         "fp32": specs.fp32_flops or tensor,
@@ -172,5 +282,7 @@ def accelerator(name: str | Accelerator) -> Accelerator:
         leakage=_LEAKY.get((specs.architecture, (specs.memory_kind or "")[:4]), 1.0),
         link_bytes_per_second=specs.link_bytes_per_second or _PCIE_BYTES_PER_SECOND,
         link_domain=specs.link_domain or 1,
+        network_bytes_per_second=_NETWORK.get(specs.architecture, _OLD_NETWORK),
+        vendor=specs.vendor,
         operation_joules={name: _operation_joules(specs, name) for name in BYTES},
     )

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,6 +16,8 @@ from joulery.prediction._kernels import ATTENTION, MATMUL, STREAM, Kernels
 if TYPE_CHECKING:
     from joulery.prediction._devices import Accelerator
 
+# cuDNN computes convolutions of 32-bit tensors in TF32 by default; matrix products stay in FP32.
+_CONVOLUTION = "convolution"
 KINDS = {"matmul": MATMUL, "attention": ATTENTION, "stream": STREAM}
 
 
@@ -31,6 +34,7 @@ class Operator:
         traffic_bytes: Bytes read and written by one run.
         precision: Such as ``fp32`` or ``bf16``.
         count: Runs per step.
+        reuse_bytes: Bytes that are read between two uses of a weight; infinite in training.
     """
 
     name: str
@@ -41,6 +45,7 @@ class Operator:
     traffic_bytes: float
     precision: str
     count: int = 1
+    reuse_bytes: float = math.inf
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,10 +77,24 @@ class Graph:
                 remedy="capture a forward pass that computes a loss",
             )
 
+    @classmethod
+    def from_dict(cls, document: dict[str, Any]) -> Graph:
+        """The inverse of ``dataclasses.asdict``."""
+        operators = tuple(
+            Operator(**{**operator, "shape": tuple(operator["shape"])})
+            for operator in document["operators"]
+        )
+        return cls(**{**document, "operators": operators})
+
     @property
     def peak_bytes(self) -> float:
         """Peak of the bytes on the device."""
         return self.parameter_bytes + self.optimizer_bytes + self.transient_bytes
+
+    @property
+    def gradient_bytes(self) -> float:
+        """Bytes of all gradients, of the parameters' precision."""
+        return self.parameter_bytes
 
     @property
     def operations(self) -> float:
@@ -93,9 +112,12 @@ class Graph:
     def kernels(self, device: Accelerator, precision: str | None = None) -> Kernels:
         """Columns of the operators on a device; products as captured where precision is None."""
         rows: list[list[float]] = []
+        tf32 = "tf32" in device.peaks
         for operator in self.operators:
             stream = operator.kind == "stream"
             target = operator.precision if stream or precision is None else precision
+            if operator.name.startswith(_CONVOLUTION) and target == "fp32" and tf32:
+                target = "tf32"
             scale = BYTES[target] / BYTES[operator.precision]
             element = BYTES[target]
             batch, _, n, k = operator.shape
@@ -105,6 +127,6 @@ class Graph:
             remainder = max(operator.traffic_bytes * scale - weights, 0.0)
             rates = (1.0, 1.0) if stream else device.rates(target)
             shape = KINDS[operator.kind], *operator.shape
-            cost = operator.operations, weights, remainder, np.inf, element
+            cost = operator.operations, weights, remainder, operator.reuse_bytes, element
             rows.append([float(cell) for cell in (*shape, *cost, *rates, operator.count)])
         return Kernels(*np.array(rows, float).T)

@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from joulery.prediction._bayes import fitted_constants
+
 if TYPE_CHECKING:
     from joulery.prediction._bayes import Array
     from joulery.prediction._devices import Accelerator
@@ -31,7 +33,7 @@ CONSTANTS = (
     "overlap",  # exponent of the smooth maximum of compute and traffic
     "reduction",  # microseconds that a split of the inner dimension adds
     "tile_rate",  # bytes per operation that one unit can load, times 64
-    "attention",  # share of `compute` that fused attention reaches
+    "attention",  # share of the peak that the products of fused attention reach
 )
 MATMUL, ATTENTION, STREAM = 0, 1, 2
 
@@ -42,8 +44,13 @@ _SPLITS = np.array([1, 2, 4, 8, 16], float)
 # A tensor either stays in the cache or does not; the edge is this sharp, as
 # is that between power that is asked for and the limit; by hand.
 _CACHE_EDGE, _POWER_EDGE = 12, 6
-# Exponentials per unit and clock, as NVIDIA states them from Volta to Blackwell.
-_EXPONENTIALS = 16
+# Exponentials per unit and clock, as NVIDIA states them from Volta to Blackwell, and the share of
+# them that fused attention reaches; keys that filling and draining a block's pipeline costs, and
+# seconds of the smallest call: prefill attention of AIConfigurator on five boards, leaving each
+# out in turn (22 to 57 % off, 40 to 52 % without). Queries of a block as FlashAttention has them.
+_EXPONENTIALS, _EXPONENTIAL_SHARE = 16, 0.9
+_ATTENTION_PROLOGUE, _ATTENTION_SECONDS = 98.0, 6e-6
+_BLOCK_QUERIES, _FEW_QUERIES = 128, 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,15 +139,22 @@ def _compute_seconds(value: dict[str, float], device: Accelerator, kernels: Kern
         seconds[products] = _tiled_seconds(value, device, kernels.take(products))
     fused = kernels.kind == ATTENTION
     if fused.any():
-        few = kernels.take(fused)
-        blocks = few.batch * np.ceil(few.rows / 128)
-        quantised = np.ceil(blocks / device.units) * device.units / blocks
-        rate = few.peak * value["compute"]
-        # Matrix units grow faster from one generation to the next than those for exponentials.
-        exponentials = few.operations / (4 * few.columns)
-        special = exponentials / (device.units * _EXPONENTIALS * device.clock_hertz)
-        seconds[fused] = quantised * (few.operations / rate + special) / value["attention"]
+        seconds[fused] = _attention_seconds(value, device, kernels.take(fused))
     return seconds
+
+
+def _attention_seconds(value: dict[str, float], device: Accelerator, kernels: Kernels) -> Array:
+    """Blocks of queries in waves; products and exponentials over the keys that a block sees."""
+    # Few queries are split over the keys instead, and bound by traffic.
+    decode = kernels.rows < _FEW_QUERIES
+    blocks = kernels.batch * np.ceil(kernels.rows / _BLOCK_QUERIES)
+    waves = np.where(decode, 0.0, np.ceil(blocks / device.units))
+    seen = kernels.operations / (4 * kernels.batch * kernels.rows * kernels.columns)
+    depth = _BLOCK_QUERIES * (seen + _ATTENTION_PROLOGUE)
+    products = 4 * depth * kernels.columns * device.units / (kernels.peak * value["attention"])
+    # Matrix units grow faster from one generation to the next than those for exponentials.
+    special = depth / (_EXPONENTIAL_SHARE * _EXPONENTIALS * device.clock_hertz)
+    return np.asarray(waves * (products + special) + _ATTENTION_SECONDS)
 
 
 def _tiled_seconds(value: dict[str, float], device: Accelerator, kernels: Kernels) -> Array:
@@ -158,17 +172,28 @@ def _tiled_seconds(value: dict[str, float], device: Accelerator, kernels: Kernel
     return np.asarray(total.reshape(-1, len(kernels)).min(axis=0))
 
 
-POWER_CONSTANTS = (
-    "static",  # share of the limit that a busy device draws whatever it does
-    "arithmetic",  # share of the limit that the nominal peak of operations would add
-    "memory",  # share of the limit that the nominal bandwidth would add
-    "curve",  # exponent of the operations' share: the first ones cost most
-)
+# The first operations cost most: exponent of the units' use; GEMM power of H200 and B200.
+_USE_CURVE = 0.7
 
 
-def wanted_power(constants: Array, device: Accelerator, kernels: Kernels, seconds: Array) -> Array:
-    """Power that kernels would draw if no limit cut it, as a share of the default limit."""
-    static, arithmetic, memory, curve = np.exp(constants)
+def kernel_use(device: Accelerator, kernels: Kernels, seconds: Array) -> tuple[Array, Array]:
+    """Use of arithmetic units and of the memory's bandwidth by kernels that take ``seconds``."""
     operations = np.minimum(kernels.operations / seconds / np.maximum(kernels.peak, 1.0), 1.0)
     traffic = (kernels.weight_bytes + kernels.activation_bytes) / seconds / device.bytes_per_second
-    return np.asarray(static + arithmetic * operations**curve + memory * np.minimum(traffic, 1.0))
+    return np.asarray(operations**_USE_CURVE), np.asarray(np.minimum(traffic, 1.0))
+
+
+# Operator times in FP32 were taken one by one and carry the host's launch. In a step launches run
+# ahead of the device, at this many microseconds from one kernel to the next, and kernels overlap
+# with their neighbours; chosen on NeuSight's steps, leaving each device out in turn.
+_LAUNCH_IN_STEP, _OVERLAP_IN_STEP = 1.0, 6.0
+
+
+def kernel_constants(device: Accelerator, precision: str) -> Array:
+    """Constants of kernels within a step: those of the generation where some were measured."""
+    if precision != "fp32":
+        return fitted_constants("kernels", device.architecture)
+    constants = fitted_constants("fp32 kernels", device.architecture).copy()
+    constants[CONSTANTS.index("launch")] = np.log(_LAUNCH_IN_STEP)
+    constants[CONSTANTS.index("overlap")] = np.log(_OVERLAP_IN_STEP)
+    return constants

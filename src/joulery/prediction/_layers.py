@@ -1,74 +1,158 @@
-"""Kernels of one training step's layers on one device of a parallel plan."""
+"""Kernels of a transformer's layers on one device: of a training step, or of a forward pass."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from joulery.prediction._devices import BYTES
-from joulery.prediction._kernels import ATTENTION, MATMUL, STREAM, Kernels
+from joulery.prediction._bayes import fitted_cache
+from joulery.prediction._devices import BYTES, accelerator
+from joulery.prediction._kernels import (
+    ATTENTION,
+    MATMUL,
+    STREAM,
+    Kernels,
+    kernel_constants,
+    kernel_times,
+    kernel_use,
+)
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from joulery.prediction._devices import Accelerator
+    from joulery.prediction._graph import Graph
     from joulery.prediction._model import Transformer
     from joulery.prediction._plan import Plan
 
 # Traffic of the element-wise work around one block, in tensors of the residual's size, forward:
-# two norms (read, write, statistics), two residual additions, rotary embedding; counted.
-_BLOCK_PASSES = 12.0
+# two norms (read, write, statistics), two residual additions, rotary embedding; counted, with
+# fused kernels and as PyTorch runs it operator by operator.
+_PASSES = {"megatron": 12.0, "compile": 12.0, "replay": 12.0, "eager": 20.0, "transformers": 40.0}
+# Further passes over a block's inner activation without fused kernels; counted.
+_BLOCK_PASSES = {"eager": 1.0, "transformers": 3.0}
+EAGER = tuple(_BLOCK_PASSES)
 # Traffic of the loss per logit: 32-bit copy, softmax, gradient, cast.
 _LOSS_BYTES = 24.0
 # Traffic of unfused scores: scaled and masked softmax, then dropout with its mask, both ways.
 _SCORE_PASSES = (2.0, 2.5, 2.5, 3.0)
 
 
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """What a layer works on at once.
+
+    Attributes:
+        tokens: Tokens on the device.
+        sequences: Sequences that they belong to.
+        queries: Tokens of one sequence that attend.
+        keys: Tokens that each attends to at most.
+        seen: Share of ``keys`` that a token attends to on average.
+        tensor: Devices that share each matrix.
+        expert: Devices that share the experts.
+        precision: Precision of the matrix products.
+        backward: ``whole`` for all gradients, ``frozen`` for those of activations only, or
+            empty for a forward pass.
+        framework: Framework, which decides how much element-wise work is fused.
+        fused_attention: Whether the scores of attention never reach memory.
+        weight_bytes: Bytes of a weight in memory where it is narrower than the products.
+    """
+
+    tokens: float
+    sequences: float
+    queries: float
+    keys: float
+    seen: float
+    tensor: int = 1
+    expert: int = 1
+    precision: str = "bf16"
+    backward: str = ""
+    framework: str = "megatron"
+    fused_attention: bool = True
+    weight_bytes: float = 0.0
+
+
+def plan_batch(model: Transformer, plan: Plan, *, forward: bool = False) -> Batch:
+    """One micro-batch of a plan."""
+    task, seen = plan.task, model.seen_share
+    if task.example_tokens:
+        seen = min(seen, (0.5 if model.causal else 1.0) * task.example_tokens / model.sequence)
+    return Batch(
+        tokens=plan.tokens(model.sequence),
+        sequences=plan.micro_batch,
+        queries=model.sequence / plan.context,
+        keys=model.sequence,
+        seen=seen,
+        tensor=plan.tensor,
+        expert=plan.expert,
+        precision=plan.precision,
+        backward="" if forward else "frozen" if task.adapter else "whole",
+        framework=plan.framework,
+        fused_attention=plan.fused_attention,
+        weight_bytes=0.56 if task.adapter == "qlora" else 0.0,
+    )
+
+
 class _Rows:
     """Kernels in the making."""
 
-    def __init__(self, device: Accelerator, precision: str) -> None:
+    def __init__(self, device: Accelerator, batch: Batch) -> None:
         self._rows: list[tuple[float, ...]] = []
-        self._element = BYTES[precision]
-        self._rates, self._wide = device.rates(precision), device.rates("bf16")
+        self._batch = batch
+        self._element = BYTES[batch.precision]
+        wide = batch.precision if self._element >= 2.0 else "bf16"
+        self._rates, self._wide = device.rates(batch.precision), device.rates(wide)
+        self._wide_element = BYTES[wide]
 
-    def product(self, shape: tuple[float, ...], *, wide: bool = False) -> None:
-        """A matrix product with its two gradients."""
+    def product(self, shape: tuple[float, ...], *, wide: bool = False, weight: bool = True) -> None:
+        """A matrix product with the gradients that the step needs."""
         batch, rows, columns, inner = shape
-        element, rates = (2.0, self._wide) if wide else (self._element, self._rates)
-        for m, n, k in ((rows, columns, inner), (rows, inner, columns), (inner, columns, rows)):
+        element, rates = (self._wide_element, self._wide) if wide else (self._element, self._rates)
+        sides = [(rows, columns, inner), (rows, inner, columns), (inner, columns, rows)]
+        frozen = 2 if weight else 3
+        sides = sides[: {"": 1, "frozen": frozen, "whole": 3}[self._batch.backward]]
+        for m, n, k in sides:
             weights = batch * columns * inner * element
-            activations = batch * rows * (columns + inner) * 2.0
+            activations = batch * rows * (columns + inner) * max(2.0, element)
             cost = (2 * batch * m * n * k, weights, activations, np.inf, element)
             self._rows.append((MATMUL, batch, m, n, k, *cost, *rates, 1.0))
         if element < 2.0:  # narrow formats cost a pass to convert each operand
-            self.stream(batch * (rows * (columns + inner) + columns * inner) * 3.0)
+            self.stream(batch * (rows * (columns + inner) + columns * inner) * len(sides))
+        if weight and self._batch.weight_bytes:  # weights are widened before each use
+            self.stream(batch * columns * inner * (self._batch.weight_bytes + 2.0) * 2)
 
-    def attention(
-        self, heads: float, queries: float, keys: float, width: float, share: float
-    ) -> None:
+    def attention(self, heads: float, width: float, key_heads: float) -> None:
         """Fused attention: forward once, two and a half times that backward."""
-        operations = 4.0 * heads * queries * keys * width * share
-        traffic = 2.0 * heads * (queries + keys) * width * 2.0
-        for times in (1.0, 2.5):
-            shape = (heads, queries, width, keys)
-            cost = (operations * times, 0.0, traffic * times, np.inf, 2.0)
+        batch = self._batch
+        operations = 4.0 * heads * batch.queries * batch.keys * width * batch.seen
+        element = self._wide_element
+        traffic = 2.0 * (heads * batch.queries + key_heads * batch.keys) * width * element
+        for times in (1.0, 2.5) if batch.backward else (1.0,):
+            shape = (heads, batch.queries, width, batch.keys)
+            cost = (operations * times, 0.0, traffic * times, np.inf, element)
             self._rows.append((ATTENTION, *shape, *cost, *self._wide, 1.0))
 
     def stream(self, traffic: float) -> None:
         """Element-wise work of ``traffic`` bytes."""
         self._rows.append((STREAM, 1, 0, 0, 0, 0, 0, traffic, np.inf, 1, 1, 1, 1))
 
+    def both_ways(self, traffic: float) -> None:
+        """Element-wise work forward, and twice as much backward."""
+        for direction in (1.0, 2.0) if self._batch.backward else (1.0,):
+            self.stream(direction * traffic * max(2.0, self._element))
+
     def kernels(self) -> Kernels:
-        """Columns of everything so far."""
+        """Columns of all rows."""
         return Kernels(*np.array(self._rows, float).T)
 
 
-def attention_kernels(model: Transformer, plan: Plan, device: Accelerator) -> Kernels:
-    """Forward and backward of one block without its feed-forward part."""
-    rows = _Rows(device, plan.precision)
-    tokens = plan.tokens(model.sequence)
-    width, value = model.head_width, model.value_width
-    heads = model.heads / plan.tensor
+def attention_kernels(model: Transformer, batch: Batch, device: Accelerator) -> Kernels:
+    """One block without its feed-forward part."""
+    rows = _Rows(device, batch)
+    tokens, width, value = batch.tokens, model.head_width, model.value_width
+    heads = model.heads / batch.tensor
     if model.kv_rank:
         rank = model.query_rank or model.hidden
         if model.query_rank:
@@ -77,55 +161,121 @@ def attention_kernels(model: Transformer, plan: Plan, device: Accelerator) -> Ke
         rows.product((1, tokens, model.kv_rank + model.rope_dim, model.hidden))
         rows.product((1, tokens, heads * 2 * value, model.kv_rank))
     else:
-        columns = (model.heads + 2 * model.key_heads) * value / plan.tensor
+        columns = (model.heads + 2 * model.key_heads) * value / batch.tensor
         rows.product((1, tokens, columns, model.hidden))
-    queries = model.sequence / plan.context
-    groups = plan.micro_batch * heads
-    if plan.fused_attention:
-        rows.attention(groups, queries, model.sequence, (width + value) / 2, model.seen_share)
+    groups = batch.sequences * heads
+    if batch.fused_attention:
+        keys = batch.sequences * max(model.key_heads / batch.tensor, 1.0)
+        if model.kv_rank and batch.queries == 1:  # the compressed cache is read as it is
+            keys = batch.sequences * (model.kv_rank + model.rope_dim) / (width + value)
+        rows.attention(groups, (width + value) / 2, keys)
     else:
-        rows.product((groups, queries, model.sequence, width), wide=True)
-        rows.product((groups, queries, value, model.sequence), wide=True)
-        for passes in _SCORE_PASSES:
-            rows.stream(passes * groups * queries * model.sequence * 2.0)
+        rows.product((groups, batch.queries, batch.keys, width), wide=True, weight=False)
+        rows.product((groups, batch.queries, value, batch.keys), wide=True, weight=False)
+        for passes in _SCORE_PASSES if batch.backward else _SCORE_PASSES[:2]:
+            rows.stream(passes * groups * batch.queries * batch.keys * 2.0)
     rows.product((1, tokens, model.hidden, heads * value))
-    for direction in (1.0, 2.0):
-        rows.stream(direction * _BLOCK_PASSES * tokens * model.hidden * 2.0 / plan.tensor)
+    rows.both_ways(_PASSES[batch.framework] * tokens * model.hidden / batch.tensor)
     return rows.kernels()
 
 
 def feedforward_kernels(
-    model: Transformer, plan: Plan, device: Accelerator, *, experts: bool
+    model: Transformer, batch: Batch, device: Accelerator, *, experts: bool
 ) -> Kernels:
-    """Forward and backward of one block's feed-forward part, dense or with experts."""
-    rows = _Rows(device, plan.precision)
-    tokens = plan.tokens(model.sequence)
+    """One block's feed-forward part, dense or with experts."""
+    rows = _Rows(device, batch)
     wide = 2 if model.gated else 1
+    further = _BLOCK_PASSES.get(batch.framework, 0.0)
 
-    def block(batch: float, visitors: float, inner: float) -> None:
-        rows.product((batch, visitors, wide * inner, model.hidden))
-        rows.product((batch, visitors, model.hidden, inner))
-        for direction in (1.0, 2.0):
-            rows.stream(direction * (wide + 1) * batch * visitors * inner * 2.0)
+    def block(groups: float, visitors: float, inner: float) -> None:
+        rows.product((groups, visitors, wide * inner, model.hidden))
+        rows.product((groups, visitors, model.hidden, inner))
+        rows.both_ways((wide + 1 + further) * groups * visitors * inner)
 
     if not experts:
-        block(1, tokens, model.feedforward / plan.tensor)
+        block(1, batch.tokens, model.feedforward / batch.tensor)
         return rows.kernels()
     if model.shared_feedforward:
-        block(1, tokens, model.shared_feedforward / plan.tensor)
-    rows.product((1, tokens / plan.tensor, model.experts, model.hidden), wide=True)
-    local = model.experts / plan.expert
-    visits = tokens * model.experts_per_token / plan.tensor
+        block(1, batch.tokens, model.shared_feedforward / batch.tensor)
+    rows.product((1, batch.tokens / batch.tensor, model.experts, model.hidden), wide=True)
+    visits = batch.tokens * model.experts_per_token / batch.tensor
+    # Few tokens visit few of the experts.
+    local = model.experts / batch.expert
+    local = max(1.0, local * -np.expm1(-visits / local))
     block(local, visits / local, model.expert_feedforward)
-    for _ in range(4):  # permute and restore, forward and backward
+    for _ in range(4 if batch.backward else 2):  # permute and restore, forward and backward
         rows.stream(2.0 * visits * model.hidden * 2.0)
     return rows.kernels()
 
 
-def head_kernels(model: Transformer, plan: Plan, device: Accelerator) -> Kernels:
-    """Forward and backward of the output embedding and the loss, never in narrow formats."""
-    rows = _Rows(device, plan.precision)
-    tokens = plan.tokens(model.sequence)
-    rows.product((1, tokens, model.vocabulary / plan.tensor, model.hidden), wide=True)
-    rows.stream(tokens * model.vocabulary / plan.tensor * _LOSS_BYTES)
+def head_kernels(model: Transformer, batch: Batch, device: Accelerator) -> Kernels:
+    """The output embedding and the loss, never in narrow formats."""
+    rows = _Rows(device, batch)
+    rows.product((1, batch.tokens, model.vocabulary / batch.tensor, model.hidden), wide=True)
+    if batch.backward:
+        rows.stream(batch.tokens * model.vocabulary / batch.tensor * _LOSS_BYTES)
     return rows.kernels()
+
+
+class LayerCost(NamedTuple):
+    """Seconds of kernels of one layer, and what they draw."""
+
+    seconds: float  # of all but fused attention
+    attention: float  # of fused attention
+    kernels: int
+    operations: float  # seconds times the use of the arithmetic units
+    bandwidth: float  # seconds times the use of the memory's bandwidth
+    traffic: float
+    arithmetic: float
+
+    def __add__(self, other: object) -> LayerCost:
+        assert isinstance(other, LayerCost)  # noqa: S101 - tuples add up otherwise
+        return LayerCost(*(a + b for a, b in zip(self, other, strict=True)))  # type: ignore[arg-type]
+
+    def times(self, factor: float) -> LayerCost:
+        """Cost of so many layers."""
+        return LayerCost(*(factor * value for value in self))  # type: ignore[arg-type]
+
+
+@fitted_cache
+def layer_costs(
+    model: Transformer, batch: Batch, device: Accelerator
+) -> tuple[LayerCost, LayerCost, LayerCost, LayerCost]:
+    """Costs of a block around its feed-forward part, of that part, of experts, of the head."""
+
+    def cost(kernels: Kernels) -> LayerCost:
+        return layer_cost(kernels, device, batch.precision)
+
+    mlp = cost(feedforward_kernels(model, batch, device, experts=False))
+    moe = cost(feedforward_kernels(model, batch, device, experts=True)) if model.experts else mlp
+    around = cost(attention_kernels(model, batch, device))
+    return around, mlp, moe, cost(head_kernels(model, batch, device))
+
+
+def layer_cost(kernels: Kernels, device: Accelerator, precision: str) -> LayerCost:
+    """Cost of kernels one after the other."""
+    constants = kernel_constants(device, precision)
+    seconds, compute, traffic = kernel_times(constants, device, kernels)
+    operations, bandwidth = kernel_use(device, kernels, seconds)
+    fused, count = kernels.kind == ATTENTION, kernels.count
+    return LayerCost(
+        float((seconds * count)[~fused].sum()),
+        float((seconds * count)[fused].sum()),
+        int(count.sum()),
+        float((operations * seconds * count).sum()),
+        float((bandwidth * seconds * count).sum()),
+        float((traffic * count).sum()),
+        float((compute * count).sum()),
+    )
+
+
+def operator_seconds(graph: Graph, device: str | Accelerator) -> NDArray[np.float64]:
+    """Seconds of each operator of a graph that runs alone, as in a replayed CUDA graph.
+
+    Args:
+        graph: Operators.
+        device: Name in the catalog, TOML file, or accelerator.
+    """
+    board = accelerator(device)
+    constants = kernel_constants(board, graph.precision)
+    return kernel_times(constants, board, graph.kernels(board))[0]

@@ -14,6 +14,7 @@ the board.
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -27,6 +28,8 @@ from joulery.units import finite
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from numpy.typing import NDArray
 
     from joulery.prediction._bayes import Array, Model
     from joulery.prediction._devices import Accelerator
@@ -73,14 +76,17 @@ def job_curve(
     constants: Array, device: Accelerator, batch_sizes: Array, limit_watts: Array
 ) -> tuple[Array, Array]:
     """Seconds and mean watts of the work at each pair of batch size and power limit."""
-    shares, seconds, busy, mean = _by_clock(constants, device, batch_sizes)
+    # Few batch sizes under many limits: each size is computed once.
+    sizes, rows = np.unique(batch_sizes, return_inverse=True)
+    shares, seconds, busy, mean = _by_clock(constants, device, sizes)
     # Power while executing never falls with the clock; rounding must not say otherwise.
     busy = np.maximum.accumulate(busy, axis=1)
-    at = np.array(
-        [np.interp(limit, row, shares) for limit, row in zip(limit_watts, busy, strict=True)]
-    )
+    at = np.empty(len(rows))
+    for row, watts in enumerate(busy):
+        members = rows == row
+        at[members] = np.interp(np.asarray(limit_watts)[members], watts, shares)
     at = np.maximum(at, _LOWEST_UNDER_LIMIT)
-    return _rows_at(at, shares, seconds), _rows_at(at, shares, mean)
+    return _rows_at(at, shares, seconds, rows), _rows_at(at, shares, mean, rows)
 
 
 def clock_curve(
@@ -89,23 +95,30 @@ def clock_curve(
     """Seconds and mean watts of the work at each pair of batch size and locked clock."""
     shares, seconds, _, mean = _by_clock(constants, device, batch_sizes)
     at = np.asarray(clock_hertz, float) / device.clock_hertz
-    return _rows_at(at, shares, seconds), _rows_at(at, shares, mean)
+    rows = np.arange(len(at))
+    return _rows_at(at, shares, seconds, rows), _rows_at(at, shares, mean, rows)
 
 
-def _rows_at(at: Array, shares: Array, values: Array) -> Array:
-    position = np.clip((at - shares[0]) / (shares[1] - shares[0]), 0, len(shares) - 1 - 1e-9)
+def _rows_at(at: Array, shares: Array, values: Array, rows: NDArray[np.intp]) -> Array:
+    position = (at - shares[0]) / (shares[1] - shares[0])
+    position = np.minimum(np.maximum(position, 0), len(shares) - 1 - 1e-9)
     low = position.astype(int)
-    weight, rows = position - low, np.arange(len(values))
+    weight = position - low
     return np.asarray(values[rows, low] * (1 - weight) + values[rows, low + 1] * weight)
+
+
+@cache
+def _clock_shares(lowest: float) -> Array:
+    return np.linspace(lowest, 1.0, _SHARES)
 
 
 def _by_clock(
     constants: Array, device: Accelerator, batch_sizes: Array
 ) -> tuple[Array, Array, Array, Array]:
     """Shares of the highest clock; per batch size and share: seconds, busy watts, mean watts."""
-    value = dict(zip(LIMIT_CONSTANTS, np.exp(constants), strict=True))
+    value = dict(zip(LIMIT_CONSTANTS, np.exp(constants).tolist(), strict=True))
     floor, knee = min(value["floor"], 0.98), min(value["knee"], 0.95)
-    shares = np.linspace(device.min_clock_hertz / device.clock_hertz, 1.0, _SHARES)
+    shares = _clock_shares(device.min_clock_hertz / device.clock_hertz)
     voltage = relative_voltage(shares, floor, knee)
     batch = np.asarray(batch_sizes, float)[:, None]
     fill = value["fill"] / batch

@@ -1,32 +1,48 @@
 """Peak memory of one device under a parallel plan.
 
 Parameters, gradients and optimizer state as the plan shards them, activations of every
-micro-batch in flight, and temporaries: logits and their gradient on the last stage, and one tensor
-of the largest weight's shape that the backward pass holds. Mixed precision as Megatron and FSDP
-do it: 16-bit parameters, 32-bit gradients, master copy and two moments.
+micro-batch in flight in the precision of the products that need them, and temporaries: logits and
+their gradient on the last stage, and one tensor of the largest weight's shape that the backward
+pass holds.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from joulery.prediction._devices import BYTES
 from joulery.prediction._plan import expert_parameters, local_parameters, stage_layers
+from joulery.prediction._plan_time import trained_share
 
 if TYPE_CHECKING:
+    from joulery.prediction._devices import Accelerator
     from joulery.prediction._model import Transformer
     from joulery.prediction._plan import Plan
 
-# Mixed precision as in Megatron: 16-bit parameters, 32-bit gradients, master copy and two moments.
-PARAMETER_BYTES, GRADIENT_BYTES, STATE_BYTES = 2.0, 4.0, 12.0
-# Share of the device's memory that a plan may reserve: reserved bytes were up to 4.8 %
-# above the prediction (SimuMax data).
-MEMORY_SHARE = 0.95
+# Bytes of a master copy and two moments by the moments' bits; 16 bit means no master copy, and
+# gradients in 16 bit too.
+_STATE_BYTES = {32: 12.0, 16: 4.0, 8: 6.0}
+# Bytes of frozen weights in four bits, with their scales (QLoRA).
+_FOUR_BITS = 0.56
+# Shares of a device's memory: a plan that reserves less than the first fits (reserved bytes were up
+# to 5 % above the prediction on B200, SimuMax data, and drivers take some); one whose tensors, with
+# all that a framework can save, take more than the second does not.
+FITS_SHARE, _LEAN_SHARE = 0.92, 0.98
 # What the framework, the communication library and the allocator hold beside tensors; by hand.
 CONTEXT_BYTES = 0.3e9
 # The allocator keeps freed blocks: share of the activations that is reserved but not allocated;
-# by hand.
+# by hand on SimuMax's plans.
 _FRAGMENTED_SHARE, _RESERVED_BYTES = 0.2, 1.0e9
+# Intermediate tensors that fused kernels do not keep, as a factor of activations: gpt2-xl in eager
+# mode at batch sizes 1 and 128 (gpu_power_benchmark) keeps 1.6 times what fused kernels would;
+# FSDP's users fuse attention and norms, taken to be half way.
+_KEPT = {"megatron": 1.0, "compile": 1.0, "replay": 1.0, "eager": 1.3, "transformers": 1.6}
+# Bytes per logit at the peak: Megatron's fused loss works in place; others hold a 32-bit copy, its
+# softmax and gradient.
+_LOGIT_BYTES = {"megatron": 4.0, "compile": 8.0, "eager": 12.0, "transformers": 14.0, "replay": 4.0}
+# Layers whose activations and their gradients live while a layer is recomputed; counted.
+_WORKING_LAYERS = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,57 +104,101 @@ def stage_memory(model: Transformer, plan: Plan, stage: int) -> Memory:
     )
     if plan.shard == 3:  # two layers' parameters are whole at a time
         parameters += 2 * total / max(1, model.layers / plan.pipeline)
-    last = stage == plan.pipeline - 1
+    share, (weight, gradient, moments) = trained_share(model, plan), _bytes_per_parameter(plan)
+    copies_held = 2.0 if plan.task.holds_reference else 1.0
+    adapters = 2.0 * share * parameters if plan.task.adapter else 0.0
     return Memory(
-        PARAMETER_BYTES * parameters,
-        GRADIENT_BYTES * gradients,
-        STATE_BYTES * optimizer,
+        weight * copies_held * parameters + adapters,
+        gradient * share * gradients,
+        0.0 if plan.offload else moments * share * optimizer,
         _activations(model, plan, stage),
-        _temporaries(model, plan, last=last),
+        _temporaries(model, plan, last=stage == plan.pipeline - 1),
     )
+
+
+def memory_verdict(
+    model: Transformer, plan: Plan, board: Accelerator, factor: float = 1.0
+) -> tuple[Memory, str]:
+    """Memory of the fullest stage, and whether it ``fits``, is ``tight`` or ``does not fit``.
+
+    A tight plan fits only if the framework saves what it can: 16-bit gradients, recomputed
+    activations, logits a part at a time.
+
+    Args:
+        model: Description of the model.
+        plan: Parallel plan.
+        board: Device.
+        factor: Measured peak over predicted.
+    """
+    memory = plan_memory(model, plan)
+    if factor * memory.reserved <= FITS_SHARE * board.memory_bytes:
+        return memory, "fits"
+    lean = plan_memory(model, replace(plan, recompute="full", chunked_loss=True))
+    least = lean.allocated - lean.gradients / 2
+    fits = factor * least <= _LEAN_SHARE * board.memory_bytes
+    return memory, "tight" if fits else "does not fit"
+
+
+def _bytes_per_parameter(plan: Plan) -> tuple[float, float, float]:
+    """Bytes of a parameter, its gradient and its share of the optimizer's state."""
+    if plan.precision in ("fp32", "tf32"):
+        return 4.0, 4.0, _STATE_BYTES[plan.state_bits] - (4.0 if plan.state_bits != 16 else 0.0)
+    weight = _FOUR_BITS if plan.task.adapter == "qlora" else 2.0
+    return weight, 2.0 if plan.state_bits == 16 else 4.0, _STATE_BYTES[plan.state_bits]
 
 
 def _activations(model: Transformer, plan: Plan, stage: int) -> float:
     tokens = plan.tokens(model.sequence)
     waiting = float(plan.pipeline - stage)
     if plan.chunks > 1:  # interleaving keeps more in flight, by a part of the model each
-        waiting += (plan.pipeline - 1) / plan.chunks
+        further = 2 * (plan.pipeline - stage - 1) + (plan.chunks - 1) * plan.pipeline + 1
+        waiting = further / plan.chunks
     in_flight = min(waiting, plan.micro_batches)
     dense_layers, experts = stage_layers(model, plan, stage)
-    boundary = 2.0 * model.hidden
-    if plan.recompute:
-        return float(in_flight * (dense_layers + experts) * tokens * boundary / plan.tensor)
-    around = _attention_bytes(model)
-    dense = _block_bytes(model, model.feedforward)
+    layers = dense_layers + experts
+    around = _attention_bytes(model, plan)
+    dense = _block_bytes(model, plan, model.feedforward)
+    boundary = _wide_bytes(plan) * model.hidden
     # Dispatched copies of the input, and the routed outputs before they are summed.
-    routed = _block_bytes(model, model.expert_feedforward) + 2 * boundary
+    routed = _block_bytes(model, plan, model.expert_feedforward) + 2 * boundary
     moe = model.experts_per_token * routed + 4.0 * model.experts
-    moe += _block_bytes(model, model.shared_feedforward)
-    total = (dense_layers + experts) * around + dense_layers * dense + experts * moe
-    return float(in_flight * tokens * total / plan.tensor)
+    moe += _block_bytes(model, plan, model.shared_feedforward)
+    total = layers * around + dense_layers * dense + experts * moe
+    if plan.recompute == "full":
+        working = _KEPT[plan.framework] * _WORKING_LAYERS * total / max(layers, 1)
+        return float(tokens * (in_flight * layers * boundary + working) / plan.tensor)
+    return float(_KEPT[plan.framework] * in_flight * tokens * total / plan.tensor)
 
 
-def _attention_bytes(model: Transformer) -> float:
+def _wide_bytes(plan: Plan) -> float:
+    """Bytes of an element that no narrow product needs."""
+    return max(2.0, BYTES[plan.precision])
+
+
+def _attention_bytes(model: Transformer, plan: Plan) -> float:
     """Bytes per token that a block keeps outside its feed-forward part."""
-    value = model.value_width
+    value, wide, narrow = model.value_width, _wide_bytes(plan), BYTES[plan.precision]
     if model.kv_rank:
         latent = (model.query_rank or 0) * 2 + 2 * model.kv_rank + model.rope_dim
         keys = model.heads * (2 * model.head_width + value) + latent
     else:
         keys = (model.heads + 2 * model.key_heads) * value
     output = model.heads * value
-    # Input of the norm, its output, queries and keys and values, attention's output, and the same
-    # two of the second norm; the statistics of attention.
-    return 2.0 * (4 * model.hidden + keys + output) + 4.0 * model.heads
+    # Inputs of both norms, queries and keys and values, and the statistics of attention; outputs of
+    # the norms and of attention are inputs of products.
+    norms = 0.0 if plan.recompute == "selective" else narrow * 2 * model.hidden
+    return wide * (2 * model.hidden + keys) + narrow * output + norms + 4.0 * model.heads
 
 
-def _block_bytes(model: Transformer, inner: int) -> float:
+def _block_bytes(model: Transformer, plan: Plan, inner: int) -> float:
     """Bytes per token that a feed-forward block keeps."""
-    return 2.0 * (3 if model.gated else 2) * inner
+    activated = 0.0 if plan.recompute == "selective" else BYTES[plan.precision]
+    return (_wide_bytes(plan) * (2 if model.gated else 1) + activated) * inner
 
 
 def _temporaries(model: Transformer, plan: Plan, *, last: bool) -> float:
     tokens = plan.tokens(model.sequence)
     logits = tokens * model.vocabulary / plan.tensor
     weight = model.embedding_parameters() / plan.tensor
-    return 4.0 * logits * last + PARAMETER_BYTES * weight
+    held = 0.0 if plan.chunked_loss else _LOGIT_BYTES[plan.framework]
+    return held * logits * last + 2.0 * weight

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 import json
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import MISSING, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -79,6 +79,16 @@ class Transformer:
                 raise InvalidValueError(
                     f"{field.name} must not be negative", remedy="leave out what does not apply"
                 )
+        if not self.head_dim and self.hidden % self.heads:
+            raise InvalidValueError(
+                f"hidden {self.hidden} does not divide by heads {self.heads}",
+                remedy="give head_dim where a head's width is not hidden / heads",
+            )
+        if self.kv_heads and self.heads % self.kv_heads:
+            raise InvalidValueError(
+                f"heads {self.heads} do not divide by kv_heads {self.kv_heads}",
+                remedy="every head of keys and values serves as many heads",
+            )
         if self.kv_heads > self.heads or max(self.dense_layers, self.windowed_layers) > self.layers:
             raise InvalidValueError(
                 "kv_heads must not exceed heads, nor dense_layers and windowed_layers layers",
@@ -185,11 +195,43 @@ def transformer(source: Transformer | dict[str, Any] | str | Path | Any) -> Tran
             remedy=f"give {', '.join(required)}",
         )
     for name, value in document.items():
-        if name != "name" and not isinstance(value, int):
+        whole = isinstance(value, int) and (name in _SWITCHES or not isinstance(value, bool))
+        if name != "name" and not whole:
             raise FileError(
                 f"{name} must be a whole number, not {value!r}", remedy="write it without quotes"
             )
     return Transformer(**document)
+
+
+def training_model(source: Any, sequence: int | None = None) -> Transformer:
+    """A description with the length of sequences in training.
+
+    A configuration of ``transformers`` states the longest sequence, which is not the one to train
+    on, so that the length must be given.
+
+    Raises:
+        InvalidValueError: It is not.
+    """
+    if isinstance(source, str | Path):
+        source = _read(Path(source))
+    document = source.to_dict() if hasattr(source, "to_dict") else source
+    if isinstance(document, dict):
+        document = document.get("text_config", document)
+        if sequence is None and "sequence" not in document and _POSITIONS & document.keys():
+            longest = document[(_POSITIONS & document.keys()).pop()]
+            raise InvalidValueError(
+                f"the configuration allows sequences of {longest} tokens, but does not say how "
+                "long they are in training",
+                remedy="give the length with --sequence N (sequence=N), such as 4096",
+            )
+        if sequence is not None and not _POSITIONS & document.keys():
+            document = document | {"sequence": sequence}
+    description = transformer(document)
+    return description if sequence is None else replace(description, sequence=sequence)
+
+
+_POSITIONS = frozenset({"max_position_embeddings", "n_positions"})
+_SWITCHES = ("gated", "tied", "causal")
 
 
 def _translate(source: dict[str, Any], names: set[str]) -> dict[str, Any]:
@@ -249,7 +291,7 @@ def _read(path: Path) -> dict[str, Any]:
         raise FileError(
             f"cannot read {path}: {problem.strerror}", remedy="give the path of a JSON file"
         ) from None
-    except ValueError as problem:
+    except (ValueError, RecursionError) as problem:
         raise FileError(f"{path} is not JSON: {problem}", remedy="write one JSON object") from None
     if not isinstance(document, dict):
         raise FileError(f"{path} holds no object", remedy='write {"layers": 32, …}')

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from joulery.errors import InvalidValueError
+from joulery.prediction._task import WORDS as TASK_WORDS, Task
 
 if TYPE_CHECKING:
     from joulery.prediction._model import Transformer
@@ -20,7 +20,25 @@ _SIDES = {
     "ep": "expert",
     "vp": "chunks",
 }
-_WORDS = {**_SIDES, "mb": "micro_batch", "zero": "shard"}
+_WORDS = {
+    **_SIDES,
+    "mb": "micro_batch",
+    "zero": "shard",
+    "hsdp": "shard_group",
+    "adam": "state_bits",
+}
+RECOMPUTE = ("none", "selective", "full")
+FRAMEWORKS = ("megatron", "compile", "eager", "transformers", "replay")
+# Words of the text form that are no numbers, by field and value.
+_FLAGS: dict[str, tuple[str, Any]] = {
+    "fullrecompute": ("recompute", "full"),
+    "selectiverecompute": ("recompute", "selective"),
+    "offload": ("offload", True),
+    "chunkedloss": ("chunked_loss", True),
+    **{name: ("framework", name) for name in FRAMEWORKS},
+}
+_HYPHENS = {"full-recompute": "fullrecompute", "selective-recompute": "selectiverecompute"}
+_HYPHENS |= {"chunked-loss": "chunkedloss"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +57,17 @@ class Plan:
         shard: State that data-parallel copies share: 0 nothing, 1 optimizer state, 2 gradients too,
             3 parameters too (ZeRO stages; 3 is FSDP).
         shard_group: Copies that share among each other; all of them where 0.
-        recompute: Whether all activations are computed again in the backward pass.
+        recompute: Activations that are computed again in the backward pass: ``none``,
+            ``selective`` (norms and activation functions) or ``full``.
         precision: Precision of the matrix products.
         fused_attention: Whether the scores of attention never reach memory.
+        framework: ``megatron`` (Megatron-Core), ``compile`` (FSDP or DDP with torch.compile),
+            ``eager`` (FSDP or DDP without), ``transformers`` (the Hugging Face Trainer) or
+            ``replay`` (CUDA graphs, which the host does not slow down).
+        task: What a step computes.
+        state_bits: Bits of each of the optimizer's two moments: 32, 16 or 8.
+        offload: Whether the optimizer's state lies in the host's memory.
+        chunked_loss: Whether logits are computed a part at a time, so that they take no memory.
     """
 
     data: int = 1
@@ -54,9 +80,14 @@ class Plan:
     global_batch: int = 1
     shard: int = 1
     shard_group: int = 0
-    recompute: bool = False
+    recompute: str = "none"
     precision: str = "bf16"
     fused_attention: bool = True
+    framework: str = "megatron"
+    task: Task = field(default_factory=Task)
+    state_bits: int = 32
+    offload: bool = False
+    chunked_loss: bool = False
 
     def __post_init__(self) -> None:
         for name in (*_SIDES.values(), "micro_batch", "global_batch"):
@@ -66,8 +97,25 @@ class Plan:
                     f"{getattr(self, name)}",
                     remedy="leave out what is not split",
                 )
-        if self.shard not in (0, 1, 2, 3):
-            raise InvalidValueError(f"no sharding zero{self.shard}", remedy="zero0 to zero3")
+        for name, values in (
+            ("shard", (0, 1, 2, 3)),
+            ("recompute", RECOMPUTE),
+            ("framework", FRAMEWORKS),
+            ("state_bits", (8, 16, 32)),
+        ):
+            if getattr(self, name) not in values:
+                raise InvalidValueError(
+                    f"{name.replace('_', ' ')} of a plan cannot be {getattr(self, name)!r}",
+                    remedy=f"one of {', '.join(map(str, values))}",
+                )
+        if self.shard_group and (
+            self.shard_group < 1 or self.data * self.context % self.shard_group
+        ):
+            raise InvalidValueError(
+                f"{self.data * self.context} copies do not divide into groups of "
+                f"{self.shard_group}",
+                remedy="choose a shard group that divides data × context",
+            )
 
     @property
     def devices(self) -> int:
@@ -79,10 +127,6 @@ class Plan:
         """Micro-batches per pipeline and step."""
         return self.global_batch // (self.data * self.micro_batch)
 
-    def fullest_layers(self, model: Transformer) -> int:
-        """Layers of every pipeline stage but the last, which may have fewer."""
-        return math.ceil(model.layers / (self.pipeline * self.chunks)) * self.chunks
-
     def tokens(self, sequence: int) -> float:
         """Tokens of one micro-batch on one device."""
         return self.micro_batch * sequence / self.context
@@ -93,8 +137,19 @@ class Plan:
         words.append(f"mb{self.micro_batch}")
         if self.shard != 1:
             words.append(f"zero{self.shard}")
-        if self.recompute:
-            words.append("full-recompute")
+        if self.shard_group:
+            words.append(f"hsdp{self.shard_group}")
+        if self.state_bits != 32:
+            words.append(f"adam{self.state_bits}")
+        plain = {name: word for word, name in _HYPHENS.items()}
+        default = Plan()
+        words += [
+            plain.get(word, word)
+            for word, (name, value) in _FLAGS.items()
+            if getattr(self, name) == value and value != getattr(default, name)
+        ]
+        if task := str(self.task):
+            words.append(task)
         return "-".join(words)
 
     @classmethod
@@ -104,19 +159,25 @@ class Plan:
         Raises:
             InvalidValueError: A word is not understood.
         """
-        words = text.replace("full-recompute", "recompute").split("-")
+        plain = text
+        for hyphens, word in _HYPHENS.items():
+            plain = plain.replace(hyphens, word)
         values: dict[str, Any] = {}
-        for word in words:
-            match = re.fullmatch(rf"({'|'.join(_WORDS)})(\d+)", word)
-            if match and _WORDS[match[1]] not in values:
-                values[_WORDS[match[1]]] = int(match[2])
-            elif word != "recompute":
+        task: list[str] = []
+        for word in plain.split("-"):
+            if TASK_WORDS.fullmatch(word):
+                task.append(word)
+                continue
+            name, value = _read_word(word, text)
+            if name in values:
                 raise InvalidValueError(
-                    f"{word!r} in plan {text!r} is not understood, or there twice",
-                    remedy="write it like dp8-tp2-pp4-mb1-zero3-full-recompute",
+                    f"{word!r} in plan {text!r} is there twice, or contradicts another word",
+                    remedy="give each once",
                 )
-        again = "recompute" in words
-        return cls(**values, global_batch=global_batch, recompute=again, precision=precision)
+            values[name] = value
+        if task:
+            values["task"] = Task.parse("-".join(task))
+        return cls(**values, global_batch=global_batch, precision=precision)
 
     def check(self, model: Transformer) -> None:
         """Refuse a plan that does not divide.
@@ -138,12 +199,25 @@ class Plan:
                     f"{of_what} {total} does not divide by {by_what} {part}",
                     remedy=f"choose a {by_what} that divides {total}",
                 )
-        if self.fullest_layers(model) * (self.pipeline - 1) >= model.layers:
+        if self.pipeline * self.chunks > model.layers + 2:
             raise InvalidValueError(
-                f"{model.layers} layers leave one of {self.pipeline} pipeline stages of "
-                f"{self.chunks} chunks empty",
+                f"{model.layers} layers do not fill {self.pipeline} pipeline stages of "
+                f"{self.chunks} chunks",
                 remedy="choose fewer stages or chunks",
             )
+
+
+def _read_word(word: str, text: str) -> tuple[str, Any]:
+    """Field and value of one word of a plan."""
+    if word in _FLAGS:
+        return _FLAGS[word]
+    match = re.fullmatch(rf"({'|'.join(_WORDS)})(\d+)", word)
+    if not match:
+        raise InvalidValueError(
+            f"{word!r} in plan {text!r} is not understood",
+            remedy="write it like dp8-tp2-pp4-mb1-zero3-full-recompute",
+        )
+    return _WORDS[match[1]], int(match[2])
 
 
 def local_parameters(model: Transformer, plan: Plan, stage: int | None = None) -> float:
@@ -172,10 +246,14 @@ def expert_parameters(model: Transformer, plan: Plan, stage: int) -> float:
 
 
 def stage_layers(model: Transformer, plan: Plan, stage: int) -> tuple[int, int]:
-    """Layers without and with experts of a pipeline stage; the dense ones come first."""
-    fullest = plan.fullest_layers(model)
-    layers = min(fullest, model.layers - stage * fullest)
+    """Layers without and with experts of a pipeline stage; the dense ones come first.
+
+    Where layers do not divide, the first stages have one more, since the last has the head.
+    """
+    fewest, further = divmod(model.layers, plan.pipeline)
+    layers = fewest + (stage < further)
     if not model.experts:
         return layers, 0
-    dense = min(max(model.dense_layers - stage * fullest, 0), layers)
+    before = stage * fewest + min(stage, further)
+    dense = min(max(model.dense_layers - before, 0), layers)
     return dense, layers - dense

@@ -1,36 +1,44 @@
-"""Time of a training step under a parallel plan, from kernels, collectives and the schedule.
+"""Time of a training step, from kernels, collectives and the schedule.
 
-A plan's step is cut into physical parts (``plan_parts``), each in seconds at nominal speed:
-kernels of the fullest pipeline stage, collectives over the links they cross, the optimizer, what
-the host takes to launch. ``plan_seconds`` weighs them with the constants of a system and its
-software, which a few measured runs sharpen.
+A step, of a described model under a plan or of captured operators, is cut into physical parts
+(``step_parts``), each in seconds at nominal speed: kernels of a pipeline stage, collectives over
+the links they cross, the optimizer, what the host takes to launch. ``plan_seconds`` weighs them
+with the constants of a system and its software, which a few measured steps sharpen.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
-from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from joulery.prediction._bayes import fitted_belief
-from joulery.prediction._kernels import ATTENTION, kernel_times
-from joulery.prediction._layers import attention_kernels, feedforward_kernels, head_kernels
-from joulery.prediction._plan import expert_parameters, local_parameters
+from joulery.prediction._graph import Graph
+from joulery.prediction._inference import rollout_seconds
+from joulery.prediction._layers import EAGER, LayerCost, layer_cost, layer_costs, plan_batch
+from joulery.prediction._links import (
+    copy_seconds,
+    gather_seconds,
+    group_rate,
+    layer_links,
+    others,
+)
+from joulery.prediction._plan import FRAMEWORKS, local_parameters
 
 if TYPE_CHECKING:
     from joulery.prediction._bayes import Array
     from joulery.prediction._devices import Accelerator
-    from joulery.prediction._kernels import Kernels
     from joulery.prediction._model import Transformer
     from joulery.prediction._plan import Plan
 
+# Precisions and frameworks with a factor of their own, beside 16 bit in Megatron.
+_PRECISIONS = ("fp32", "fp8", "mxfp8", "nvfp4")
+_FRAMEWORKS = FRAMEWORKS[1:]
+_SOFTWARE = (*_PRECISIONS, *_FRAMEWORKS, "unfused")
 PARTS = (
     "dense",  # seconds of kernels outside the experts, attention apart
     "attention",  # seconds of fused attention
     "experts",  # seconds of kernels of the experts
-    "recompute",  # seconds of forward kernels that run again
+    "recompute",  # seconds of forward kernels that run again, or of a reference model
     "tensor",  # seconds of collectives within the tensor group
     "expert_links",  # seconds of all-to-all among the experts
     "context",  # seconds of keys and values between context neighbours
@@ -38,69 +46,142 @@ PARTS = (
     "optimizer",  # seconds of the optimizer's traffic
     "host",  # seconds that the host takes to launch the kernels
     "bubble",  # idle share of the pipeline schedule, relative to its work
-    "overlappable",  # seconds of backward kernels that can hide collectives of the data group
-    "calls",  # hops of collective calls that block, in millions
-    *("is_bf16", "is_mxfp8", "is_nvfp4"),  # 1 for plans in that precision
+    "overlappable",  # seconds of kernels that can hide collectives of the data group
+    "operations",  # seconds of the kernels, each times the use of the arithmetic units in it
+    "bandwidth",  # seconds of the kernels, each times the use of the memory's bandwidth in it
+    "rollout",  # seconds of decoding the answers that are trained on
+    "traffic",  # seconds of the kernels' memory traffic alone
+    "arithmetic",  # seconds of the kernels' arithmetic alone
+    *(f"is_{name}" for name in (*_PRECISIONS, *_FRAMEWORKS)),  # 1 for such plans
+    "is_unfused",  # 1 for software of before 2023, whose attention is not fused
 )
 PLAN_CONSTANTS = (
     *("dense", "attention", "experts"),  # factors of the parts of that name
     *("tensor", "expert_links", "context", "data", "bubble", "optimizer", "host"),
-    "latency",  # microseconds of a hop of a blocking collective call
-    *("bf16", "mxfp8", "nvfp4"),  # factor of kernels in that precision
+    *_PRECISIONS,  # factor of kernels in that precision
+    *_FRAMEWORKS,  # factor of kernels in that framework
+    "unfused",  # factor of software without fused attention
 )
-# Seconds of the host per kernel counted here; each stands for a few small ones around it; by
-# hand.
+# Seconds of the host per kernel; by hand.
 _HOST_SECONDS = 20e-6
+# Launches per kernel counted here, each of which stands for small ones around it: fused kernels,
+# compiled graphs, and operators one by one as an eager capture of a block counts them; and those
+# of a step whatever the layers (data loading, optimizer, gradient norm). Gated blocks come with
+# root-mean-square norms and rotary embeddings: a captured block of Qwen 2.5 has 115 operators, one
+# of GPT-2 57. In 16 bit the host takes longer (gpu_power_benchmark, four boards).
+_LAUNCHES = {"megatron": 1.0, "compile": 0.7, "eager": 3.0, "transformers": 3.0, "replay": 0.0}
+_GATED_LAUNCHES, _NARROW_LAUNCHES = 2.1, 1.2
+_STEP_LAUNCHES = {"megatron": 100.0, "compile": 100.0, "eager": 250.0, "transformers": 250.0}
+# Launches per captured operator; compiled graphs fuse most of them.
+_OPERATOR_LAUNCHES = {"megatron": 0.3, "compile": 0.3, "replay": 0.0}
 # Grouped products are launched expert by expert; chosen on Megatron-Bridge's tables, leaving each
 # system and model out in turn.
 _EXPERT_LAUNCHES = 3.0
-# How well the host's launches hide behind kernels, how collectives' hops grow with the group
-# (between a tree and a ring), and which share of gradient traffic hides behind the backward pass;
-# chosen on vTrain's plans on one node.
-_ASIDE, _HOPS, _HIDDEN = 3.0, 0.85, 0.9
-# Share of a collective's nominal bandwidth that large messages reach; NCCL tables of five systems.
-_LINK_SHARE = 0.8
-# Bandwidth between nodes per device: one network card of 400 Gb/s each; 200 before Hopper.
-_NETWORK = {"Hopper": 50e9, "Blackwell": 50e9, "Blackwell Ultra": 100e9, "CDNA3": 50e9}
-_OLD_NETWORK = 25e9
-# Bytes of a parameter's gradient, master copy and two moments that an optimizer step moves.
-_OPTIMIZER_TRAFFIC = 30.0
+# How well the host's launches hide behind kernels, and which share of gradient traffic hides behind
+# them; chosen on vTrain's plans on one node.
+_ASIDE, _HIDDEN = 3.0, 0.9
+# Bytes of a parameter's gradient, master copy and two moments that an optimizer step moves: 30 in
+# mixed precision, seven passes where all are of one kind.
+_OPTIMIZER_TRAFFIC = {32: 30.0, 16: 14.0, 8: 16.0}
+# Bandwidth between device and host, one direction, where the optimizer's state lies there.
+_HOST_LINK = 25e9
 
 
-def plan_parts(model: Transformer, plan: Plan, device: Accelerator) -> Array:
+class StageCost(NamedTuple):
+    """Cost of the kernels of a mean pipeline stage for one micro-batch."""
+
+    around: LayerCost  # everything outside the experts
+    experts: LayerCost
+
+
+def step_parts(model: Transformer | Graph, plan: Plan, device: Accelerator) -> Array:
     """Physical parts of a step, in the order of ``PARTS``."""
+    if isinstance(model, Graph):
+        return _graph_parts(model, plan, device)
     runs = plan.micro_batches
-    # Where layers do not divide, the last stage, which has the head as well, gets fewer.
-    dense_layers = (model.layers - model.expert_layers) / plan.pipeline
-    expert_layers = model.expert_layers / plan.pipeline
-    block, attention, mlp, moe, head = layer_seconds(model, plan, device)
-    layers = dense_layers + expert_layers
-    dense = runs * (layers * block[0] + dense_layers * mlp[0] + head[0])  # on the last stage
-    experts = runs * expert_layers * moe[0]
-    fused = runs * layers * attention
-    again = 1 / 3 if plan.recompute else 0.0
-    recompute = again * (dense + experts + fused)
-    launches = moe[1] + _EXPERT_LAUNCHES * model.experts / plan.expert
-    calls = runs * (layers * (block[1] + 2) + dense_layers * mlp[1] + expert_layers * launches)
-    hops = (plan.tensor - 1) ** _HOPS
-    blocking = 4 * runs * (layers * hops + expert_layers * (plan.expert > 1))
-    return np.array(
-        [
-            dense,
-            fused,
-            experts,
-            recompute,
-            *_links(model, plan, device, layers, expert_layers),
-            local_parameters(model, plan)
-            * _OPTIMIZER_TRAFFIC
-            / (plan.data * plan.context if plan.shard else 1)
-            / device.bytes_per_second,
-            calls * (1 + again) * _HOST_SECONDS,
-            (plan.pipeline - 1) / (plan.chunks * runs),
-            0.6 * (dense + experts + fused),
-            blocking * 1e-6,
-            *(float(plan.precision == name) for name in ("bf16", "mxfp8", "nvfp4")),
-        ]
+    train, forward = (_stage_cost(model, plan, device, forward=flag) for flag in (False, True))
+    layers, expert_layers = model.layers / plan.pipeline, model.expert_layers / plan.pipeline
+    again = (plan.recompute == "full") + plan.task.reference_forwards
+    whole = forward.around + forward.experts
+    repeated = again * (whole.seconds + whole.attention)
+    if plan.recompute == "selective":
+        repeated += _SELECTIVE * (train.around.seconds + train.experts.seconds)
+    every = (train.around + train.experts) + whole.times(again)
+    launches = every.kernels + _EXPERT_LAUNCHES * expert_layers * model.experts / plan.expert
+    tensor, experts, context = (runs * value for value in layer_links(model, plan, device))
+    both = train.around + train.experts
+    busy = both.seconds + both.attention
+    return _parts(
+        plan,
+        dense=runs * train.around.seconds,
+        attention=runs * both.attention,
+        experts=runs * train.experts.seconds,
+        recompute=runs * repeated,
+        tensor=layers * tensor,
+        expert_links=expert_layers * experts,
+        context=layers * context,
+        data=_copy_seconds(model, plan, device),
+        optimizer=_optimizer_seconds(model, plan, device),
+        host=_host_seconds(model, plan, runs * launches),
+        bubble=(plan.pipeline - 1) / (plan.chunks * runs),
+        overlappable=runs * (busy if plan.shard == 3 else 0.6 * busy),
+        operations=runs * every.operations,
+        bandwidth=runs * every.bandwidth,
+        rollout=rollout_seconds(model, plan, device),
+        traffic=runs * every.traffic,
+        arithmetic=runs * every.arithmetic,
+    )
+
+
+# Share of the kernels' time that selective recomputation repeats: norms and activation functions;
+# by hand.
+_SELECTIVE = 0.03
+
+
+def _parts(plan: Plan, **parts: float) -> Array:
+    parts |= {f"is_{name}": float(plan.precision == name) for name in _PRECISIONS}
+    parts |= {f"is_{name}": float(plan.framework == name) for name in _FRAMEWORKS}
+    parts["is_unfused"] = float(not plan.fused_attention)
+    return np.array([parts[name] for name in PARTS], float)
+
+
+def _graph_parts(graph: Graph, plan: Plan, device: Accelerator) -> Array:
+    """Parts of a captured step on each of ``plan.data`` devices; a micro-batch is what it holds."""
+    if plan.precision not in ("", graph.precision):
+        kernels = graph.kernels(device, plan.precision)
+    else:
+        kernels = graph.kernels(device)
+    updates = np.array([operator.phase == "optimizer" for operator in graph.operators])
+    runs = plan.micro_batches
+    cost = layer_cost(kernels.take(~updates), device, plan.precision)
+    update = kernels.take(updates)
+    moved = float((update.count * (update.weight_bytes + update.activation_bytes)).sum())
+    group = plan.shard_group or plan.data
+    if plan.shard < 3:
+        traffic = others(plan.data) * graph.parameters / group_rate(device, plan.data)
+        data = 2.0 * graph.gradient_bytes / max(graph.parameters, 1) * traffic
+    else:
+        data = gather_seconds(device, plan, graph.parameters, group, plan.data // group)
+    calls = float(kernels.count.sum()) * _OPERATOR_LAUNCHES.get(plan.framework, 1.0)
+    return _parts(
+        plan,
+        dense=runs * cost.seconds,
+        attention=runs * cost.attention,
+        experts=0.0,
+        recompute=0.0,
+        tensor=0.0,
+        expert_links=0.0,
+        context=0.0,
+        data=data,
+        optimizer=moved / (plan.data if plan.shard else 1) / device.bytes_per_second,
+        host=(runs * calls + _STEP_LAUNCHES.get(plan.framework, 0.0)) * _HOST_SECONDS,
+        bubble=0.0,
+        overlappable=runs * (cost.seconds + cost.attention) * (1.0 if plan.shard == 3 else 0.6),
+        operations=runs * cost.operations,
+        bandwidth=runs * cost.bandwidth,
+        rollout=0.0,
+        traffic=runs * cost.traffic,
+        arithmetic=runs * cost.arithmetic,
     )
 
 
@@ -108,120 +189,85 @@ def plan_seconds(constants: Array, parts: Array) -> Array:
     """Seconds of steps whose parts are the rows of ``parts``."""
     weight = dict(zip(PLAN_CONSTANTS, np.exp(constants), strict=True))
     part = dict(zip(PARTS, np.atleast_2d(parts).T, strict=True))
-    kernels = (
-        weight["dense"] * part["dense"]
-        + weight["attention"] * part["attention"]
-        + weight["experts"] * part["experts"]
-        + weight["dense"] * part["recompute"]
-    )
-    for name in ("bf16", "mxfp8", "nvfp4"):
-        kernels = kernels * weight[name] ** part[f"is_{name}"]
+    factor = _software_factor(weight, part)
+    kernels = factor * _kernel_seconds(weight, part)
     links = (
         weight["tensor"] * part["tensor"]
         + weight["expert_links"] * part["expert_links"]
         + weight["context"] * part["context"]
-        + weight["latency"] * part["calls"]
     )
     launches = weight["host"] * part["host"]
+    links = links * weight["unfused"] ** part["is_unfused"]
     stage = ((kernels + links) ** _ASIDE + launches**_ASIDE) ** (1 / _ASIDE)
     work = stage * (1 + weight["bubble"] * part["bubble"])
     synchronised = weight["data"] * part["data"]
     hidden = np.minimum(synchronised, part["overlappable"])
     exposed = synchronised - _HIDDEN * hidden
-    return np.asarray(work + exposed + weight["optimizer"] * part["optimizer"])
+    update = weight["optimizer"] * part["optimizer"]
+    return np.asarray(work + exposed + update + part["rollout"])
 
 
-_Layers = tuple[tuple[float, int], float, tuple[float, int], tuple[float, int], tuple[float, int]]
+def busy_seconds(constants: Array, parts: Array) -> Array:
+    """Time in kernels and the optimizer of steps whose parts are the rows of ``parts``."""
+    weight = dict(zip(PLAN_CONSTANTS, np.exp(constants), strict=True))
+    part = dict(zip(PARTS, np.atleast_2d(parts).T, strict=True))
+    kernels = _software_factor(weight, part) * _kernel_seconds(weight, part)
+    return np.asarray(kernels + weight["optimizer"] * part["optimizer"] + part["rollout"])
 
 
-def layer_seconds(model: Transformer, plan: Plan, device: Accelerator) -> _Layers:
-    """Seconds and kernels of a block, its fused attention, both kinds of feed-forward, the head."""
-    # Kernels of one layer depend on less than the whole plan, which is what the cache lives from.
-    alone = replace(
-        plan, data=1, pipeline=1, chunks=1, global_batch=1, shard=1, shard_group=0, recompute=False
-    )
-    return _layer_seconds(model, alone, device)
-
-
-@lru_cache(maxsize=100_000)
-def _layer_seconds(model: Transformer, plan: Plan, device: Accelerator) -> _Layers:
-    around = attention_kernels(model, plan, device)
-    seconds = _kernel_seconds(around, device)
-    fused = around.kind == ATTENTION
-    mlp = feedforward_kernels(model, plan, device, experts=False)
-    moe = feedforward_kernels(model, plan, device, experts=True) if model.experts else mlp
-    head = head_kernels(model, plan, device)
+def _kernel_seconds(weight: dict[str, float], part: dict[str, Array]) -> Array:
     return (
-        (float(seconds[~fused].sum()), len(around)),
-        float(seconds[fused].sum()),
-        (float(_kernel_seconds(mlp, device).sum()), len(mlp)),
-        (float(_kernel_seconds(moe, device).sum()), len(moe)),
-        (float(_kernel_seconds(head, device).sum()), len(head)),
+        weight["dense"] * (part["dense"] + part["recompute"])
+        + weight["attention"] * part["attention"]
+        + weight["experts"] * part["experts"]
     )
 
 
-def _kernel_seconds(kernels: Kernels, device: Accelerator) -> Array:
-    """Seconds of each kernel by the fitted constants."""
-    return kernel_times(fitted_belief("kernels").mean, device, kernels)[0]
+def _software_factor(weight: dict[str, float], part: dict[str, Array]) -> Array:
+    logs = [np.log(weight[name]) * part[f"is_{name}"] for name in _SOFTWARE]
+    return np.asarray(np.exp(sum(logs)))
 
 
-def _links(
-    model: Transformer, plan: Plan, device: Accelerator, layers: float, expert_layers: float
-) -> tuple[float, float, float, float]:
-    """Seconds of tensor, expert, context and data collectives at nominal bandwidth."""
-    tokens = plan.tokens(model.sequence)
-    activation = tokens * model.hidden * 2.0
-    runs, inside = plan.micro_batches, plan.tensor
-    tensor = experts = context = 0.0
-    if plan.tensor > 1:
-        traffic = 2.0 * (plan.tensor - 1) / plan.tensor * activation
-        tensor = runs * layers * 4 * traffic / _rate(device, inside)
-    inside *= plan.context
-    if plan.context > 1:
-        keys = 2.0 * tokens * model.key_heads * model.value_width * 2.0
-        traffic = 3.0 * (plan.context - 1) * keys / plan.tensor
-        context = runs * layers * traffic / _rate(device, inside)
-    if plan.expert > 1:
-        seconds = _all_to_all(model, plan, device, activation / plan.tensor)
-        experts = 4.0 * runs * expert_layers * seconds
-    return tensor, experts, context, _data_seconds(model, plan, device)
+def _stage_cost(model: Transformer, plan: Plan, device: Accelerator, *, forward: bool) -> StageCost:
+    block, mlp, moe, head = layer_costs(model, plan_batch(model, plan, forward=forward), device)
+    dense = (model.layers - model.expert_layers) / plan.pipeline
+    experts = model.expert_layers / plan.pipeline
+    # The last stage, which sets the pace, has the head.
+    return StageCost(block.times(dense + experts) + mlp.times(dense) + head, moe.times(experts))
 
 
-def _all_to_all(model: Transformer, plan: Plan, device: Accelerator, activation: float) -> float:
-    """Seconds to send every token to its experts: once per node over the network, then inside."""
-    inside = activation * model.experts_per_token * (plan.expert - 1) / plan.expert
-    nodes = max(1, round(plan.expert / device.link_domain))
-    nodes_reached = (nodes - 1) * (1 - (1 - 1 / nodes) ** model.experts_per_token)
-    within, across = _rate(device, 1), _rate(device, device.link_domain + 1)
-    return max(inside / within, activation * nodes_reached / across)
+def _host_seconds(model: Transformer, plan: Plan, kernels: float) -> float:
+    launches = _LAUNCHES[plan.framework] * kernels
+    if plan.framework in EAGER:
+        launches *= _GATED_LAUNCHES if model.gated else 1.0
+        launches *= _NARROW_LAUNCHES if plan.precision in ("bf16", "fp16") else 1.0
+    return (launches + _STEP_LAUNCHES.get(plan.framework, 0.0)) * _HOST_SECONDS
 
 
-def _data_seconds(model: Transformer, plan: Plan, device: Accelerator) -> float:
-    """Seconds to add up gradients and hand out parameters between copies."""
-    copies = plan.data * plan.context
-    experts = max(expert_parameters(model, plan, stage) for stage in {0, plan.pipeline - 1})
-    dense = local_parameters(model, plan) - experts
-    # Experts that are spread over the copies have fewer of them, further apart.
-    expert_copies = max(1, copies * plan.tensor // plan.expert)
-    far = _rate(device, plan.tensor * copies)
-    if plan.shard < 3:
-        return 6.0 * (_others(copies) * dense + _others(expert_copies) * experts) / far
-    group = plan.shard_group or copies
-    replicas, expert_group = copies // group, min(group, expert_copies)
-    gathered = _others(group) * dense + _others(expert_group) * experts
-    again = _others(replicas) * (dense + experts) / group
-    return 8.0 * (plan.micro_batches * gathered / _rate(device, plan.tensor * group) + again / far)
+def trained_share(model: Transformer, plan: Plan) -> float:
+    """Share of the parameters that the optimizer updates: all, or the adapters beside them."""
+    task = plan.task
+    if not task.adapter:
+        return 1.0
+    layer = model.attention_parameters() + model.block_parameters(model.feedforward)
+    # An adapter of rank r beside each of seven matrices, of about the residual's width.
+    adapter = task.rank * (9 * model.hidden + 3 * model.feedforward)
+    return min(1.0, adapter / layer)
 
 
-def _others(copies: int) -> float:
-    """Share of a tensor that comes from the other copies."""
-    return (copies - 1) / copies
+def _copy_seconds(model: Transformer, plan: Plan, device: Accelerator) -> float:
+    whole = copy_seconds(model, plan, device)
+    # Frozen parameters are gathered where they are sharded, but have no gradients.
+    share = trained_share(model, plan)
+    return whole * (share if plan.shard < 3 else max(share, 0.5))
 
 
-def _rate(device: Accelerator, group: int) -> float:
-    """Bytes per second and device of a collective over ``group`` neighbouring devices."""
-    if group <= device.link_domain:
-        return _LINK_SHARE * device.link_bytes_per_second
-    network = _NETWORK.get(device.architecture, _OLD_NETWORK)
-    # A ring over nodes crosses the network once per node: each device's card carries its share.
-    return _LINK_SHARE * min(device.link_bytes_per_second, network)
+def _optimizer_seconds(model: Transformer, plan: Plan, device: Accelerator) -> float:
+    parameters = local_parameters(model, plan) * trained_share(model, plan)
+    if plan.shard:
+        parameters /= plan.data * plan.context
+    bytes_moved = _OPTIMIZER_TRAFFIC[plan.state_bits]
+    if plan.precision in ("fp32", "tf32"):
+        bytes_moved = 28.0
+    rate = min(_HOST_LINK, device.bytes_per_second) if plan.offload else device.bytes_per_second
+    return parameters * bytes_moved / rate

@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from joulery.prediction._assumptions import waiting_share
 from joulery.prediction._bayes import fitted_belief
-from joulery.prediction._kernels import CONSTANTS, kernel_times, wanted_power
 from joulery.prediction._limits import JOB_CONSTANTS, clock_curve, job_curve
-from joulery.prediction._plan_time import PARTS
+from joulery.prediction._plan_time import PARTS, PLAN_CONSTANTS, busy_seconds
 
 if TYPE_CHECKING:
     from joulery.prediction._bayes import Array
     from joulery.prediction._devices import Accelerator
-    from joulery.prediction._graph import Graph
 
-# Power of a board that waits for others or for its host, as a share of its default limit; by hand.
-WAITING_SHARE = 0.38
+POWER_CONSTANTS = (
+    "static",  # share of the limit that a board draws while kernels run, whatever they do
+    "arithmetic",  # share of the limit that arithmetic units in full use add
+    "memory",  # share of the limit that memory in full use adds
+    "waiting",  # share of the limit that a board draws while it waits for others or for its host
+)
+# Power of long dense work against the model, however much the limit cuts: GEMM power of H200 and
+# B200, leaving each out in turn.
+LEAST_POWER_DEVIATION = 0.09
+# Use of the memory's bandwidth by an optimizer; by hand.
+_OPTIMIZER_USE = 0.8
 _NONE = np.empty(0)
 
 
@@ -32,12 +39,16 @@ class Load:
         waiting_seconds: Time in collectives, bubbles and on the host.
         memory_ratio: Time of the kernels' traffic relative to that of their arithmetic.
         demand: Power of the kernels if no limit cut it, as a share of the default limit.
+        waiting: Power while waiting, likewise.
+        power_factor: Measured power over predicted, of the whole step.
     """
 
     busy_seconds: float
     waiting_seconds: float
     memory_ratio: float
     demand: float
+    waiting: float = 0.36
+    power_factor: float = 1.0
 
 
 def response(
@@ -69,7 +80,8 @@ def _job_constants(device: Accelerator, load: Load) -> Array:
         constants[JOB_CONSTANTS - 1] = np.log(activity)
         watts.append(job_curve(constants, device, ones, 1e9 * ones)[1][0])
     # The activity at which the board at its highest clock draws what the kernels want.
-    activity = (load.demand * device.limit_watts - watts[0]) / (watts[1] - watts[0])
+    demand = load.demand * load.power_factor * device.limit_watts
+    activity = (demand - watts[0]) / (watts[1] - watts[0])
     constants[JOB_CONSTANTS - 1] = np.log(max(activity, 1e-3))
     return constants
 
@@ -79,80 +91,39 @@ def step_cost(
 ) -> tuple[Array, Array]:
     """Seconds and joules of a step on one device, at each power limit, then at each clock."""
     slowdown, busy_watts = response(device, load, limits, clocks)
+    return step_totals(device, load, slowdown, busy_watts)
+
+
+def step_totals(
+    device: Accelerator, load: Load, slowdown: Array, busy_watts: Array
+) -> tuple[Array, Array]:
+    """Seconds and joules of a step from the response of its kernels."""
     busy = load.busy_seconds * slowdown
-    waiting_watts = np.minimum(WAITING_SHARE * device.limit_watts, busy_watts)
-    joules = busy * busy_watts + load.waiting_seconds * waiting_watts
+    waiting = load.power_factor * load.waiting * device.limit_watts
+    joules = busy * busy_watts + load.waiting_seconds * np.minimum(waiting, busy_watts)
     return busy + load.waiting_seconds, joules
 
 
-# A launch from Python, PyTorch in eager mode; runs ahead of the device where kernels are longer;
-# by hand.
-_HOST_SECONDS = 8e-6
-# Operator times in FP32 were taken one by one and carry the host's launch. In a step launches run
-# ahead of the device, at this many microseconds from one kernel to the next, and kernels overlap
-# with their neighbours; chosen on NeuSight's steps, leaving each device out in turn.
-_LAUNCH_IN_STEP, _OVERLAP_IN_STEP = 1.0, 6.0
+def plan_load(constants: Array, parts: Array, total: float, power_factor: float = 1.0) -> Load:
+    """Load of a step of ``total`` seconds.
 
-
-def in_step(constants: Array) -> Array:
-    """Constants of kernels within a step, from those of kernels that were timed one by one."""
-    copy = constants.copy()
-    copy[CONSTANTS.index("launch")] = np.log(_LAUNCH_IN_STEP)
-    copy[CONSTANTS.index("overlap")] = np.log(_OVERLAP_IN_STEP)
-    return copy
-
-
-def kernel_constants(precision: str) -> Array:
-    """Constants of kernels within a step, by the precision of most of its operations."""
-    if precision == "fp32":
-        return in_step(fitted_belief("fp32 kernels").mean)
-    if precision in ("fp8", "mxfp8", "nvfp4"):
-        return in_step(fitted_belief("fp8 kernels").mean)
-    return fitted_belief("kernels").mean
-
-
-def graph_load(graph: Graph, device: Accelerator, precision: str | None = None) -> Load:
-    """Load of a captured step."""
-    kernels = graph.kernels(device, precision)
-    constants = kernel_constants(precision or graph.precision)
-    seconds, compute, traffic = kernel_times(constants, device, kernels)
-    times = kernels.count
-    busy = float((seconds * times).sum())
-    host = float(times.sum()) * _HOST_SECONDS
-    demand = wanted_power(fitted_belief("kernel power").mean, device, kernels, seconds)
-    ratio = float((traffic * times).sum()) / max(float((compute * times).sum()), 1e-12)
-    return Load(
-        busy,
-        float((busy**4 + host**4) ** 0.25 - busy),
-        min(max(ratio, 1e-3), 1e3),
-        float((demand * seconds * times).sum() / busy),
-    )
-
-
-# Traffic beside arithmetic in a transformer's kernels, and what they want of the power limit:
-# H100 nodes of MLPerf Training draw 0.85 to 0.9 of their boards' limits.
-_PLAN_MEMORY_RATIO, _PLAN_DEMAND = 0.45, 0.95
-# Kernels of a step take longer than in isolation; by hand.
-_KERNEL_FACTOR = 1.2
-
-
-def busy_seconds(parts: Array, total: Array) -> Array:
-    """Time in kernels of steps whose parts are the rows of ``parts``."""
-    kernels = sum(
-        parts[:, PARTS.index(name)] for name in ("dense", "attention", "experts", "recompute")
-    )
-    return np.minimum(_KERNEL_FACTOR * kernels, 0.98 * total)
-
-
-def plan_load(parts: Array, total: float, power_factor: float = 1.0) -> Load:
-    """Load of a step of ``total`` seconds, from its parts and the measured power over predicted."""
-    busy = float(busy_seconds(parts[None], np.array([total]))[0])
-    return replace(plan_demand(power_factor), busy_seconds=busy, waiting_seconds=total - busy)
-
-
-def plan_demand(power_factor: float = 1.0) -> Load:
-    """Load of one second in the kernels of a transformer."""
-    return Load(1.0, 0.0, _PLAN_MEMORY_RATIO, _PLAN_DEMAND * power_factor)
+    Args:
+        constants: Constants of plans.
+        parts: Parts of the step.
+        total: Seconds of the step.
+        power_factor: Measured power over predicted.
+    """
+    part = dict(zip(PARTS, parts.tolist(), strict=True))
+    busy = min(float(busy_seconds(constants, parts[None])[0]), 0.98 * total)
+    static, arithmetic, memory, waiting = np.exp(fitted_belief("power").mean).tolist()
+    nominal = part["dense"] + part["attention"] + part["experts"] + part["recompute"]
+    update = part["optimizer"] * np.exp(constants[PLAN_CONSTANTS.index("optimizer")])
+    share = min(update / max(busy, 1e-12), 1.0)
+    used = arithmetic * part["operations"] + memory * part["bandwidth"]
+    demand = static + (1 - share) * used / max(nominal, 1e-12) + share * memory * _OPTIMIZER_USE
+    ratio = (part["traffic"] + update) / max(part["arithmetic"], 1e-12)
+    bounded = min(max(ratio, 1e-3), 1e3)
+    return Load(busy, total - busy, bounded, float(demand), waiting, power_factor)
 
 
 def node_watts(busy_watts: float, efficiency: float) -> float:

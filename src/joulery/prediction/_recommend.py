@@ -10,22 +10,24 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from joulery.errors import FileError, InfeasibleError, InvalidValueError, JouleryError
-from joulery.prediction._assumptions import Assumptions
+from joulery.objectives import Totals, parse_objective, score
+from joulery.prediction._assumptions import Assumptions, embodied_grams
 from joulery.prediction._bayes import Interval, probe_values
 from joulery.prediction._calibrate import PLAN_NOISE, Calibration
 from joulery.prediction._devices import PRECISIONS, accelerator
-from joulery.prediction._model import transformer
+from joulery.prediction._model import training_model
 from joulery.prediction._plan import Plan
 from joulery.prediction._plan_time import plan_seconds
 from joulery.prediction._search import OBJECTIVES, tabulate
 from joulery.tables import Tabular
-from joulery.units import finite, human, human_duration
+from joulery.units import finite, grams_co2, human, human_duration
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from joulery.prediction._bayes import Belief
+    from joulery.prediction._devices import Accelerator
     from joulery.prediction._model import Transformer
     from joulery.prediction._search import CandidateTable, Rows, Work
 
@@ -77,7 +79,7 @@ class Choice:
 
     def error(self, objective: str) -> float:
         """Relative standard deviation of a cost, as far as time and energy are uncertain."""
-        if objective in ("time", "money"):
+        if objective in ("time", "money") or objective.startswith("fastest"):
             return self.relative_error_time
         return self.relative_error_energy
 
@@ -93,7 +95,10 @@ class Choice:
     def value(self, objective: str) -> float:
         """The quantity that an objective minimises."""
         names = {"energy": "joules", "time": "seconds", "money": "dollars", "carbon": "grams_co2"}
-        return float(getattr(self, names[objective]))
+        if objective in names:
+            return float(getattr(self, names[objective]))
+        goal = parse_objective(objective, self.joules / self.seconds)
+        return float(score(goal, self.seconds, self.joules, Totals(self.seconds, self.joules)))
 
     def to_dict(self) -> dict[str, Any]:
         """Ready for JSON."""
@@ -136,6 +141,8 @@ class Recommendation(Tabular):
         left_out: Device types that were named but cannot do it, with the reason.
         work: The training, in words.
         deadline_seconds: Time that the training may take; None for any.
+        headline: The choice as a sentence.
+        regions: Grams of CO2 of the best choice by grid, where several were asked for.
     """
 
     best: Choice
@@ -149,11 +156,11 @@ class Recommendation(Tabular):
     left_out: tuple[str, ...] = ()
     work: str = ""
     deadline_seconds: float | None = None
+    headline: str = ""
+    regions: tuple[tuple[str, float], ...] = ()
 
     def __str__(self) -> str:
-        best = self.best
-        seconds, joules = human_duration(best.seconds), human(best.joules, "J")
-        return f"{best}: {seconds}, {joules}, the best of {self.candidates} candidates"
+        return self.headline or str(self.best)
 
     def rows(self) -> list[dict[str, Any]]:
         """A row for the best choice and for each of the Pareto set."""
@@ -189,6 +196,11 @@ class Recommendation(Tabular):
                 candidates=int(document["candidates"]),
                 probe=str(document["probe"]),
                 work=str(document["work"]),
+                headline=str(document.get("headline", "")),
+                regions=tuple(
+                    (str(name), finite(grams, "grams", minimum=0.0))
+                    for name, grams in document.get("regions", ())
+                ),
                 deadline_seconds=None if deadline is None else finite(deadline, "deadline"),
                 **{name: tuple(map(str, document[name])) for name in sentences},
             )
@@ -199,6 +211,15 @@ class Recommendation(Tabular):
             ) from None
 
 
+# Costs of two plans on one device type that differ by less are alike: half of what one plan
+# deviates from another of the same model (0.06, Megatron-Bridge's tables).
+_ALIKE = 0.03
+# Choices that another one beats or equals within this share in every cost say nothing new; by hand.
+_EQUAL = 0.005
+# Time that a training may take where no deadline is given; by hand: half a year.
+_HORIZON_SECONDS = 180 * 86400.0
+
+
 @dataclass(frozen=True, slots=True)
 class _Search:
     """Candidates by device type, of which those count that keep the deadline."""
@@ -206,6 +227,7 @@ class _Search:
     tables: dict[str, CandidateTable]
     calibration: Calibration
     deadline: float | None
+    asked: bool = True  # whether somebody asked for the deadline
 
     def list_eligible(self) -> list[tuple[CandidateTable, Rows]]:
         """Candidates that keep the deadline, of the device types that have any."""
@@ -215,12 +237,23 @@ class _Search:
         return [(candidates, rows) for candidates, rows in pairs if len(rows)]
 
     def rank(self, objective: str) -> list[Choice]:
-        """The choice of least cost on each device type, the best first."""
-        best = [
-            self.choice(candidates, int(rows[np.argmin(candidates.costs[objective][rows])]))
-            for candidates, rows in self.list_eligible()
-        ]
+        """The best choice on each device type, the best first.
+
+        Of choices that the errors cannot tell apart the fastest is taken.
+        """
+        best = []
+        for candidates, rows in self.list_eligible():
+            cost = candidates.cost(objective)[rows]
+            alike = rows[cost <= (1 + _ALIKE) * cost.min()]
+            fastest = alike[np.argmin(candidates.costs["time"][alike])]
+            best.append(self.choice(candidates, int(fastest)))
         return sorted(best, key=lambda choice: choice.value(objective))
+
+    def least(self, objective: str, device: str) -> Choice:
+        """The choice of least predicted cost on a device type."""
+        candidates = self.tables[device]
+        rows = candidates.within(self.deadline)
+        return self.choice(candidates, int(rows[np.argmin(candidates.cost(objective)[rows])]))
 
     def choice(self, candidates: CandidateTable, row: int) -> Choice:
         """A candidate as a choice."""
@@ -235,8 +268,8 @@ class _Search:
             float(candidates.costs["carbon"][row]),
             float(candidates.memory[row]),
             error,
-            math.hypot(error, candidates.power_deviation),
-            self.calibration.source(candidates.device.name),
+            math.hypot(error, float(candidates.power_deviation[row])),
+            self.calibration.source(candidates.device),
         )
 
     def pareto(self) -> tuple[Choice, ...]:
@@ -249,7 +282,7 @@ class _Search:
         best: list[int] = []
         front = np.empty((0, costs.shape[1]))
         for row in np.lexsort((costs[:, 0], costs[:, 1])):  # by time, then energy
-            if len(front) and (front <= costs[row]).all(axis=1).any():
+            if len(front) and (front <= (1 + _EQUAL) * costs[row]).all(axis=1).any():
                 continue
             best.append(int(row))
             front = np.vstack([front, costs[row]])
@@ -259,10 +292,12 @@ class _Search:
 def recommend(  # noqa: PLR0913 - all but three by keyword only
     model: Transformer | dict[str, Any] | str | Path,
     work: Work,
-    devices: Sequence[str],
+    devices: Sequence[str | Path | Accelerator],
     *,
     max_devices: int = 512,
+    sequence: int | None = None,
     objective: str = "energy",
+    regions: Mapping[str, float] | None = None,
     assumptions: Assumptions | None = None,
     calibration: Calibration | None = None,
 ) -> Recommendation:
@@ -271,9 +306,12 @@ def recommend(  # noqa: PLR0913 - all but three by keyword only
     Args:
         model: Description of a transformer: object, document or JSON file.
         work: The training to be done.
-        devices: Names of device types in the catalog.
+        devices: Names of device types in the catalog, TOML files, or accelerators.
         max_devices: Largest number of devices.
-        objective: ``energy``, ``time``, ``money`` or ``carbon``.
+        sequence: Tokens per sequence in training, where the description does not say.
+        objective: ``energy``, ``time``, ``money`` or ``carbon``, or the text of an objective of
+            time and energy, such as ``edp`` or ``cost:eta=0.5``.
+        regions: Grams of CO2 per kilowatt-hour of grids to compare, by name.
         assumptions: Prices, cooling and carbon that differ from the catalog's.
         calibration: Measured steps that sharpen the predictions.
 
@@ -282,10 +320,16 @@ def recommend(  # noqa: PLR0913 - all but three by keyword only
             fastest that fits.
         UnknownDeviceError: No such device.
     """
-    description = transformer(model)
-    _check(work, devices, max_devices, objective)
+    description = training_model(model, sequence)
     assumed, calibration = assumptions or Assumptions(), calibration or Calibration()
     boards = {board.name: board for board in map(accelerator, devices)}
+    objective = _check(work, boards, max_devices, objective, assumed)
+    if work.tokens < (step := work.global_batch * description.sequence):
+        raise InvalidValueError(
+            f"{work.tokens:g} tokens are less than one step of {step} tokens "
+            f"({work.global_batch} sequences of {description.sequence})",
+            remedy="give shorter sequences (--sequence), a smaller batch or more tokens",
+        )
     tables = {}
     for board in boards.values():
         candidates = tabulate(description, work, board, max_devices, assumed, calibration)
@@ -295,12 +339,17 @@ def recommend(  # noqa: PLR0913 - all but three by keyword only
         raise InfeasibleError(
             f"{description.name or 'the model'} fits on up to {max_devices} of no device type "
             "named: "
-            f"{', '.join(devices)}",
+            f"{', '.join(boards)}",
             remedy="allow more devices, devices with more memory, or another global batch",
         )
     search = _Search(tables, calibration, work.deadline_seconds)
     if not search.list_eligible():
         raise _too_slow(search)
+    notes: list[str] = []
+    if search.deadline is None:
+        within = replace(search, deadline=_HORIZON_SECONDS, asked=False)
+        search, note = (within, "were left out") if within.list_eligible() else (search, "are all")
+        notes = [f"no deadline: choices that take longer than {_lasting(_HORIZON_SECONDS)} {note}"]
     winner, *rivals = search.rank(objective)
     return Recommendation(
         best=winner,
@@ -310,10 +359,36 @@ def recommend(  # noqa: PLR0913 - all but three by keyword only
         changes=tuple(_changes(search, winner, rivals, objective)),
         candidates=sum(len(candidates.plan) for candidates in tables.values()),
         probe=_probe(search, winner, rivals, objective),
-        assumed=tuple(_list_assumptions(assumed, tables.values())),
+        assumed=(*_list_assumptions(assumed, tables.values()), *notes),
         left_out=tuple(_left_out(boards, search, max_devices)),
         deadline_seconds=work.deadline_seconds,
         work=f"{_count_text(work.tokens)} tokens of {description.name or 'a transformer'}",
+        headline=_headline(winner, objective, work, description),
+        regions=_regions(winner, tables[winner.device].device, regions or {}),
+    )
+
+
+def _headline(winner: Choice, objective: str, work: Work, model: Transformer) -> str:
+    """The choice as a sentence."""
+    plan = winner.plan
+    batch = "" if plan.global_batch == work.global_batch else f", {plan.global_batch} sequences"
+    aim = f"Least {objective}" if objective in OBJECTIVES else f"Best by {objective}"
+    return (
+        f"{aim}: train {model.name or 'the model'} on {winner.devices} × {winner.device} at "
+        f"{winner.power_limit_watts:.0f} W ({plan}, {plan.precision}{batch}) in "
+        f"{_lasting(winner.seconds)} ± {100 * winner.relative_error_time:.0f} %, with "
+        f"{human(winner.joules / 3600, 'Wh')} ± {100 * winner.relative_error_energy:.0f} % and "
+        f"${human(winner.dollars, '').strip()}"
+    )
+
+
+def _regions(
+    winner: Choice, board: Accelerator, regions: Mapping[str, float]
+) -> tuple[tuple[str, float], ...]:
+    """Carbon of a choice by grid, with that of manufacture."""
+    made = embodied_grams(board, winner.devices * winner.seconds)
+    return tuple(
+        (name, grams_co2(winner.joules, intensity) + made) for name, intensity in regions.items()
     )
 
 
@@ -338,7 +413,14 @@ def _lasting(seconds: float) -> str:
     return human_duration(seconds) if seconds < 2 * 86400 else f"{seconds / 86400:.1f} days"
 
 
-def _check(work: Work, devices: Sequence[str], max_devices: int, objective: str) -> None:
+def _check(
+    work: Work,
+    boards: Mapping[str, Accelerator],
+    max_devices: int,
+    objective: str,
+    assumed: Assumptions,
+) -> str:
+    """Refuse what cannot be recommended for; the objective by its short name."""
     finite(work.tokens, "tokens", minimum=1.0)
     if work.deadline_seconds is not None:
         finite(work.deadline_seconds, "seconds until the deadline", minimum=1.0)
@@ -346,15 +428,26 @@ def _check(work: Work, devices: Sequence[str], max_devices: int, objective: str)
         raise InvalidValueError(
             f"no precision {work.precision!r}", remedy=f"one of {', '.join(PRECISIONS)}"
         )
-    if objective not in OBJECTIVES:
-        raise InvalidValueError(
-            f"no objective {objective!r}", remedy=f"one of {', '.join(OBJECTIVES)}"
-        )
-    if not devices or max_devices < 1 or work.global_batch < 1:
+    if not boards or max_devices < 1 or work.global_batch < 1:
         raise InvalidValueError(
             "a recommendation needs at least one device type, device and sequence per step",
             remedy="give devices, max_devices and global_batch",
         )
+    assumed.check_rents(boards)
+    objective = _ALIASES.get(objective, objective)
+    if objective not in OBJECTIVES:
+        try:
+            parse_objective(objective, 1.0)
+        except InvalidValueError:
+            raise InvalidValueError(
+                f"no objective {objective!r}",
+                remedy=f"one of {', '.join(OBJECTIVES)}, or of time and energy, such as edp",
+            ) from None
+    return objective
+
+
+# Texts of objectives that `joulery run` takes, where a column says the same.
+_ALIASES = {"least-energy": "energy", "fastest": "time"}
 
 
 def _too_slow(search: _Search) -> InfeasibleError:
@@ -376,6 +469,13 @@ def _reasons(
     for rival in rivals:
         excess = rival.value(objective) / winner.value(objective) - 1
         yield f"{rival.device} needs {100 * excess:.0f} % more {objective} at its best"
+    cheapest = search.least(objective, winner.device)
+    if cheapest.seconds > 1.05 * winner.seconds:
+        more = 100 * (winner.value(objective) / cheapest.value(objective) - 1)
+        yield (
+            f"{cheapest} needs {more:.1f} % less {objective}, which the errors cannot tell apart, "
+            f"and {cheapest.seconds / winner.seconds:.1f} times the time: the faster one is taken"
+        )
     table = search.tables[winner.device]
     default = table.device.limit_watts
     if winner.power_limit_watts < default:
@@ -390,7 +490,7 @@ def _reasons(
             f"the limit of {winner.power_limit_watts:.0f} W saves {100 * saving:.0f} % of the "
             f"energy and takes {100 * slower:.0f} % longer than {default:.0f} W"
         )
-    if (deadline := search.deadline) is not None:
+    if search.asked and (deadline := search.deadline) is not None:
         sure = NormalDist().cdf(math.log(deadline / winner.seconds) / winner.relative_error_time)
         yield (
             f"it uses {100 * winner.seconds / deadline:.0f} % of the deadline on average and keeps "
@@ -403,7 +503,7 @@ def _changes(
 ) -> Iterator[str]:
     if rivals:
         yield _overtaking(winner, rivals[0], objective)
-    if search.deadline is not None:
+    if search.asked and search.deadline is not None:
         rival = replace(search, deadline=None).rank(objective)[0]
         if rival.value(objective) < 0.95 * winner.value(objective):
             less = 1 - rival.value(objective) / winner.value(objective)
@@ -448,7 +548,7 @@ def _probe(search: _Search, winner: Choice, rivals: Sequence[Choice], objective:
     target = close[0] if close else winner
     time = f"time of {target.device}, too close to call," if close else "winner's time"
     table = search.tables[target.device]
-    plan, remaining = _cheapest_probe(table, target.plan, search.calibration.belief(target.device))
+    plan, remaining = _cheapest_probe(table, target.plan, search.calibration.belief(table.device))
     error = 100 * target.relative_error_time
     return (
         f"one step of {plan} on {plan.devices} × {target.device}: narrows the {time} from "

@@ -8,19 +8,27 @@ from __future__ import annotations
 
 import itertools
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from joulery.errors import InvalidValueError
+from joulery.objectives import Totals, parse_objective, score
 from joulery.prediction._assumptions import embodied_grams, host_watts, waiting_share
 from joulery.prediction._bayes import NINETY_BELOW, Belief, interval_scale
 from joulery.prediction._calibrate import predict_times
 from joulery.prediction._limits import power_limits
-from joulery.prediction._memory import MEMORY_SHARE, plan_memory
+from joulery.prediction._memory import FITS_SHARE, plan_memory
 from joulery.prediction._plan import Plan
-from joulery.prediction._power import WAITING_SHARE, busy_seconds, plan_demand, response
+from joulery.prediction._power import (
+    LEAST_POWER_DEVIATION,
+    Load,
+    plan_load,
+    response,
+    step_totals,
+)
+from joulery.prediction._task import Task
 from joulery.units import finite, grams_co2
 
 if TYPE_CHECKING:
@@ -97,6 +105,8 @@ class Work:
         deadline_seconds: Time that the training may take, kept with 90 % confidence.
         convergence: Growth of the tokens to the same loss with the batch size; where given, batch
             sizes from a quarter to four times the given one are candidates too.
+        framework: Framework of the training, as in a plan.
+        task: What a step computes.
     """
 
     tokens: float
@@ -104,6 +114,8 @@ class Work:
     precision: str = "bf16"
     deadline_seconds: float | None = None
     convergence: Convergence | None = None
+    framework: str = "megatron"
+    task: Task = field(default_factory=Task)
 
     def batch_sizes(self) -> list[int]:
         """Batch sizes to look at."""
@@ -116,7 +128,7 @@ class Work:
         tokens = self.tokens
         if self.convergence is not None:
             tokens *= self.convergence.factor(batch, self.global_batch)
-        return tokens / (batch * sequence)
+        return tokens / (batch * sequence * self.task.useful_share(sequence))
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,11 +143,21 @@ class CandidateTable:
     costs: dict[str, Array]  # column per objective: joules, seconds, dollars, grams
     memory: Array  # bytes that each candidate reserves
     deviation: Array  # standard deviation of the logarithm of each candidate's time
-    power_deviation: float  # likewise, of the power
+    power_deviation: Array  # likewise, of the power
 
     def late_seconds(self) -> Array:
         """Time that each candidate keeps with 90 % confidence."""
         return np.asarray(self.costs["time"] * np.exp(NINETY_BELOW * self.deviation))
+
+    def cost(self, objective: str) -> Array:
+        """Column of a cost, by name or by the text of an objective of time and energy."""
+        if objective in self.costs:
+            return self.costs[objective]
+        seconds, joules = self.costs["time"], self.costs["energy"]
+        goal = parse_objective(objective, float((joules / seconds).max()))
+        fastest = int(seconds.argmin())
+        reference = Totals(float(seconds[fastest]), float(joules[fastest]))
+        return np.asarray(score(goal, seconds, joules, reference), float)
 
     def within(self, deadline: float | None) -> Rows:
         """Candidates that keep the deadline with 90 % confidence."""
@@ -153,23 +175,32 @@ def tabulate(
     calibration: Calibration,
 ) -> CandidateTable | None:
     """Candidates of one device type; None where nothing fits."""
-    plans = list(candidate_plans(model, work, board, max_devices))
-    if not plans:
+    pairs = list(candidate_plans(model, work, board, max_devices))
+    if not pairs:
         return None
+    plans = [plan for plan, _ in pairs]
     times = predict_times(model, plans, board, calibration)
-    parts, total = times.parts, times.seconds
-    factor, power_deviation = calibration.power(board.name)
+    factor, power_deviation = calibration.power(board)
     limits = power_limits(board, _LIMITS)
-    slowdown, watts = response(board, plan_demand(factor), limits)
+    constants = calibration.belief(board).mean
+    loads = [
+        plan_load(constants, parts, float(total), factor)
+        for parts, total in zip(times.parts, times.seconds, strict=True)
+    ]
     steps = np.array([work.steps(model.sequence, plan.global_batch) for plan in plans])[:, None]
-    busy = busy_seconds(parts, total)
-    working, waiting = steps * busy[:, None] * slowdown, steps * (total - busy)[:, None]
-    seconds = working + waiting
-    count = np.array([plan.devices for plan in plans], float)[:, None]
-    idle, host = np.minimum(WAITING_SHARE * board.limit_watts, watts), host_watts(board)
+    responses = [_rounded_response(board, load, limits) for load in loads]
+    totals = [
+        step_totals(board, load, *answer) for load, answer in zip(loads, responses, strict=True)
+    ]
+    seconds = steps * np.array([duration for duration, _ in totals])
+    drawn = steps * np.array([energy for _, energy in totals])
+    busy = np.array([load.busy_seconds for load in loads])[:, None]
+    working = steps * busy * np.array([slowdown for slowdown, _ in responses])
+    count, host = np.array([plan.devices for plan in plans], float)[:, None], host_watts(board)
     # Fans slow down while devices wait; the rest of a host does not.
     idle_host = host * (0.5 + 0.5 * waiting_share())
-    joules = assumed.overhead() * count * (working * (watts + host) + waiting * (idle + idle_host))
+    hosts = working * host + (seconds - working) * idle_host
+    joules = assumed.overhead() * count * (drawn + hosts)
     device_seconds = count * seconds
     costs = {
         "energy": joules,
@@ -179,18 +210,46 @@ def tabulate(
         + embodied_grams(board, 1.0) * device_seconds,
     }
     rows = np.repeat(np.arange(len(plans)), len(limits))
-    memory = np.array([plan_memory(model, plan).reserved for plan in plans])
+    memory = np.array([reserved for _, reserved in pairs])
     return CandidateTable(
         board,
         plans,
-        parts,
+        times.parts,
         rows,
         np.tile(limits, len(plans)),
         {name: column.ravel() for name, column in costs.items()},
         memory[rows],
         np.hypot(times.deviation, _convergence_error(work, plans))[rows],
-        power_deviation,
+        _power_deviations(board, loads, limits, power_deviation),
     )
+
+
+def _power_deviations(
+    board: Accelerator, loads: list[Load], limits: Array, deviation: float
+) -> Array:
+    """Deviation of the power of every plan at every limit: a limit that binds leaves little."""
+    demand = np.array([load.demand * load.power_factor for load in loads]) * board.limit_watts
+    ends = [
+        np.minimum(demand[:, None] * factor, limits) for factor in np.exp([deviation, -deviation])
+    ]
+    claimed = np.log(ends[0] / ends[1]) / 2
+    return np.asarray(np.maximum(claimed, LEAST_POWER_DEVIATION).ravel(), float)
+
+
+def _rounded_response(board: Accelerator, load: Load, limits: Array) -> tuple[Array, Array]:
+    """Response of the kernels, the same for loads that hardly differ."""
+    demand, ratio = round(load.demand, 2), round(math.log(load.memory_ratio), 1)
+    key = board, demand, ratio, load.power_factor, tuple(limits.tolist())
+    if key not in _RESPONSES:
+        if len(_RESPONSES) > _MOST_RESPONSES:
+            _RESPONSES.clear()
+        alike = replace(load, demand=demand, memory_ratio=math.exp(ratio))
+        _RESPONSES[key] = response(board, alike, limits)
+    return _RESPONSES[key]
+
+
+_RESPONSES: dict[tuple[object, ...], tuple[Array, Array]] = {}
+_MOST_RESPONSES = 10_000
 
 
 def _convergence_error(work: Work, plans: list[Plan]) -> Array:
@@ -200,27 +259,28 @@ def _convergence_error(work: Work, plans: list[Plan]) -> Array:
 
 def candidate_plans(
     model: Transformer, work: Work, board: Accelerator, max_devices: int
-) -> Iterator[Plan]:
-    """Plans that divide, fit into memory and are worth a look."""
+) -> Iterator[tuple[Plan, float]]:
+    """Plans that divide, fit into memory and are worth a look, with the bytes they reserve."""
     precision = work.precision if work.precision in board.peaks else "bf16"
+    room = FITS_SHARE * board.memory_bytes
     for batch, count, tensor, pipeline, context in itertools.product(
         work.batch_sizes(),
-        _powers(max_devices),
+        _counts(max_devices, board.link_domain),
         _divisors(model.heads, min(8, board.link_domain)),
         _stages(model.layers),
         _powers(max(1, min(16, model.sequence // 8192))),
     ):
         inside = tensor * pipeline * context
-        if count % inside or batch % (count // inside):
+        copies, uneven = divmod(count, inside)
+        rounded = _rounded_batch(batch, copies)
+        if uneven or not rounded or pipeline * context > count // tensor:
             continue
-        copies = count // inside
-        per_copy = batch // copies
         experts = _expert_sizes(model, copies * tensor * context, board)
-        for micro, expert, chunks, (shard, recompute) in itertools.product(
+        per_copy = rounded // copies
+        for micro, expert, chunks in itertools.product(
             (size for size in _powers(_LARGEST_MICRO_BATCH) if per_copy % size == 0),
             experts,
-            (1, 4) if pipeline > 1 and model.layers % (4 * pipeline) == 0 else (1,),
-            _MEMORY_CHOICES if pipeline == 1 else _PIPELINE_CHOICES,
+            _chunks(model.layers, pipeline),
         ):
             plan = Plan(
                 data=copies,
@@ -230,26 +290,96 @@ def candidate_plans(
                 expert=expert,
                 chunks=chunks,
                 micro_batch=micro,
-                global_batch=batch,
-                shard=shard,
-                recompute=recompute,
+                global_batch=rounded,
                 precision=precision,
+                framework=work.framework,
+                task=work.task,
             )
-            if plan_memory(model, plan).reserved <= MEMORY_SHARE * board.memory_bytes:
-                yield plan
-                if shard == 1 and not recompute:
-                    break  # what saves memory costs time: not needed here
+            yield from _least_saving(model, plan, room)
+
+
+def _least_saving(model: Transformer, plan: Plan, room: float) -> Iterator[tuple[Plan, float]]:
+    """The plan with as little sharding and recomputation as fits, and with the next more."""
+    # What saves memory costs time: not needed where plenty is left.
+    if (memory := plan_memory(model, plan).reserved) <= room:
+        yield plan, memory
+        return
+    leanest = replace(plan, shard=3, recompute="full")
+    if plan_memory(model, leanest).reserved > room:
+        return
+    fits = 0
+    for shard, recompute in _MEMORY_CHOICES:
+        if plan.data * plan.context == 1 and shard > 1:
+            continue
+        trial = replace(plan, shard=shard, recompute=recompute)
+        if (memory := plan_memory(model, trial).reserved) <= room:
+            yield trial, memory
+            fits += 1
+            if fits > 1:
+                return
 
 
 # Sharding and recomputation, what costs least time first.
-_MEMORY_CHOICES = ((1, False), (3, False), (1, True), (3, True))
-_PIPELINE_CHOICES = ((1, False), (1, True))
+_MEMORY_CHOICES = (
+    (1, "selective"),
+    (2, "selective"),
+    (3, "none"),
+    (1, "full"),
+    (3, "selective"),
+    (3, "full"),
+)
+# Batches may differ from the one asked for by this much, so that any number of devices divides it;
+# by hand.
+_BATCH_ROUNDING = 0.05
+
+
+def _rounded_batch(batch: int, copies: int) -> int:
+    """The multiple of ``copies`` nearest to a batch size; 0 where none is near."""
+    if not copies:
+        return 0
+    nearest = max(1, round(batch / copies)) * copies
+    return nearest if abs(nearest - batch) <= _BATCH_ROUNDING * batch else 0
+
+
+def _counts(largest: int, node: int) -> list[int]:
+    """Numbers of devices: parts of a node, then whole nodes, by factors of 2, 3 and 5."""
+    unit = max(node if node <= _LARGEST_NODE else 4, 1)
+    parts = [size for size in _powers(min(unit, largest)) if size < unit]
+    nodes = [number for number in range(1, largest // unit + 1) if _is_smooth(number)]
+    spread: list[int] = []
+    for number in reversed(nodes):  # the largest first: powers of two are kept to the end
+        if number <= _MANY_NODES or not spread or 1.2 * number <= spread[-1]:
+            spread.append(number)
+    return sorted(
+        {*parts, *(unit * number for number in spread), largest // unit * unit or largest}
+    )
+
+
+# Beyond so many nodes candidates are a fifth apart; by hand.
+_MANY_NODES = 12
+# Racks of more devices, such as NVL72, are made of servers of four; by the vendor.
+_LARGEST_NODE = 8
+
+
+def _is_smooth(number: int) -> bool:
+    for factor in (2, 3, 5):
+        while number % factor == 0:
+            number //= factor
+    return number == 1
+
+
+def _chunks(layers: int, pipeline: int) -> list[int]:
+    """Chunks per stage that leave at least one layer each, but for embedding and head."""
+    if pipeline == 1:
+        return [1]
+    sizes = [size for size in _powers(8) if pipeline * size <= layers + 2]
+    return sorted({1, *sizes[1:2], *sizes[-1:]})
 
 
 def _expert_sizes(model: Transformer, group: int, board: Accelerator) -> list[int]:
     if not model.experts:
         return [1]
-    sizes = [size for size in _powers(min(group, 64)) if model.experts % size == 0]
+    sizes = [size for size in _powers(min(group, 64)) if model.experts % size == group % size == 0]
     return [size for size in sizes if size == sizes[-1] or size in (8, board.link_domain)]
 
 
@@ -262,7 +392,6 @@ def _divisors(total: int, largest: int) -> list[int]:
 
 
 def _stages(layers: int) -> list[int]:
-    """Numbers of pipeline stages: divisors, and powers of two that leave a short last stage."""
+    """Numbers of pipeline stages: powers of two, and small divisors."""
     odd = [size for size in (3, 5, 6, 7, 9, 10) if layers % size == 0]
-    powers = [size for size in _powers(64) if (size - 1) * math.ceil(layers / size) < layers]
-    return powers + odd
+    return [size for size in _powers(64) if 2 * size <= layers + 2] + odd

@@ -13,9 +13,10 @@ import numpy as np
 from joulery.errors import InvalidValueError
 from joulery.prediction._calibrate import Calibration
 from joulery.prediction._devices import accelerator
+from joulery.prediction._layers import layer_costs, plan_batch
 from joulery.prediction._plan import stage_layers
-from joulery.prediction._plan_time import PLAN_CONSTANTS, layer_seconds
-from joulery.prediction._power import plan_demand, response
+from joulery.prediction._plan_time import PLAN_CONSTANTS, plan_seconds, step_parts
+from joulery.prediction._power import plan_load, response
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,13 +28,11 @@ if TYPE_CHECKING:
 
 # Clocks of a profile where the board lists more; by hand.
 _CLOCKS = 12
-# Forward share of both directions: one product of three; attention takes 2.5 times backward.
-_FORWARD, _FORWARD_ATTENTION = 1 / 3, 1 / 3.5
 
 
 def stage_rows(
     model: Transformer,
-    device: str,
+    device: str | Accelerator,
     plan: Plan,
     *,
     clocks: Sequence[float] | None = None,
@@ -58,14 +57,15 @@ def stage_rows(
         )
     board, calibration = accelerator(device), calibration or Calibration()
     hertz = np.linspace(0.4, 1.0, _CLOCKS) * board.clock_hertz if clocks is None else clocks
-    slowdown, watts = response(
-        board, plan_demand(calibration.power(board.name)[0]), np.empty(0), np.asarray(hertz, float)
-    )
-    constants = calibration.belief(board.name).mean
+    constants = calibration.belief(board).mean
+    parts = step_parts(model, plan, board)
+    total = float(plan_seconds(constants, parts)[0])
+    load = plan_load(constants, parts, total, calibration.power(board)[0])
+    slowdown, watts = response(board, load, np.empty(0), np.asarray(hertz, float))
     rows = []
     for stage in range(plan.pipeline):
         forward, backward = _stage_seconds(model, plan, board, stage, constants)
-        if plan.recompute:
+        if plan.recompute == "full":
             backward += forward
         for kind, seconds in (("forward", forward), ("backward", backward)):
             rows += [
@@ -86,17 +86,17 @@ def _stage_seconds(
 ) -> tuple[float, float]:
     """Seconds of forward and of backward of one micro-batch on one device of a stage."""
     weight = dict(zip(PLAN_CONSTANTS, np.exp(constants).tolist(), strict=True))
-    block, attention, mlp, moe, head = layer_seconds(model, plan, board)
-    dense, experts = stage_layers(model, plan, stage)
-    forward = backward = 0.0
-    for times, plain, fused in (
-        (dense + experts, weight["dense"] * block[0], weight["attention"] * attention),
-        (dense, weight["dense"] * mlp[0], 0.0),
-        (experts, weight["experts"] * moe[0], 0.0),
-        (stage == plan.pipeline - 1, weight["dense"] * head[0], 0.0),
-    ):
-        factor = times * weight.get(plan.precision, 1.0)
-        ahead = _FORWARD * plain + _FORWARD_ATTENTION * fused
-        forward += factor * ahead
-        backward += factor * (plain + fused - ahead)
-    return forward, backward
+    factor = weight.get(plan.precision, 1.0) * weight.get(plan.framework, 1.0)
+    layers = stage_layers(model, plan, stage)
+
+    def seconds(*, ahead: bool) -> float:
+        batch = plan_batch(model, plan, forward=ahead)
+        block, mlp, moe, head = layer_costs(model, batch, board)
+        around = block.times(sum(layers)) + mlp.times(layers[0])
+        if stage == plan.pipeline - 1:
+            around = around + head
+        plain = weight["dense"] * around.seconds + weight["attention"] * around.attention
+        return float(factor * (plain + weight["experts"] * moe.times(layers[1]).seconds))
+
+    forward = seconds(ahead=True)
+    return forward, seconds(ahead=False) - forward

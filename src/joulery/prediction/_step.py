@@ -9,32 +9,25 @@ import numpy as np
 
 from joulery.errors import InfeasibleError, InvalidValueError
 from joulery.frontier import Frontier, OperatingPoint, Origin, Provenance, Setting
-from joulery.prediction._bayes import (
-    Interval,
-    correlation,
-    interval_scale,
-    summed_deviation,
-)
+from joulery.prediction._bayes import Interval, correlation, summed_deviation
 from joulery.prediction._calibrate import Calibration, predict_times
 from joulery.prediction._devices import Accelerator, accelerator
 from joulery.prediction._graph import Graph
 from joulery.prediction._limits import power_limits
-from joulery.prediction._memory import MEMORY_SHARE, Memory, plan_memory, stage_memories
-from joulery.prediction._model import Transformer, transformer
+from joulery.prediction._memory import FITS_SHARE, Memory, memory_verdict, stage_memories
+from joulery.prediction._model import training_model
 from joulery.prediction._plan import Plan
-from joulery.prediction._power import Load, graph_load, plan_load, step_cost
+from joulery.prediction._power import LEAST_POWER_DEVIATION, Load, plan_load, step_cost
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
     from joulery.prediction._bayes import Array
+    from joulery.prediction._model import Transformer
 
 # Clocks of a chart where none are asked for; by hand.
 _CLOCKS = 9
-# Deviations that the models claim for steps from operators and for the power of kernels; the
-# scales of left-out devices multiply them; by hand.
-_STEP_DEVIATION, _POWER_DEVIATION = 0.1, 0.11
 # Repetitions of the same case in gpu_power_benchmark differ by so much (root mean square), which is
 # taken for steps of one training as well.
 _JITTER = 0.04
@@ -53,6 +46,9 @@ class Prediction:
         memory_bytes: Memory that the device has.
         deviation: Standard deviation of the logarithm of the time.
         advice: Effect of power limits on this step, in a sentence.
+        verdict: Whether memory ``fits`` or is ``tight``: then it fits only if the framework saves
+            what it can.
+        moved: Share by which measured steps changed the time.
     """
 
     device: str
@@ -62,6 +58,8 @@ class Prediction:
     memory_bytes: float
     deviation: float
     advice: str
+    verdict: str = "fits"
+    moved: float = 0.0
 
     def frontier(self, work: str = "") -> Frontier:
         """The points that no other beats."""
@@ -94,6 +92,8 @@ class Prediction:
             "memory_reserved_bytes": fullest.reserved,
             "memory_reserved_bytes_by_stage": [stage.reserved for stage in self.memory],
             "memory_bytes": self.memory_bytes,
+            "memory_verdict": self.verdict,
+            "moved_by_measured_steps": self.moved,
             "relative_error_time": self.deviation,
             "points": [
                 point.to_dict()
@@ -107,56 +107,60 @@ class Prediction:
         }
 
 
-def prediction(
-    model: Transformer | dict[str, Any] | str | Path,
-    device: str | Accelerator,
+def prediction(  # noqa: PLR0913 - all but three by keyword only
+    model: Transformer | Graph | dict[str, Any] | str | Path,
+    device: str | Path | Accelerator,
     plan: Plan,
     *,
+    sequence: int | None = None,
     limits: Sequence[float] | None = None,
     clocks: Sequence[float] | None = None,
     calibration: Calibration | None = None,
 ) -> Prediction:
-    """A step of a described model under a plan, at several power limits and clocks.
+    """A step under a plan, at several power limits and clocks.
 
     ``predict``, which keeps the points that no other beats, describes arguments and errors.
     """
-    description, board = transformer(model), accelerator(device)
-    calibration = calibration or Calibration()
-    plan.check(description)
-    board.peak(plan.precision)
-    _fits(plan_memory(description, plan).reserved, board)
-    times = predict_times(description, [plan], board, calibration)
-    error = float(times.deviation[0])
-    factor, power_error = calibration.power(board.name)
-    load = plan_load(times.parts[0], float(times.seconds[0]), factor)
+    board, evidence = accelerator(device), calibration or Calibration()
+    step = model if isinstance(model, Graph) else training_model(model, sequence)
+    memory, verdict = _fits(step, plan, board, evidence)
+    times = predict_times(step, [plan], board, evidence)
+    seconds, error = float(times.seconds[0]), float(times.deviation[0])
+    factor, power_error = evidence.power(board)
+    load = plan_load(evidence.belief(board).mean, times.parts[0], seconds, factor)
     setting = Setting(
         device=board.name,
         devices=plan.devices,
-        parallel=str(plan),
-        batch_size=plan.global_batch,
+        parallel=None if isinstance(step, Graph) and plan.devices == 1 else str(plan),
+        batch_size=None if isinstance(step, Graph) else plan.global_batch,
     )
-    provenance = Provenance(
-        Origin.PREDICTED, calibration.source(board.name), float(np.hypot(error, power_error))
-    )
+    drawn = _drawn_error(board, load, power_error)
+    provenance = Provenance(Origin.PREDICTED, evidence.source(board), float(np.hypot(error, drawn)))
     points = _points(load, board, limits, clocks, setting, provenance)
+    moved = 0.0
+    if evidence.steps:
+        moved = seconds / float(predict_times(step, [plan], board, Calibration()).seconds[0]) - 1
     return Prediction(
         board.name,
         plan,
         tuple(points),
-        stage_memories(description, plan),
+        memory,
         board.memory_bytes,
         error,
         _advice(load, board),
+        verdict,
+        moved,
     )
 
 
 def predict(  # noqa: PLR0913 - all but two by keyword only
     model: Transformer | Graph | dict[str, Any] | str | Path,
-    device: str | Accelerator,
+    device: str | Path | Accelerator,
     *,
     plan: Plan | None = None,
     batch_size: int | None = None,
     precision: str | None = None,
+    sequence: int | None = None,
     limits: Sequence[float] | None = None,
     clocks: Sequence[float] | None = None,
     calibration: Calibration | None = None,
@@ -165,39 +169,91 @@ def predict(  # noqa: PLR0913 - all but two by keyword only
 
     Args:
         model: Description of a transformer (object, document or JSON file), or a captured graph.
-        device: Name in the catalog, such as ``h100``.
-        plan: Parallel plan; one device with ``batch_size`` sequences where None.
+        device: Name in the catalog, such as ``h100``, path of a TOML file with a specification, or
+            an accelerator.
+        plan: Parallel plan; one device with ``batch_size`` sequences where None. Of a captured
+            graph, data-parallel copies (``Plan(data=8, shard=3, framework="eager")``): each
+            computes what was captured per micro-batch of 1.
         batch_size: Sequences per step; of a captured graph, what it was captured with.
         precision: Precision of the matrix products, such as ``bf16`` or ``fp8``.
+        sequence: Tokens per sequence in training, where the description does not say.
         limits: Power limits in watts; from the lowest to the default one where None.
         clocks: Locked clocks in hertz; where None, some of the device's if no power limit binds,
             else none.
-        calibration: Measured steps that sharpen the prediction of a described model.
+        calibration: Measured steps that sharpen the prediction.
 
     Raises:
         UnknownDeviceError: No such device in the catalog.
         InvalidValueError: The plan does not divide, or the device lacks the precision.
         InfeasibleError: The step does not fit into the device's memory.
     """
-    if not isinstance(model, Graph):
-        description = transformer(model)
+    if isinstance(model, Graph):
+        plan = plan or Plan(framework="eager", shard=0)
+        plan = replace(plan, precision=precision or model.precision)
+        work = f"step of {model.name}"
+    else:
+        model = training_model(model, sequence)
         plan = plan or Plan(micro_batch=batch_size or 1, global_batch=batch_size or 1)
         plan = plan if precision is None else replace(plan, precision=precision)
-        step = prediction(
-            description, device, plan, limits=limits, clocks=clocks, calibration=calibration
+        work = f"step of {model.name or 'a transformer'}"
+    step = prediction(model, device, plan, limits=limits, clocks=clocks, calibration=calibration)
+    return step.frontier(work)
+
+
+def _drawn_error(board: Accelerator, load: Load, deviation: float) -> float:
+    """Deviation of the power that is drawn: what the limit cuts cannot be exceeded."""
+    limit = np.array([board.limit_watts])
+    watts = []
+    for factor in (np.exp(deviation), np.exp(-deviation)):
+        seconds, joules = step_cost(
+            board, replace(load, power_factor=load.power_factor * float(factor)), limit
         )
-        return step.frontier(f"step of {description.name or 'a transformer'}")
-    board = accelerator(device)
-    _fits(model.peak_bytes, board)
-    load = graph_load(model, board, precision)
-    setting = Setting(device=board.name, devices=1, batch_size=batch_size)
-    error = _STEP_DEVIATION * interval_scale("step from operators, specs")
-    power = _POWER_DEVIATION * interval_scale("GEMM power, specs")
-    provenance = Provenance(
-        Origin.PREDICTED, "specifications and fitted constants", float(np.hypot(error, power))
+        watts.append(joules[0] / seconds[0])
+    return float(max(np.log(watts[0] / watts[1]) / 2, LEAST_POWER_DEVIATION))
+
+
+def _fits(
+    step: Transformer | Graph, plan: Plan, board: Accelerator, calibration: Calibration
+) -> tuple[tuple[Memory, ...], str]:
+    """Memory by stage and the verdict on it; a step that does not fit is refused."""
+    if isinstance(step, Graph):
+        if plan.devices != plan.data:
+            raise InvalidValueError(
+                f"{plan} splits the operators of a captured step",
+                remedy="capture what one device computes, and give copies of it (dp8, zero3)",
+            )
+        memory = _graph_memory(step, plan)
+        room = FITS_SHARE * board.memory_bytes
+        verdict = "fits" if memory.reserved <= room else "does not fit"
+        stages: tuple[Memory, ...] = (memory,)
+    else:
+        plan.check(step)
+        board.peak(plan.precision)
+        factor = calibration.memory(board, step)
+        memory, verdict = memory_verdict(step, plan, board, factor)
+        stages = stage_memories(step, plan)
+    if verdict == "does not fit":
+        capacity = board.memory_bytes / 1e9
+        raise InfeasibleError(
+            f"the step needs {memory.reserved / 1e9:.0f} GB, {board.name} has {capacity:.0f}",
+            remedy="split the model over more devices, shard it (zero3), recompute activations "
+            "(full-recompute) or take smaller micro-batches",
+        )
+    return stages, verdict
+
+
+def _graph_memory(graph: Graph, plan: Plan) -> Memory:
+    """Memory of a captured step on each of ``plan.data`` devices."""
+    copies = plan.shard_group or plan.data
+    optimizer, gradients, parameters = (copies if plan.shard >= level else 1 for level in (1, 2, 3))
+    transient = graph.transient_bytes - min(graph.gradient_bytes, graph.transient_bytes)
+    return Memory(
+        graph.parameter_bytes / parameters,
+        min(graph.gradient_bytes, graph.transient_bytes) / gradients,
+        graph.optimizer_bytes / optimizer,
+        transient,
+        0.0,
     )
-    points = _points(load, board, limits, clocks, setting, provenance)
-    return Frontier.from_points(points, f"step of {model.name}")
 
 
 def total(phases: Sequence[tuple[OperatingPoint, float]]) -> OperatingPoint:
@@ -241,7 +297,7 @@ def _points(
     if clocks is not None:
         low, high = board.min_clock_hertz, board.clock_hertz
         hertz = _check_values(clocks, low, high, 1e6, f"{board.name} locks no clock of {{:g}} MHz")
-    elif load.demand * board.limit_watts <= board.min_limit_watts:
+    elif load.demand * load.power_factor * board.limit_watts <= board.min_limit_watts:
         hertz = np.linspace(max(board.min_clock_hertz, 0.4 * board.clock_hertz), board.clock_hertz)
         hertz = hertz[:: len(hertz) // _CLOCKS]
     seconds, joules = step_cost(board, load, watts, hertz)
@@ -270,7 +326,7 @@ def _check_values(
 
 def _advice(load: Load, board: Accelerator) -> str:
     """Effect of power limits on a load, in a sentence."""
-    demand_watts = load.demand * board.limit_watts
+    demand_watts = load.demand * load.power_factor * board.limit_watts
     if demand_watts <= board.min_limit_watts:
         return (
             f"no power limit binds: the kernels draw {demand_watts:.0f} W and the lowest limit is "
@@ -279,13 +335,3 @@ def _advice(load: Load, board: Accelerator) -> str:
     if demand_watts < board.limit_watts:
         return f"limits above {demand_watts:.0f} W change nothing: the kernels draw no more"
     return "every power limit below the default one slows the step down"
-
-
-def _fits(required_bytes: float, board: Accelerator) -> None:
-    if required_bytes > MEMORY_SHARE * board.memory_bytes:
-        capacity = board.memory_bytes / 1e9
-        raise InfeasibleError(
-            f"the step needs {required_bytes / 1e9:.0f} GB, {board.name} has {capacity:.0f}",
-            remedy="split the model over more devices, shard it, recompute activations or take "
-            "smaller micro-batches",
-        )

@@ -41,6 +41,12 @@ if TYPE_CHECKING:
     )
     from joulery.reports._frontier import frontier_report as frontier_report
     from joulery.reports._jobs import job_report as job_report
+    from joulery.reports._logged_runs import (
+        comparison_report as comparison_report,
+        logged_run_report as logged_run_report,
+        power_chart as power_chart,
+        run_state as run_state,
+    )
     from joulery.reports._overview import (
         Measure as Measure,
         OverviewRange as OverviewRange,
@@ -59,6 +65,7 @@ if TYPE_CHECKING:
     from joulery.reports._sweep import sweep_report as sweep_report
     from joulery.reports._terminal import Terminal as Terminal, table_text as table_text
     from joulery.reports._text import (
+        count_text as count_text,
         date_text as date_text,
         describe_objective as describe_objective,
         energy_text as energy_text,

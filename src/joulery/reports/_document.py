@@ -203,6 +203,33 @@ class Report:
         sources = [f"Source of the figures: {self.sources}"] if self.sources else []
         return "\n\n".join([*parts, *sources]) + "\n"
 
+    def latex(self) -> str:
+        """The tables for a paper, as LaTeX with the rules of booktabs."""
+        note = f"% Every figure here is {self.origin}.\n" if self.origin else ""
+        return f"% {self.title}\n{note}" + "\n".join(_latex_tables(self.blocks)) + "\n"
+
+
+def _latex_tables(blocks: Sequence[Block]) -> Iterator[str]:
+    for block in blocks:
+        if isinstance(block, Table):
+            align = block.align.ljust(len(block.headers), "l")
+            header, *rows = (
+                " & ".join(map(_latex_text, row)) + r" \\" for row in (block.headers, *block.rows)
+            )
+            lines = [rf"\begin{{tabular}}{{{align}}}", r"\toprule", header, r"\midrule"]
+            yield "\n".join([*lines, *rows, r"\bottomrule", r"\end{tabular}"])
+        elif isinstance(block, Grid | Details):
+            yield from _latex_tables(block.blocks)
+
+
+_LATEX = {char: f"\\{char}" for char in "&%$#_{}"}
+_LATEX |= {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
+_LATEX |= {"±": r"$\pm$", "×": r"$\times$", "–": "--", "−": "$-$", "→": r"$\rightarrow$"}
+
+
+def _latex_text(text: str) -> str:
+    return "".join(_LATEX.get(char, char) for char in text)
+
 
 def _markdown_blocks(blocks: Sequence[Block]) -> Iterator[str]:
     for block in blocks:

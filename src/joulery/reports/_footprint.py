@@ -6,6 +6,7 @@ What is not known is left out or said to be unknown; it is never zero.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -340,7 +341,10 @@ def log_footprint(totals: LogTotals, name: str) -> Footprint:
     if totals.joules is None:
         remedy = "measure with a device that can be read"
         raise FileError(f"the log of {name} has no energy", remedy=remedy)
-    devices = dict.fromkeys(totals.devices, 1)
+    if totals.accelerators is None:
+        devices = dict.fromkeys(totals.devices, 1)
+    else:
+        devices = dict(Counter(totals.accelerators.values()))
     return Footprint(name, totals.joules, totals.seconds, totals.provenance, devices)
 
 

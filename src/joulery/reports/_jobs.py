@@ -30,6 +30,7 @@ from joulery.reports._text import (
     limit_text,
     origins_text,
     saved_text,
+    simulated_text,
 )
 from joulery.units import human_duration
 
@@ -129,6 +130,8 @@ def _job_figures(summary: JobSummary) -> KeyFigures:
         reason = "it needs runs of the default batch size and of another one"
         return KeyFigures((KeyFigure("Energy saved", NONE, reason), energy))
     runs = f"against {count_text(saved.default_runs, 'run')} of the default"
+    simulated = simulated_text(summary.origins)
+    runs += f"; {simulated}" if simulated else ""
     exploring = f"{cost_text(saved.exploring_joules)} spent on exploring"
     return KeyFigures(
         (
@@ -153,6 +156,8 @@ def _history_blocks(
             change = "The policy has noticed that this job no longer trains as it used to"
             blocks.append(Paragraph(f"{change}, and weighs older runs down since."))
         blocks += [Heading("By batch size"), _sizes_table(summary)]
+    if any(entry.quarantine_reason for entry in summary.decisions):
+        blocks += [Heading("In quarantine"), _quarantine_table(summary, link, zone)]
     blocks.append(Heading("Latest decisions"))
     latest = summary.decisions[: -_MOST_DECISIONS - 1 : -1]
     if not latest:
@@ -165,6 +170,24 @@ def _history_blocks(
     )
     difference = next(filter(None, differences), "")
     return (*blocks, Paragraph(difference, soft=True)) if difference else tuple(blocks)
+
+
+def _quarantine_table(
+    summary: JobSummary, link: Callable[[str], str] | None, zone: tzinfo | None
+) -> Table:
+    """Reports that the policy does not learn from, the latest first: why, and what helps."""
+    entries = [entry for entry in reversed(summary.decisions) if entry.quarantine_reason]
+    entries = entries[:_MOST_DECISIONS]
+    table = Table.of(
+        entries,
+        {
+            ">recurrence": lambda entry: f"{entry.decision.recurrence + 1:,}",
+            "reported": lambda entry: date_text(entry.reported_wall_seconds or 0.0, zone),
+            ">batch size": lambda entry: str(entry.decision.batch_size),
+            "why, and what would release it": lambda entry: entry.quarantine_reason,
+        },
+    )
+    return replace(table, links=[link(entry.decision.id) for entry in entries] if link else ())
 
 
 def _sizes_table(summary: JobSummary) -> Table:

@@ -31,6 +31,7 @@ from joulery.reports._text import (
     limit_text,
     origins_text,
     saved_text,
+    simulated_text,
     with_error,
 )
 from joulery.units import human, human_age
@@ -212,41 +213,47 @@ def _total_figures(
 
     share = total.saved_joules / total.default_joules if total.default_joules else 0.0
     note = f"{100 * share:.0f} % less than the default. " if share else ""
-    note += f"{len(compared):,} of {count_text(len(jobs), 'job')} can be compared."
+    note += f"{len(compared):,} of {count_text(len(jobs), 'job')} can be compared"
     unsure = sum(job.saved_error_joules is None for job in compared)
     if unsure:
-        note += f" The error of {unsure:,} is not yet known."
+        note += f", the error of {unsure:,} is not yet known"
+    origins = _energy_by_origin(jobs)
+    simulated = simulated_text(origins)
+    simulated = f"; {simulated}" if simulated else ""
     intensity = f"at {electricity.grams:g} g/kWh: {electricity.grams_source}"
     carbon = saved(lambda energy: carbon_text(electricity.carbon_grams(energy)))
-    runs = f"{count_text(total.recurrences, 'recurrence')}, {_origins(jobs)}"
+    shares = origins_text(origins, sum(job.joules for job in jobs))
+    runs = f"{count_text(total.recurrences, 'recurrence')}, {shares}"
     return KeyFigures(
         (
-            KeyFigure("Energy saved", saved(energy_text), note),
-            KeyFigure("CO2 saved", carbon, intensity),
-            _money_figure(electricity, saved),
+            KeyFigure("Energy saved", saved(energy_text), note + simulated),
+            KeyFigure("CO2 saved", carbon, intensity + simulated),
+            _money_figure(electricity, saved, simulated),
             KeyFigure("Energy used", energy_text(total.joules), runs),
         )
     )
 
 
-def _origins(jobs: Sequence[JobTotals]) -> str:
-    """Shares of the energy of all time by origin."""
+def _energy_by_origin(jobs: Sequence[JobTotals]) -> dict[str, float]:
+    """Energy of all time by origin of the figures."""
     origins: dict[str, float] = defaultdict(float)
     for job in jobs:
         for origin, energy in job.origins.items():
             origins[origin] += energy
-    return origins_text(origins, sum(job.joules for job in jobs))
+    return origins
 
 
 def _money_figure(
-    electricity: ElectricityPrice, saved: Callable[[Callable[[float], str]], str]
+    electricity: ElectricityPrice,
+    saved: Callable[[Callable[[float], str]], str],
+    simulated: str,
 ) -> KeyFigure:
     if electricity.price is None:
         return KeyFigure("Money saved", NONE, "the price of a kWh is unknown: give --price")
     currency = electricity.currency or "money"
     text = saved(lambda energy: f"{electricity.cost(energy) or 0.0:,.2f} {currency}")
     note = f"at {electricity.price:g} {currency} per kWh, as given"
-    return KeyFigure("Money saved", text, note)
+    return KeyFigure("Money saved", text, note + simulated)
 
 
 def _team_blocks(jobs: Sequence[JobTotals]) -> Iterator[Block]:
@@ -361,7 +368,7 @@ def _events(job: JobTotals, now: float) -> list[_Event]:
         events.append(_Event(now, job, "paused", "resume it: until then runs take their default"))
     if job.quarantined:
         name = f"{count_text(job.quarantined, 'report')} in quarantine"
-        action = "look at the run: its figures contradict all others"
+        action = "open the job: its page says why, and what would release them"
         events.append(_Event(job.quarantined_wall_seconds, job, name, action))
     if job.expired:
         name = f"{count_text(job.expired, 'run')} never reported"

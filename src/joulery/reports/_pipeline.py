@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from joulery.pipeline import FORWARD, LETTERS
+from joulery.pipeline import FORWARD, LETTERS, MINIMUM_HOLD_SECONDS
 from joulery.reports._chart import (
     Bar,
     Chart,
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from joulery.pipeline import (
         ClockPlan,
+        HeldPlan,
         PipelinePlan,
         Saving,
         ScheduleCandidate,
@@ -53,12 +54,14 @@ class PipelineView:
         savings: Savings, equal time first, the most specific target last.
         notes: Changes that were made to the profile.
         search: Search that chose the schedule; None if it was given.
+        holding: Plan of the first saving with its clocks held long enough; None where not made.
     """
 
     plan: PipelinePlan
     savings: tuple[Saving, ...]
     notes: tuple[str, ...] = ()
     search: ScheduleSearch | None = None
+    holding: HeldPlan | None = None
 
     @property
     def title(self) -> str:
@@ -355,9 +358,23 @@ def _gantt(
 
 def _remarks(view: PipelineView) -> list[str]:
     remarks = [f"Planned in {1000 * view.plan.planning_cpu_seconds:.0f} ms of CPU time."]
+    if view.holding is not None:
+        remarks.append(_holding_remark(view.holding, view.savings[0].joules))
     config = view.plan.problem.config
     if not config.blocking_watts:
         remarks.append("Waiting counts nothing: give the power of a device with --blocking-power.")
     if view.search is not None and not config.communication_seconds:
         remarks.append("Communication counts nothing: give the time of a hop with --communication.")
     return [*remarks, *(f"Profile: {note}." for note in view.notes)]
+
+
+def _holding_remark(holding: HeldPlan, joules: float) -> str:
+    """What it costs to hold clocks for as long as boards need to change them."""
+    extra = max(0.0, holding.extra_joules)
+    cost = f"{human(extra, 'J')}, {100 * extra / joules:.2f} %" if extra else "nothing here"
+    ranks = ", ".join(map(str, holding.unheld_ranks))
+    return (
+        f"Ranks hold each clock for at least {1000 * MINIMUM_HOLD_SECONDS:.0f} ms; on short "
+        f"instructions that costs {cost}."
+        + (f" The measured clocks allow no such runs on rank {ranks}." if ranks else "")
+    )

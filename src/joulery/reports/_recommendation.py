@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from joulery.reports._chart import Axis, Chart, Series, Unit, time_axis
 from joulery.reports._document import Heading, Paragraph, Report, Table
 from joulery.reports._drawing import series_symbol
-from joulery.units import human, human_duration, kilowatt_hours, per_cent
+from joulery.units import human, human_duration, kilowatt_hours
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -21,12 +21,6 @@ _SOURCES = "specifications of the catalog and constants fitted to measurements b
 def recommendation_report(recommendation: Recommendation) -> Report:
     """The Pareto set by device type, the choice, why, and what would change it."""
     best = recommendation.best
-    summary = (
-        f"{best.devices} × {best.device}, {best.plan}, {best.plan.precision}, limit "
-        f"{best.power_limit_watts:.0f} W: {_COLUMNS['>time'](best)} ± "
-        f"{per_cent(best.relative_error_time)}, {_COLUMNS['>energy'](best)} ± "
-        f"{per_cent(best.relative_error_energy)}"
-    )
     words = [
         *(f"Why: {reason}." for reason in recommendation.reasons),
         *(f"What would change it: {change}." for change in recommendation.changes),
@@ -42,7 +36,8 @@ def recommendation_report(recommendation: Recommendation) -> Report:
         f"Recommendation for {recommendation.work}",
         "predicted",
         (
-            Paragraph(summary),
+            Paragraph(f"{recommendation}."),
+            *_carbon(recommendation),
             _chart(recommendation),
             Heading("Reasons"),
             *(Paragraph(text, soft=True) for text in words),
@@ -53,6 +48,21 @@ def recommendation_report(recommendation: Recommendation) -> Report:
         ),
         _SOURCES,
     )
+
+
+def _carbon(recommendation: Recommendation) -> list[Table]:
+    """Carbon of the choice by grid, where several are compared."""
+    if not recommendation.regions:
+        return []
+    return [
+        Table.of(
+            recommendation.regions,
+            {
+                "grid": lambda region: region[0],
+                ">CO2 of the training": lambda region: human(region[1] / 1e6, "t"),
+            },
+        )
+    ]
 
 
 def _chart(recommendation: Recommendation) -> Chart:

@@ -123,6 +123,15 @@ def origins_text(origins: dict[str, float], joules: float) -> str:
     return ", ".join(f"{per_cent(min(1.0, energy / joules))} {name}" for name, energy in parts)
 
 
+def simulated_text(origins: dict[str, float]) -> str:
+    """Words for a tile whose figures are simulated, wholly or in part; empty where none is."""
+    total, simulated = sum(origins.values()), origins.get("simulated", 0.0)
+    share = simulated / total if total else 0.0
+    if share < 0.005:
+        return ""
+    return "simulated" if share > 0.995 else f"{per_cent(share)} simulated"
+
+
 def limit_difference(advised: float | None, held: float | None) -> str:
     """The reason why a run held another limit than its decision advised; empty if it did not.
 

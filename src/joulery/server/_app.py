@@ -24,6 +24,7 @@ from joulery.server._heartbeats import HeartbeatLog
 from joulery.server._plans_page import plan_pages
 from joulery.server._problems import internal, later, problem_of, problem_of_http
 from joulery.server._routes import ROUTERS, described_schemas
+from joulery.server._runs_page import run_pages
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -88,7 +89,7 @@ def create_app(
         app.state.cluster = cluster
         app.state.plans = plans
         app.state.electricity = electricity or electricity_price()
-    for router in (*ROUTERS, pages, cluster_pages, plan_pages):
+    for router in (*ROUTERS, pages, run_pages, cluster_pages, plan_pages):
         app.include_router(router)
     app.add_middleware(_Observer)
     app.add_exception_handler(HTTPException, _on_http_error)

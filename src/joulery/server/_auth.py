@@ -1,7 +1,7 @@
-"""Authentication: tokens of teams, looked up and cached for seconds; tokens of decisions, computed.
+"""Authentication by tokens of teams, sessions of people and tokens of decisions.
 
-Routes authenticate and authorize before the body of a request is read, so that a caller without a
-token costs next to nothing.
+The first two are looked up and cached for seconds, the last are computed. Routes authenticate and
+authorize before the body of a request is read, so that a caller without a token costs little.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import base64
 import hmac
 import struct
 from collections import Counter, OrderedDict
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 from urllib.parse import unquote
 
 from starlette.concurrency import run_in_threadpool
@@ -23,8 +23,24 @@ from joulery.jobs import JobService, parse_decision_id
 from joulery.rate_limit import RateLimiter
 from joulery.server._config import LIMITS, Limits
 from joulery.server._metrics import Metrics
-from joulery.server._problems import later, no_permission, no_token, not_found
-from joulery.storage import EVERY_TEAM, TokenRecord, digest_of, find_token
+from joulery.server._problems import (
+    ProblemError,
+    later,
+    no_permission,
+    no_token,
+    not_found,
+    session_ended,
+)
+from joulery.server._shares import WorkShares
+from joulery.storage import (
+    EVERY_TEAM,
+    Session,
+    TokenRecord,
+    digest_of,
+    find_session,
+    find_token,
+    touch_session,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -37,6 +53,14 @@ if TYPE_CHECKING:
 
 Found = TypeVar("Found")
 
+
+class _Expires(Protocol):
+    def valid(self, now_wall_seconds: float) -> bool: ...
+
+
+Credential = TypeVar("Credential", bound=_Expires)
+
+_TOUCH_SECONDS = 300.0  # by hand: a session is written to this often at most
 CACHED_SECONDS = 5.0  # by hand: a revoked token ends within seconds
 _CONTEXT = b"joulery decision 2:"
 _NONCE = struct.Struct(">d")
@@ -61,8 +85,8 @@ def may_see_all(record: TokenRecord) -> bool:
     return record.team == EVERY_TEAM
 
 
-class TokenCache:
-    """The records of tokens, cached for some seconds.
+class TokenCache(Generic[Credential]):
+    """The records of tokens, or of sessions, cached for some seconds.
 
     Args:
         find: Function that looks a digest up in the store.
@@ -72,18 +96,23 @@ class TokenCache:
 
     def __init__(
         self,
-        find: Callable[[bytes], Awaitable[TokenRecord | None]],
+        find: Callable[[bytes], Awaitable[Credential | None]],
         clock: Clock,
         size: int,
     ) -> None:
         self._find = find
         self._clock = clock
         self._size = size
-        self._known: OrderedDict[bytes, tuple[float, TokenRecord | None]] = OrderedDict()
-        self._pending: dict[bytes, asyncio.Future[TokenRecord | None]] = {}
+        self._known: OrderedDict[bytes, tuple[float, Credential | None]] = OrderedDict()
+        self._pending: dict[bytes, asyncio.Future[Credential | None]] = {}
 
-    async def verify(self, token: str) -> TokenRecord | None:
+    async def verify(self, token: str) -> Credential | None:
         """The record of a token, if it is valid now."""
+        record = await self.find(token)
+        return record if record is not None and record.valid(self._clock.wall()) else None
+
+    async def find(self, token: str) -> Credential | None:
+        """The record of a token, valid or not."""
         digest = digest_of(token)
         entry = self._known.get(digest)
         if entry is not None and self._clock.now() < entry[0]:
@@ -94,9 +123,13 @@ class TokenCache:
             if pending is None:
                 pending = self._pending[digest] = asyncio.ensure_future(self._look_up(digest))
             record = await asyncio.shield(pending)
-        return record if record is not None and record.valid(self._clock.wall()) else None
+        return record
 
-    async def _look_up(self, digest: bytes) -> TokenRecord | None:
+    def forget(self, token: str) -> None:
+        """Look a token up again when it is used next."""
+        self._known.pop(digest_of(token), None)
+
+    async def _look_up(self, digest: bytes) -> Credential | None:
         try:
             record = await self._find(digest)
         finally:
@@ -171,12 +204,18 @@ class ServerContext:
         self.jobs = JobService(store, clock)
         self.metrics = Metrics()
         self.signer = Signer(secret)
-        self.tokens = TokenCache(self._find_token, clock, limits.remembered)
+        self.tokens: TokenCache[TokenRecord] = TokenCache(
+            self._finder(find_token), clock, limits.remembered
+        )
+        self.sessions: TokenCache[Session] = TokenCache(
+            self._finder(find_session), clock, limits.remembered
+        )
         remembered = limits.remembered
         self.calls = RateLimiter(limits.calls_per_second, limits.burst_calls, remembered)
         self.bytes = RateLimiter(limits.team_bytes_per_second, limits.burst_bytes, remembered)
         failures = limits.failures_per_second
         self.failures = RateLimiter(failures, 10 * failures, remembered)
+        self.shares = WorkShares(limits, REAL_CLOCK)  # processor time is real
         self.in_flight: Counter[str] = Counter()  # requests by team
         self.draining = False
         self._teams: OrderedDict[int, str] = OrderedDict()
@@ -207,10 +246,13 @@ class ServerContext:
                 self._teams.popitem(last=False)
         return team
 
-    async def _find_token(self, digest: bytes) -> TokenRecord | None:
-        return await run_in_threadpool(
-            self.read, lambda transaction: find_token(transaction, digest)
-        )
+    def _finder(
+        self, find: Callable[[Transaction, bytes], Credential | None]
+    ) -> Callable[[bytes], Awaitable[Credential | None]]:
+        async def look(digest: bytes) -> Credential | None:
+            return await run_in_threadpool(self.read, lambda transaction: find(transaction, digest))
+
+        return look
 
 
 def context_of(request: Request) -> ServerContext:
@@ -251,6 +293,12 @@ async def authenticate(request: Request, token: str | None = None) -> None:
             raise no_token("joulery decision")
         request.state.issued = issued
         team = await context.team_of(parse_decision_id(decision)[0])
+    _admit(context, request, team)
+
+
+def _admit(context: ServerContext, request: Request, team: str) -> None:
+    """Count a request of a caller that is known, unless the team has too many."""
+    context.shares.note(team)
     if context.gate is not None:
         context.gate.trust(request.scope.get("client"))
     seconds = context.calls.wait_seconds(team, context.clock.now())
@@ -260,17 +308,63 @@ async def authenticate(request: Request, token: str | None = None) -> None:
     request.scope["joulery.team"] = team
 
 
-async def _caller(context: ServerContext, request: Request, token: str) -> TokenRecord:
-    if not token:
+async def authenticate_session(request: Request, session_id: str, *, by_person: bool) -> None:
+    """Check the session of a request, and the limits of its team.
+
+    Args:
+        request: Request whose caller is to be known.
+        session_id: Id from the cookie.
+        by_person: Whether a person has opened the page, so that the session is not idle.
+
+    Raises:
+        ProblemError: There is no such session; with a reason, if it has ended.
+    """
+    context = context_of(request)
+    session = await _look_up(context, request, session_id, context.sessions)
+    now = context.clock.wall()
+    if reason := session.end_reason(now):
+        raise session_ended(reason)
+    if by_person and now - session.record.seen_wall_seconds > _TOUCH_SECONDS:
+        digest = session.record.digest
+        context.store.submit(lambda transaction: touch_session(transaction, digest, now))
+        context.sessions.forget(session_id)
+    request.state.caller = session.token
+    _admit(context, request, session.token.team)
+
+
+async def session_end(request: Request, session_id: str) -> str:
+    """Reason why a session is void; empty for a valid one, or for none."""
+    context = context_of(request)
+    if not session_id:
+        return ""
+    try:
+        session = await _look_up(context, request, session_id, context.sessions)
+    except ProblemError:
+        return "your session is not known here any more"
+    reason = session.end_reason(context.clock.wall())
+    return reason and session_ended(reason).problem.detail
+
+
+async def _look_up(
+    context: ServerContext, request: Request, text: str, cache: TokenCache[Credential]
+) -> Credential:
+    if not text:
         raise no_token()
     now, address = context.clock.now(), request.client.host if request.client else ""
     # Guesses are slowed down before they cost a look into the store; a token that was valid
     # before is not, even if someone guesses from the same address.
-    if context.failures.exhausted(address, now) and not context.tokens.is_known(token):
+    if context.failures.exhausted(address, now) and not cache.is_known(text):
         raise later("too many calls without a valid token", 429)
-    record = await context.tokens.verify(token)
+    record = await cache.find(text)
     if record is None:
         context.failures.wait_seconds(address, now)
+        raise no_token()
+    return record
+
+
+async def _caller(context: ServerContext, request: Request, token: str) -> TokenRecord:
+    record = await _look_up(context, request, token, context.tokens)
+    if not record.valid(context.clock.wall()):
         raise no_token()
     return record
 

@@ -19,6 +19,7 @@ from joulery.server._auth import context_of, may_see_all
 from joulery.server._pages import PageRoute, read_form, render, zone_of
 from joulery.server._problems import no_permission, not_found
 from joulery.storage import Permission
+from joulery.units import human
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -97,7 +98,7 @@ def _render_cluster(request: Request, error: str = "", code: int = 200) -> Respo
         "cluster.html",
         "Cluster",
         code,
-        events="/changes?cluster=1",
+        events="cluster",
         mark=str(status.at),
         missing=None,
         error=error,
@@ -109,19 +110,35 @@ def _render_cluster(request: Request, error: str = "", code: int = 200) -> Respo
 
 @cluster_pages.post("/cluster/events", operation_id="announceEvent")
 async def announce_event(request: Request) -> Response:
-    """Ask the cluster for less power, from now on."""
+    """Ask the cluster for less power, from now on; once that is confirmed."""
     watch = _watch(request)
     if not _may_announce(request):
         raise no_permission()
     fields = await read_form(request)
     try:
         event = _read_event(fields)
+        if fields.get("confirmed") != "1":
+            return _ask_to_confirm(request, watch, fields)
         await run_in_threadpool(announce, watch.state, event)
     except (ValueError, InvalidValueError) as error:
         return _render_cluster(request, f"No event was announced: {error}", 422)
     except JouleryError as error:
         return _render_cluster(request, f"{error.message}; {error.remedy}", 503)
     return RedirectResponse("/cluster", 303)
+
+
+def _ask_to_confirm(request: Request, watch: ClusterWatch, fields: dict[str, str]) -> Response:
+    """Say what an event would change, before it acts on a cluster."""
+    budget_watts = watch.look().budget_watts
+    share = float(fields["reduce"]) / 100
+    return render(
+        request,
+        "confirm.html",
+        "Announce an event?",
+        fields={name: fields[name] for name in ("id", "reduce", "minutes")},
+        budget=human(budget_watts, "W"),
+        lowered=human((1 - share) * budget_watts, "W"),
+    )
 
 
 def _read_event(fields: dict[str, str]) -> GridEvent:
@@ -132,4 +149,9 @@ def _read_event(fields: dict[str, str]) -> GridEvent:
             f"an event takes up to {_MOST_MINUTES:,} minutes, not {minutes:g}",
             remedy="announce a shorter one",
         )
-    return GridEvent(fields.get("id", ""), now, now + 60 * minutes, None, share / 100, now)
+    name = fields.get("id", "")
+    if not (name.isascii() and name.isalnum()):
+        raise InvalidValueError(
+            "the name of an event has letters and digits only", remedy="choose another name"
+        )
+    return GridEvent(name, now, now + 60 * minutes, None, share / 100, now)

@@ -36,6 +36,11 @@ class Limits:
         body_seconds: Longest time for a body to arrive.
         answer_seconds: Longest time that a request takes; then it gets 503.
         idle_seconds: Longest time that a connection stays open without a request.
+        team_workers: Most pages, lists and large bodies of one team that are worked on at once.
+        team_work_share: Share of a processor that those of one team may use in the long run.
+        burst_work_seconds: Processor time that they may use at once.
+        work_wait_seconds: Longest time that they wait for their share; then they get 429.
+        heavy_bytes: Size from which a body is read in a thread.
         remembered: Number of tokens, of addresses and of jobs that are cached.
     """
 
@@ -54,6 +59,11 @@ class Limits:
     body_seconds: float = 10.0
     answer_seconds: float = 20.0
     idle_seconds: float = 75.0
+    team_workers: int = 1
+    team_work_share: float = 0.2
+    burst_work_seconds: float = 1.0
+    work_wait_seconds: float = 10.0
+    heavy_bytes: int = 4096
     remembered: int = 10_000
 
 

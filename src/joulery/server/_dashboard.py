@@ -20,18 +20,35 @@ from joulery.errors import InvalidValueError
 from joulery.jobs import decision_page, job_entry, open_runs, run_history, total_watts
 from joulery.objectives import Cost, LeastEnergy
 from joulery.reports import (
+    count_text,
     describe_objective,
+    energy_text,
     job_report,
     overview_report,
     page_style,
     run_report,
     running_report,
 )
-from joulery.server._auth import authenticate, context_of, may_see, may_see_all
-from joulery.server._pages import COOKIE, PageRoute, read_form, render, zone_of
+from joulery.server._auth import authenticate, context_of, may_see, may_see_all, session_end
+from joulery.server._pages import (
+    PageRoute,
+    cookie_name,
+    is_secure,
+    read_form,
+    render,
+    zone_of,
+)
 from joulery.server._problems import ProblemError, no_permission, not_found
 from joulery.server._range import RangeQuery
-from joulery.storage import Permission
+from joulery.storage import (
+    LIFETIME_SECONDS,
+    Permission,
+    begin_session,
+    digest_of,
+    end_session,
+    run_totals,
+    runs_mark,
+)
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
@@ -42,11 +59,11 @@ if TYPE_CHECKING:
     from joulery.server._figures import FiguresCache
     from joulery.storage import TokenRecord
 
-_SESSION_SECONDS = 12 * 3600  # by hand: a working day
 _STATIC = FilePath(__file__).parent / "static"
 _JOBS_PER_PAGE = 50  # by hand: two screens
 _MOST_EVENTS = 1000  # of a job that its page reads (by hand: some tens of milliseconds)
 _STREAM_SECONDS = 15.0  # less than the longest time of an answer; browsers come again
+_MOST_TOPICS = 20  # of a stream (by hand: tabs that a person keeps open)
 _MINUTE = 60.0
 _LOOK_SECONDS = 1.0  # by hand: time between two looks for a change
 _SORTS: dict[str, tuple[str, Callable[[JobTotals], Any]]] = {
@@ -62,13 +79,15 @@ pages = APIRouter(route_class=PageRoute, include_in_schema=False)
 
 @pages.get("/login", operation_id="loginPage")
 async def login_page(request: Request, next: str = "/") -> Response:  # noqa: A002 - as browsers know it
-    """Ask for a token."""
-    return render(request, "login.html", "Log in", following=next, error="")
+    """Ask for a token; say why the session has ended, if there was one."""
+    reason = await session_end(request, request.cookies.get(cookie_name(request), ""))
+    error = f"{reason[:1].upper()}{reason[1:]}." if reason else ""
+    return render(request, "login.html", "Log in", following=next, error=error)
 
 
 @pages.post("/login", operation_id="login")
 async def login(request: Request) -> Response:
-    """Check a token and keep it in a cookie."""
+    """Check a token and begin a session."""
     fields = await read_form(request)
     token, following = fields.get("token", "").strip(), fields.get("next", "/")
     try:
@@ -82,21 +101,34 @@ async def login(request: Request) -> Response:
     local = following.startswith("/") and not following.startswith(("//", "/\\"))
     answer = RedirectResponse(following if local else "/", 303)
     answer.set_cookie(
-        COOKIE,
-        token,
-        max_age=_SESSION_SECONDS,
-        secure="https" in (request.url.scheme, request.headers.get("x-forwarded-proto")),
+        cookie_name(request),
+        await _begin_session(request),
+        max_age=round(LIFETIME_SECONDS),
+        secure=is_secure(request),
         httponly=True,
         samesite="strict",
     )
     return answer
 
 
+async def _begin_session(request: Request) -> str:
+    context, number = context_of(request), request.state.caller.id
+    now = context.clock.wall()
+    future = context.store.submit(lambda transaction: begin_session(transaction, number, now))
+    return await asyncio.wrap_future(future)
+
+
 @pages.post("/logout", operation_id="logout")
-async def logout() -> Response:
-    """Forget the token."""
+async def logout(request: Request) -> Response:
+    """End the session, on the server too."""
+    context, name = context_of(request), cookie_name(request)
+    session_id, now = request.cookies.get(name, ""), context.clock.wall()
+    digest = digest_of(session_id)
+    future = context.store.submit(lambda transaction: end_session(transaction, digest, now))
+    await asyncio.wrap_future(future)
+    context.sessions.forget(session_id)
     answer = RedirectResponse("/login", 303)
-    answer.delete_cookie(COOKIE, httponly=True, samesite="strict")
+    answer.delete_cookie(name, secure=is_secure(request), httponly=True, samesite="strict")
     return answer
 
 
@@ -107,6 +139,7 @@ async def asset(name: str) -> Response:
         "dashboard.css": (lambda: page_style() + _static("dashboard.css"), "text/css"),
         "dashboard.js": (lambda: _static("dashboard.js"), "text/javascript"),
         "charts.js": (lambda: _static("charts.js"), "text/javascript"),
+        "stream.js": (lambda: _static("stream.js"), "text/javascript"),
     }
     if name not in contents:
         raise not_found()
@@ -163,11 +196,16 @@ def overview(request: Request) -> Response:
             span=span,
         ),
     )
+    caller, bounds = request.state.caller, (span.start_wall_seconds, span.end_wall_seconds)
+    team = None if may_see_all(caller) else caller.team
+    runs, joules = context.read(lambda transaction: run_totals(transaction, team, *bounds))
     return render(
         request,
         "overview.html",
         "Overview",
-        events="/changes",
+        runs=count_text(runs, "run"),
+        runs_energy=energy_text(joules),
+        events="jobs",
         mark=mark,
         savings=savings,
         lists=lists,
@@ -212,7 +250,7 @@ def jobs(request: Request, q: str = "", sort: str = "saved", page: int = 1) -> R
         request,
         "jobs.html",
         "Jobs",
-        events="/changes",
+        events="jobs",
         mark=_mark(totals, outstanding),
         jobs=matches[(page - 1) * _JOBS_PER_PAGE : page * _JOBS_PER_PAGE],
         count=len(matches),
@@ -246,7 +284,7 @@ def job_page(request: Request, job: int, eta: str = "", slowdown: str = "") -> R
         request,
         "job.html",
         entry.name,
-        events=f"/changes?job={entry.id}",
+        events=f"job.{entry.id}",
         mark=f"{entry.events}.{entry.paused}",
         entry=entry,
         figures=figures,
@@ -291,7 +329,7 @@ def run_page(request: Request, job: int, number: int) -> Response:
         request,
         "run.html",
         f"Run {number} of {run.job.name}",
-        events=f"/changes?job={job}&run={number}",
+        events=f"run.{job}.{number}",
         mark=_run_mark(request, run.entry),
         number=number,
         job=run.job,
@@ -307,36 +345,68 @@ def _run_mark(request: Request, entry: DecisionEntry) -> str:
 
 
 @pages.get("/changes", operation_id="changes")
-async def changes(
-    request: Request, job: int | None = None, run: int | None = None, *, cluster: bool = False
-) -> Response:
-    """A stream of marks, one whenever something changes; of a run, a job, all, or the cluster."""
+async def changes(request: Request) -> Response:
+    """A stream of marks by topic, one whenever something changes; one for all tabs of a browser.
+
+    Topics are ``jobs``, ``runs``, ``cluster``, ``job.7`` and ``run.7.12``.
+    """
     context = context_of(request)
-    if job is not None and not may_see(request.state.caller, await context.team_of(job)):
-        raise not_found()
+    names = [value for name, value in request.query_params.multi_items() if name == "topic"]
+    topics = [await _read_topic(request, name) for name in dict.fromkeys(names[:_MOST_TOPICS])]
 
     async def marks() -> AsyncIterator[str]:
         yield "retry: 1000\n\n"
-        last, end = None, context.clock.now() + _STREAM_SECONDS
+        latest: dict[str, str] = {}
+        end = context.clock.now() + _STREAM_SECONDS
         while context.clock.now() < end and not context.draining:
-            mark = await run_in_threadpool(_present_mark, request, job, run, cluster=cluster)
-            if mark != last:
-                yield f"data: {mark}\n\n"
-                last = mark
+            present = await run_in_threadpool(_present_marks, request, topics)
+            for name, mark in present.items():
+                if latest.get(name) != mark:
+                    yield f"event: {name}\ndata: {mark}\n\n"
+            latest = present
             await asyncio.sleep(_LOOK_SECONDS)
 
     return StreamingResponse(marks(), media_type="text/event-stream")
 
 
-def _present_mark(request: Request, job: int | None, run: int | None, *, cluster: bool) -> str:
+async def _read_topic(request: Request, name: str) -> tuple[str, tuple[int, ...]]:
+    """A kind of topic and its numbers.
+
+    Raises:
+        ProblemError: There is no such topic, or it is another team's.
+    """
+    kind, *texts = name.split(".")
+    numbers = tuple(int(text) for text in texts if text.isdecimal() and len(text) < 19)
+    count = {"jobs": 0, "runs": 0, "cluster": 0, "job": 1, "run": 2}.get(kind)
+    if count != len(texts) or count != len(numbers):
+        raise not_found()
+    if numbers and not may_see(request.state.caller, await context_of(request).team_of(numbers[0])):
+        raise not_found()
+    return kind, numbers
+
+
+def _present_marks(
+    request: Request, topics: Sequence[tuple[str, tuple[int, ...]]]
+) -> dict[str, str]:
+    return {
+        ".".join((kind, *map(str, numbers))): _present_mark(request, kind, numbers)
+        for kind, numbers in topics
+    }
+
+
+def _present_mark(request: Request, kind: str, numbers: tuple[int, ...]) -> str:
     context, watch = context_of(request), request.app.state.cluster
-    if cluster and watch is not None and may_see_all(request.state.caller):
-        return str(watch.latest_seconds())
-    if job is None:
+    if kind == "cluster":
+        visible = watch is not None and may_see_all(request.state.caller)
+        return str(watch.latest_seconds()) if visible else ""
+    if kind == "runs":
+        return context.read(runs_mark)
+    if kind == "jobs":
         return _mark(*_visible_totals(request))
-    if run is None:
-        record = context.read(lambda transaction: transaction.job(job))
+    if kind == "job":
+        record = context.read(lambda transaction: transaction.job(numbers[0]))
         return f"{record.events}.{record.paused}"
+    job, run = numbers
     entries, _ = context.read(
         lambda transaction: decision_page(transaction, job, max(0, run - 1), 1)
     )

@@ -10,6 +10,7 @@ import os
 import resource
 import signal
 import socket
+import sys
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -27,6 +28,7 @@ from joulery.errors import (
     InvalidValueError,
     MissingRightsError,
 )
+from joulery.jobs import check_documents
 from joulery.server._app import create_app
 from joulery.server._auth import ServerContext
 from joulery.server._cluster_page import WATCH_SECONDS, ClusterWatch
@@ -42,6 +44,7 @@ from joulery.storage import (
     default_path,
     digest_of,
     find_token,
+    job_heads,
     list_tokens,
 )
 
@@ -56,6 +59,10 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("joulery.server")
 
+# Time after which a busy thread lets others go first. Every statement of SQLite gives up the
+# interpreter and waits this long to get it back from a thread that draws a page (measured: with
+# Python's 5 ms, decisions beside large bodies take 10 times as long as alone).
+_SWITCH_SECONDS = 0.001
 _BACKLOG = 2048  # connections that wait to be accepted (by hand: a cluster that starts at once)
 _STOP_SECONDS = 30  # for requests to end once others are refused (by hand)
 _OTHER_FILES = 200  # of the store, the log and libraries (by hand)
@@ -88,8 +95,11 @@ def serve(config: ServerConfig, started: Callable[[FirstStart], None]) -> None:
         started: Function that is called once requests are answered.
     """
     check_tls(config)
+    sys.setswitchinterval(_SWITCH_SECONDS)
     with bound_socket(config) as listener, Store.open(config.store) as store:
         store.check()
+        with store.reading() as transaction:
+            check_documents(transaction, job_heads(transaction))
         ready = prepare(store, config, address_of(config, listener))
         gate = ConnectionGate(config.limits, _most_connections(config.limits.connections))
         context = ServerContext(

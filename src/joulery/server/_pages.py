@@ -1,7 +1,7 @@
 """What all pages of the dashboard share: who may see them, their template, and how errors look.
 
-People log in with a team's token, which stays in a cookie that scripts cannot read; the API does
-not take that cookie. Another cookie names the reader's time zone.
+People log in with a team's token and get a session, whose random id is in a cookie that scripts
+cannot read; the API does not take that cookie. Another cookie names the reader's time zone.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from datetime import UTC
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import parse_qs, quote
+from urllib.parse import parse_qs, urlencode, urlsplit
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from fastapi.exceptions import RequestValidationError
@@ -22,17 +22,19 @@ from starlette.responses import HTMLResponse, RedirectResponse
 from joulery import __version__
 from joulery.errors import JouleryError
 from joulery.reports import date_text, energy_text, saved_text
-from joulery.server._auth import authenticate, authorize, may_see_all
+from joulery.server._auth import authenticate_session, authorize, context_of, may_see_all
 from joulery.server._problems import (
     ProblemError,
     body_too_large,
-    no_permission,
     not_found,
+    other_origin,
     problem_of,
 )
+from joulery.server._shares import charged
 from joulery.storage import Permission
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from datetime import tzinfo
 
     from fastapi import Request, Response
@@ -40,7 +42,9 @@ if TYPE_CHECKING:
     from joulery.reports import Report
     from joulery.storage import TokenRecord
 
-COOKIE = "joulery_token"
+_COOKIE = "joulery_session"
+LIVE_HEADER = "joulery-live"  # of requests that the script makes, not a person
+_STREAM = "/changes"
 ZONE_COOKIE = "joulery_zone"
 _SECURITY = {
     "Content-Security-Policy": "default-src 'none'; style-src 'self'; script-src 'self'; "
@@ -70,17 +74,23 @@ _TEMPLATES.filters |= {"body": _body, "energy": energy_text, "saved": saved_text
 class PageRoute(APIRoute):
     """A route of the dashboard: logged in by cookie, with security headers and readable errors."""
 
+    def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
+        super().__init__(path, charged(endpoint), **options)
+
     def get_route_handler(self) -> Any:
         handle = super().get_route_handler()
         public = self.path.startswith(("/login", "/assets"))
 
         async def page(request: Request) -> Response:
             try:
-                _same_origin(request)
+                _check_origin(request)
                 if not public:
-                    await authenticate(request, request.cookies.get(COOKIE, ""))
+                    session_id = request.cookies.get(cookie_name(request), "")
+                    is_stream = request.url.path == _STREAM
+                    by_person = not is_stream and LIVE_HEADER not in request.headers
+                    await authenticate_session(request, session_id, by_person=by_person)
                     await authorize(request, Permission.READ)
-                answer: Response = await handle(request)
+                answer: Response = await self._answer(handle, request)
             except ProblemError as error:
                 answer = _error_page(request, error)
             except RequestValidationError:
@@ -92,18 +102,42 @@ class PageRoute(APIRoute):
 
         return page
 
+    @staticmethod
+    async def _answer(handle: Any, request: Request) -> Any:
+        team = request.scope.get("joulery.team")
+        if team is None or request.url.path == _STREAM:  # which does not end
+            return await handle(request)
+        async with context_of(request).shares.turn(team):
+            return await handle(request)
 
-def _same_origin(request: Request) -> None:
-    """Refuse a form that another site has sent; the cookie stays at home anyhow."""
-    site = request.headers.get("sec-fetch-site", "same-origin")
-    if request.method == "POST" and site not in ("same-origin", "none"):
-        raise no_permission()
+
+def is_secure(request: Request) -> bool:
+    """Whether the browser speaks TLS, with this server or with a proxy before it."""
+    return "https" in (request.url.scheme, request.headers.get("x-forwarded-proto"))
+
+
+def cookie_name(request: Request) -> str:
+    """Name of the cookie of sessions; with TLS, browsers then accept it from this host only."""
+    return f"__Host-{_COOKIE}" if is_secure(request) else _COOKIE
+
+
+def _check_origin(request: Request) -> None:
+    """Refuse an unsafe request of a page that is not of this host and port.
+
+    Cookies do not tell ports apart, and browsers send no Sec-Fetch-Site to plain HTTP; all of
+    them state the origin.
+    """
+    if request.method in ("GET", "HEAD", "OPTIONS"):
+        return
+    origin = urlsplit(request.headers.get("origin", "")).netloc.lower()
+    hosts = (request.headers.get(name, "").lower() for name in ("host", "x-forwarded-host"))
+    if not origin or origin not in hosts:
+        raise other_origin()
 
 
 def _error_page(request: Request, error: ProblemError) -> Response:
-    if error.status_code == 401 and request.method == "GET":
-        query = f"?{request.url.query}" if request.url.query else ""
-        return RedirectResponse(f"/login?next={quote(request.url.path + query, safe='')}", 303)
+    if error.status_code == 401:
+        return _ask_to_log_in(request, error.problem.detail)
     problem = error.problem
     answer = render(
         request,
@@ -115,6 +149,16 @@ def _error_page(request: Request, error: ProblemError) -> Response:
     )
     answer.headers.update(error.headers or {})
     return answer
+
+
+def _ask_to_log_in(request: Request, detail: str) -> Response:
+    """The log-in page, which leads back to where the reader is."""
+    if request.method == "GET":
+        address = request.url.path + (f"?{request.url.query}" if request.url.query else "")
+        return RedirectResponse(f"/login?{urlencode({'next': address})}", 303)
+    page = urlsplit(request.headers.get("referer", ""))
+    text = f"Nothing was changed: {detail}. Log in and try again."
+    return render(request, "login.html", "Log in", 401, following=page.path or "/", error=text)
 
 
 def render(
@@ -134,13 +178,13 @@ def render(
         template: Name of the template.
         title: Title of the page.
         status: HTTP status.
-        events: Address of the stream that says when the content changes; empty for none.
-        mark: Present value of that stream.
+        events: Topic of the stream that says when the content changes; empty for none.
+        mark: Present mark of that topic.
         **values: Values of the template.
     """
     caller: TokenRecord | None = getattr(request.state, "caller", None)
     sees_all, state, zone = caller is not None and may_see_all(caller), request.app.state, zone_of
-    links = {"/": "Overview", "/jobs": "Jobs"}
+    links = {"/": "Overview", "/runs": "Runs", "/jobs": "Jobs"}
     if sees_all and state.cluster is not None:
         links["/cluster"] = "Cluster"
     if sees_all and state.plans is not None:

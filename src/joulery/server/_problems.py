@@ -14,12 +14,14 @@ from joulery.errors import (
     MissingRightsError,
     StoreBusyError,
     StoreError,
+    StoreReplacedError,
     UnknownRecordError,
     UsageError,
 )
 
 MEDIA_TYPE = "application/problem+json"
 _RETRY_SECONDS = 1  # by hand: several group commits
+_RESTART_SECONDS = 10  # by hand: a supervisor restarts a server within this
 _LONGEST = 400  # characters of a detail or remedy (by hand)
 
 
@@ -72,6 +74,17 @@ def later(detail: str, status: int = 503, seconds: int = _RETRY_SECONDS) -> Prob
     )
 
 
+def store_replaced() -> ProblemError:
+    """The store was restored under the running server, which knows another content."""
+    return ProblemError(
+        503,
+        StoreReplacedError,
+        "the store was replaced while the server had it open",
+        "restart the server; clients may repeat their requests after it",
+        {"Retry-After": str(_RESTART_SECONDS)},
+    )
+
+
 def internal() -> ProblemError:
     """The server failed; the log says why."""
     return ProblemError(
@@ -111,6 +124,26 @@ def no_token(realm: str = "joulery") -> ProblemError:
     )
 
 
+def session_ended(reason: str) -> ProblemError:
+    """The session of a person is over; the detail says why."""
+    return ProblemError(
+        401,
+        MissingRightsError,
+        f"your session has ended: {reason}",
+        "log in again to continue where you are",
+    )
+
+
+def other_origin() -> ProblemError:
+    """A form was sent by a page of another site, port or program."""
+    return ProblemError(
+        403,
+        MissingRightsError,
+        "the request comes from another page than the dashboard's",
+        "use the dashboard itself; behind a proxy, have it pass on the Host header",
+    )
+
+
 def no_permission() -> ProblemError:
     """The token does not allow the operation."""
     return ProblemError(
@@ -132,6 +165,8 @@ def problem_of(error: JouleryError) -> ProblemError:
     """The problem that an error of ours stands for, without what others must not see."""
     if isinstance(error, UnknownRecordError):
         return not_found()
+    if isinstance(error, StoreReplacedError):
+        return store_replaced()
     if isinstance(error, StoreError):
         # Not the database's words, which name files, hosts and statements.
         return later("the store is busy, restarting or full")

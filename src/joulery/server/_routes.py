@@ -26,6 +26,7 @@ from joulery.client import (
     ProblemDetails,
     ProfileList,
     ProgressReport,
+    RunPage,
 )
 from joulery.documents import LARGEST_ID, JsonModel, json_schemas
 from joulery.errors import InvalidValueError, JouleryError, StoreBusyError
@@ -39,8 +40,9 @@ from joulery.jobs import (
     ProfileEntry,
     Receipt,
     Request as DecisionRequest,
+    RunEntry,
 )
-from joulery.server._auth import authenticate, authorize, context_of
+from joulery.server._auth import authenticate, authorize, context_of, may_see
 from joulery.server._problems import (
     MEDIA_TYPE,
     ProblemError,
@@ -48,10 +50,14 @@ from joulery.server._problems import (
     later,
     not_found,
     problem_of,
+    store_replaced,
 )
+from joulery.server._shares import charged, run_charged
 from joulery.storage import Permission, totals
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from joulery.jobs import JobService
     from joulery.server._auth import ServerContext
     from joulery.server._heartbeats import HeartbeatLog
@@ -132,6 +138,9 @@ class _Route(APIRoute):
     The method says which right a token needs; a decision is opened by its own token.
     """
 
+    def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
+        super().__init__(path, charged(endpoint), **options)
+
     def get_route_handler(self) -> Any:
         handle = super().get_route_handler()
 
@@ -139,9 +148,20 @@ class _Route(APIRoute):
             await authenticate(request)
             if "decision" not in request.path_params:
                 await authorize(request, _RIGHTS[request.method])
-            return await handle(_BoundedRequest(request.scope, request.receive))
+            bounded_request = _BoundedRequest(request.scope, request.receive)
+            if not _is_heavy(request):
+                return await handle(bounded_request)
+            async with context_of(request).shares.turn(request.scope["joulery.team"]):
+                return await handle(bounded_request)
 
         return bounded
+
+
+def _is_heavy(request: Request) -> bool:
+    """Whether a request may take long: a list, or a body that is large or of unknown size."""
+    size = request.headers.get("content-length", "")
+    small = size.isdecimal() and int(size) < context_of(request).limits.heavy_bytes
+    return request.method == "GET" or not (small or request.method == "DELETE")
 
 
 _Model = TypeVar("_Model", bound=JsonModel)
@@ -151,7 +171,11 @@ def _body(kind: type[_Model]) -> Any:
     """The dependency that reads a body by its document's own rules, as client and store do."""
 
     async def read(request: Request) -> _Model:
-        return kind.from_json(await request.body())
+        content, context = await request.body(), context_of(request)
+        if len(content) < context.limits.heavy_bytes:
+            return kind.from_json(content)
+        team = request.scope["joulery.team"]
+        return await run_charged(context.shares, team, kind.from_json, content)
 
     return Depends(read)
 
@@ -492,6 +516,60 @@ def add_energy(
     context_of(request).jobs.add_energy(job, body)
 
 
+@measurements.put(
+    "/teams/{team}/runs",
+    operation_id="putRun",
+    status_code=204,
+    **_describe(
+        RunEntry,
+        problems=_BODY,
+        key="8d1c",
+        name="fine-tune",
+        started_wall_seconds=1.8e9,
+        seconds=50.0,
+        joules=12_500.0,
+        host="node1",
+        devices=[{"name": "A40", "joules": 12_500.0}],
+        curves=[{"quantity": "watts", "device": "A40", "points": [[0.0, 240.0], [50.0, 260.0]]}],
+    ),
+)
+def put_run(request: Request, team: TeamName, body: Annotated[RunEntry, _body(RunEntry)]) -> None:
+    """Store a run of any kind, in place of what was reported under its key before."""
+    _jobs_of(request, team).put_run(body)
+
+
+@measurements.get("/teams/{team}/runs", operation_id="listRuns", **_describe(answer=RunPage))
+def list_runs(
+    request: Request,
+    team: TeamName,
+    text: Annotated[str, Query(max_length=200, description="text that the runs contain")] = "",
+    below: Annotated[
+        int, Query(ge=0, le=LARGEST_ID, description="number that the page begins below; 0 for all")
+    ] = 0,
+    limit: Annotated[
+        int, Query(ge=1, le=MOST_PER_PAGE, description="most entries of the page")
+    ] = 100,
+) -> Response:
+    """List the runs of a team, recurring or not, the latest first."""
+    _only_known(request, "text", "below", "limit")
+    if "\0" in text:  # no name has one, and PostgreSQL accepts none
+        return _answer(RunPage((), None))
+    entries, following = _jobs_of(request, team).runs(text, below, limit)
+    return _answer(RunPage(tuple(entries), following))
+
+
+@measurements.get("/runs/{run:number}", operation_id="showRun", **_describe(answer=RunEntry))
+def show_run(
+    request: Request,
+    run: Annotated[int, Path(ge=0, le=LARGEST_ID, description="number of a run", examples=[1])],
+) -> Response:
+    """Get a run with its curves."""
+    entry = context_of(request).jobs.run(run)
+    if not may_see(request.state.caller, entry.team):
+        raise not_found()
+    return _answer(entry)
+
+
 class HealthState(JsonModel, frozen=True):
     """The state of the server.
 
@@ -502,9 +580,15 @@ class HealthState(JsonModel, frozen=True):
     status: Literal["live", "ready"]
 
 
-@health.get("/health/live", operation_id="live", **_describe(answer=HealthState))
-async def live() -> Response:
-    """Check that the process answers."""
+@health.get(
+    "/health/live",
+    operation_id="live",
+    **_describe(answer=HealthState, problems=_problems(503)),
+)
+async def live(request: Request) -> Response:
+    """Check that the process answers and needs no restart, as after a restore of its store."""
+    if context_of(request).store.replaced:
+        raise store_replaced()
     return _answer(HealthState("live"))
 
 
@@ -527,6 +611,8 @@ async def ready(request: Request) -> Response:
     )
     # Not a timeout, which would wait for the thread.
     done, _ = await asyncio.wait({reading}, timeout=_READY_SECONDS)
+    if context.store.replaced:
+        raise store_replaced()
     if not done or reading.exception() is not None:
         raise later("the store does not answer")
     if context.store.write_failure:

@@ -71,7 +71,7 @@ if TYPE_CHECKING:
         sweep_service as sweep_service,
     )
     from joulery.serving._simulator import (
-        EngineSettings as EngineSettings,
+        EngineConfig as EngineConfig,
         EngineState as EngineState,
         ServingPolicy as ServingPolicy,
         ServingRun as ServingRun,

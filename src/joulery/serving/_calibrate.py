@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from joulery.serving._boards import ClockTable
     from joulery.serving._model import ServedModel
     from joulery.serving._requests import ServedRequest
-    from joulery.serving._simulator import EngineSettings
+    from joulery.serving._simulator import EngineConfig
 
 # Factors that each of arithmetic, traffic and host times may be multiplied by, coarse then fine.
 _FACTORS = ((0.7, 0.85, 1.0, 1.18, 1.4), (0.93, 1.0, 1.08), (0.97, 1.0, 1.03))
@@ -28,7 +28,7 @@ def calibrate_model(
     requests: Sequence[ServedRequest],
     ttft_seconds: NDArray[np.float64],
     tpot_seconds: NDArray[np.float64],
-    engine: EngineSettings | None = None,
+    engine: EngineConfig | None = None,
 ) -> ServedModel:
     """The model with its times fitted to measured latencies of the first requests.
 

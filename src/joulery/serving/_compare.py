@@ -12,7 +12,7 @@ from joulery.serving._controller import ServingController, knob_curves
 from joulery.serving._ledger import idle_gaps
 from joulery.serving._policies import ReactiveLadder, oracle
 from joulery.serving._requests import at_rate
-from joulery.serving._simulator import EngineSettings, ServingSimulation
+from joulery.serving._simulator import EngineConfig, ServingSimulation
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -100,7 +100,7 @@ class ServingCase:
     model: ServedModel
     board: ServingBoard
     objective: LatencyObjective
-    engine: EngineSettings = field(default_factory=EngineSettings)
+    engine: EngineConfig = field(default_factory=EngineConfig)
     settings: Sequence[tuple[float, float | None]] = ()
     prior: ServingBoard | None = None
     tick_seconds: float = 0.1

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class EngineSettings:
+class EngineConfig:
     """Settings of an engine that decide its timing.
 
     Attributes:
@@ -145,14 +145,14 @@ class ServingSimulation:
         model: ServedModel,
         settings: Sequence[ClockTable],
         *,
-        engine: EngineSettings | None = None,
+        engine: EngineConfig | None = None,
         policy: ServingPolicy | None = None,
         tick_seconds: float = 0.1,
         lag_seconds: float = 0.0,
     ) -> None:
         self._model = model
         self._settings = settings
-        self._engine = engine or EngineSettings()
+        self._engine = engine or EngineConfig()
         self._policy = policy
         self._tick_seconds = tick_seconds
         self._lag_seconds = lag_seconds

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
         write_actions as write_actions,
     )
     from joulery.simulate._recurring import (
-        SimulationOptions as SimulationOptions,
+        SimulationConfig as SimulationConfig,
         horizon as horizon,
         make_oracle as make_oracle,
         simulate as simulate,

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from joulery.jobs.policies import Floats, Policy, Seeds
-    from joulery.simulate._recurring import SimulationOptions
+    from joulery.simulate._recurring import SimulationConfig
     from joulery.simulate._workload import TracedWorkload
 
 _LAST = 5
@@ -140,7 +140,7 @@ class LogBuilder:
         workloads: Sequence[TracedWorkload],
         workload_of: NDArray[np.int64],
         recurrences: NDArray[np.int64],
-        options: SimulationOptions,
+        options: SimulationConfig,
     ) -> None:
         self._workloads = tuple(workloads)
         self._workload_of = workload_of

@@ -35,7 +35,7 @@ _STEPS_BETWEEN_REPORTS = 16
 
 
 @dataclass(frozen=True, slots=True)
-class SimulationOptions:
+class SimulationConfig:
     """Options of a simulation.
 
     Attributes:
@@ -59,7 +59,7 @@ class SimulationOptions:
         finite(self.overlap, "overlap", minimum=1.0)
 
 
-DEFAULT_OPTIONS = SimulationOptions()
+DEFAULT_OPTIONS = SimulationConfig()
 
 
 def horizon(workload: TracedWorkload) -> int:
@@ -84,7 +84,7 @@ def simulate(
     policy: Policy[Any],
     recurrences: int | None,
     seeds: Sequence[int],
-    options: SimulationOptions = DEFAULT_OPTIONS,
+    options: SimulationConfig = DEFAULT_OPTIONS,
 ) -> SimulationLog:
     """Replay every workload with every seed.
 
@@ -117,7 +117,7 @@ def _run(
     runner: PolicyRunner,
     log: LogBuilder,
     recurrences: NDArray[np.int64],
-    options: SimulationOptions,
+    options: SimulationConfig,
 ) -> None:
     """Simulate to the end: learn what ended first in each job, then decide what follows."""
     everyone = np.arange(len(recurrences))

@@ -7,7 +7,12 @@ from typing import TYPE_CHECKING
 from joulery.lazy import lazy
 
 if TYPE_CHECKING:
-    from joulery.storage._backup import backup as backup, export as export, restore as restore
+    from joulery.storage._backup import (
+        Restoration as Restoration,
+        backup as backup,
+        export as export,
+        restore as restore,
+    )
     from joulery.storage._queries import (
         JobHead as JobHead,
         add_energy as add_energy,
@@ -30,9 +35,29 @@ if TYPE_CHECKING:
         JobRecord as JobRecord,
         OutcomeRecord as OutcomeRecord,
         ProfileRecord as ProfileRecord,
+        RunRecord as RunRecord,
+        SessionRecord as SessionRecord,
         Snapshot as Snapshot,
         Subject as Subject,
         to_json as to_json,
+    )
+    from joulery.storage._runs import (
+        SORTS as SORTS,
+        RunQuery as RunQuery,
+        count_runs as count_runs,
+        find_run as find_run,
+        list_runs as list_runs,
+        put_run as put_run,
+        run_totals as run_totals,
+        runs_mark as runs_mark,
+    )
+    from joulery.storage._sessions import (
+        LIFETIME_SECONDS as LIFETIME_SECONDS,
+        Session as Session,
+        begin_session as begin_session,
+        end_session as end_session,
+        find_session as find_session,
+        touch_session as touch_session,
     )
     from joulery.storage._store import Store as Store, default_path as default_path
     from joulery.storage._tokens import (

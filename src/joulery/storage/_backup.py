@@ -3,24 +3,30 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import sqlite3
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from joulery.errors import ConflictError, FileError, InvalidValueError, StoreBusyError, StoreError
 from joulery.files import sync_folder
+from joulery.paths import data_folder
+from joulery.storage._migrate import renew_generation
 from joulery.storage._store import Store, default_path
-from joulery.storage._transfer import exported, imported
+from joulery.storage._transfer import check_export, exported, imported
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from typing import BinaryIO
 
     from joulery.storage._records import Document
 
 _SQLITE_MARK = b"SQLite format 3\0"
 _SIDE_FILES = ("-wal", "-shm")
+_TABLES = {"alembic_version", "jobs", "events", "decisions", "outcomes"}  # of every store
 
 
 def backup(location: str | None, target: Path) -> str:
@@ -51,22 +57,36 @@ def export(location: str | None, target: Path) -> int:
     return rows
 
 
-def restore(location: str | None, source: Path, *, replace: bool) -> Document:
-    """Fill a store from a backup or an export; the number of rows of each table.
+@dataclass(frozen=True, slots=True)
+class Restoration:
+    """A restore that was made.
 
-    A backup of an SQLite store takes the place of the file, so that a server which still has the
-    old one open notices and refuses to go on.
+    Attributes:
+        rows: Number of rows of each table.
+        replaced: File that holds what was there before; None where nothing was.
+    """
+
+    rows: Document
+    replaced: Path | None
+
+
+def restore(location: str | None, source: Path, *, replace: bool) -> Restoration:
+    """Fill a store from a backup or an export.
+
+    What was there before is kept beside the store. The store gets a new generation, so that a
+    process which still has the old content open notices, and refuses to continue.
 
     Raises:
         ConflictError: The store has jobs, and they may not be replaced.
-        FileError: The file is damaged, or none of these.
+        FileError: The file is damaged, or neither a backup nor an export.
     """
     store = default_path() if location is None else location
     try:
         with source.open("rb") as file:
             if file.read(16) != _SQLITE_MARK:
                 file.seek(0)
-                return imported(store, file, replace=replace)
+                kept = _keep_content(store, file) if replace else None
+                return Restoration(imported(store, file, replace=replace), kept)
     except OSError as error:
         raise FileError(
             f"cannot read {source}: {error.strerror}", remedy="check the path"
@@ -79,22 +99,61 @@ def restore(location: str | None, source: Path, *, replace: bool) -> Document:
     return _put_in_place(Path(store), source, replace=replace)
 
 
-def _put_in_place(path: Path, source: Path, *, replace: bool) -> Document:
+def _keep_content(store: str | Path, source: BinaryIO) -> Path | None:
+    """Copy what an import is about to replace; the file, None where there is nothing."""
+    check_export(source)
+    if "://" not in str(store):
+        if not Path(store).exists():
+            return None
+        kept = _free_name(Path(store))
+        backup(str(store), kept)
+        return kept
+    data_folder().mkdir(parents=True, exist_ok=True)
+    kept = _free_name(data_folder() / "store.jsonl")
+    export(str(store), kept)
+    return kept
+
+
+def _free_name(path: Path) -> Path:
+    names = (f"{path}.replaced{f'-{number}' if number else ''}" for number in itertools.count())
+    return next(Path(name) for name in names if not Path(name).exists())
+
+
+def _put_in_place(path: Path, source: Path, *, replace: bool) -> Restoration:
     _check_apart(path, source)
+    _check_is_store(source)
     if path.exists() and not replace:
         _check_empty(path)
     path.parent.mkdir(parents=True, exist_ok=True)
+    kept = None
     with whole_file(path) as draft:
         _copy(source, draft)
         with Store.open(draft) as copy:  # upgraded, where an older version wrote it
             copy.check()
             counts = copy.counts()
-        # What the old file still has in its log must not be mistaken for the new one's.
-        with contextlib.suppress(sqlite3.DatabaseError), _opened(path, "rwc") as old:
-            old.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-        for end in _SIDE_FILES:
-            Path(f"{path}{end}").unlink(missing_ok=True)
-    return counts
+            copy.write(lambda transaction: renew_generation(transaction.connection))
+        if path.exists():
+            kept = _free_name(path)
+            kept.hardlink_to(path)
+            # The log belongs to the file: it must not be mistaken for the new one's.
+            for end in _SIDE_FILES:
+                with contextlib.suppress(FileNotFoundError):
+                    Path(f"{path}{end}").rename(f"{kept}{end}")
+    return Restoration(counts, kept)
+
+
+def _check_is_store(path: Path) -> None:
+    """Refuse the SQLite file of another program before anything is replaced."""
+    try:
+        with _opened(path, "ro") as file:
+            names = {row[0] for row in file.execute("SELECT name FROM sqlite_schema")}
+    except sqlite3.DatabaseError as error:
+        raise FileError(f"{path} is damaged: {error}", remedy="give another backup") from None
+    if not names >= _TABLES:
+        raise FileError(
+            f"{path} is an SQLite file, but not a store of Joulery",
+            remedy="give a file that `joulery store backup` wrote",
+        )
 
 
 def _check_source(location: str | Path, target: Path) -> None:

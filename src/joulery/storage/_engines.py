@@ -26,6 +26,7 @@ from joulery.errors import (
     MissingExtraError,
     StoreBusyError,
     StoreError,
+    StoreReplacedError,
 )
 from joulery.storage._records import to_json
 
@@ -104,7 +105,7 @@ def _sqlite(path: Path, busy_seconds: float) -> Engine:
     @event.listens_for(engine, "begin")
     def begin(connection: Connection) -> None:
         if _identity(path) != identities[0]:
-            raise StoreError(
+            raise StoreReplacedError(
                 f"the file {path.name} of the store was replaced or deleted while it was in use",
                 remedy="stop all programs that use it, put the file in place with `joulery store "
                 "restore`, and start them again",

@@ -196,6 +196,60 @@ class EnergyRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class RunRecord:
+    """A run of any kind, recurring or not, as its process last reported it.
+
+    Attributes:
+        team: Namespace of the run.
+        key: Key chosen by the process, under which it reports again.
+        name: Name for people.
+        host: Machine that it ran on.
+        kind: Reporter: ``run``, ``measure`` or the name of a framework.
+        started_wall_seconds: Time of its start.
+        seconds: Duration until the report.
+        joules: Energy until then; None where nothing measured it.
+        ended: Whether it has ended.
+        summary: Boards, setting, saving, tags and provenance, for lists.
+        curves: Power, clock, limits and step rate over time.
+        id: Number of the run; 0 before it is stored.
+    """
+
+    team: str
+    key: str
+    name: str
+    host: str
+    kind: str
+    started_wall_seconds: float
+    seconds: float
+    joules: float | None
+    ended: bool
+    summary: Document
+    curves: Document
+    id: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class SessionRecord:
+    """A session of the dashboard, of which only a digest is kept.
+
+    Attributes:
+        digest: Digest of the session's random id.
+        token: Number of the token that it was begun with, and ends with.
+        created_wall_seconds: Time of log-in.
+        seen_wall_seconds: Time of the latest request, to some minutes.
+        expires_wall_seconds: Time after which it is void, however busy.
+        ended_wall_seconds: Time of log-out, if any.
+    """
+
+    digest: bytes
+    token: int
+    created_wall_seconds: float
+    seen_wall_seconds: float
+    expires_wall_seconds: float
+    ended_wall_seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Snapshot:
     """The posterior of a job at some event, so that a restart need not fold all its events.
 

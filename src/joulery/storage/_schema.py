@@ -35,6 +35,8 @@ from joulery.storage._records import (
     JobRecord,
     OutcomeRecord,
     ProfileRecord,
+    RunRecord,
+    SessionRecord,
     Snapshot,
 )
 
@@ -153,6 +155,24 @@ tokens = Table(
     Column("revoked_wall_seconds", Double),
     UniqueConstraint("digest"),
     sqlite_autoincrement=True,  # the number of a token is not used again
+)
+
+runs = Table(
+    "runs",
+    metadata,
+    *_columns(RunRecord),
+    UniqueConstraint("team", "key"),
+    Index("ix_runs_team_started", "team", "started_wall_seconds"),
+    Index("ix_runs_started", "started_wall_seconds"),
+    sqlite_autoincrement=True,
+)
+
+sessions = Table(
+    "sessions",
+    metadata,
+    *_columns(SessionRecord),
+    PrimaryKeyConstraint("digest"),
+    ForeignKeyConstraint(["token"], ["tokens.id"], ondelete="CASCADE"),
 )
 
 settings = Table(

@@ -8,19 +8,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from joulery.errors import MissingExtraError, StoreBusyError, StoreError
+from sqlalchemy import func, select, text
+from sqlalchemy.exc import DBAPIError, TimeoutError as PoolTimeoutError
+
+from joulery.errors import StoreBusyError, StoreError, StoreReplacedError
 from joulery.paths import data_folder
-
-try:
-    from sqlalchemy import func, select, text
-    from sqlalchemy.exc import DBAPIError, TimeoutError as PoolTimeoutError
-except ModuleNotFoundError as error:
-    raise MissingExtraError(
-        "a store needs SQLAlchemy", remedy='pip install "joulery[store]"'
-    ) from error
-
 from joulery.storage._engines import DAMAGED_REMEDY, explained, open_engine
-from joulery.storage._migrate import upgrade
+from joulery.storage._migrate import generation, missing_columns, upgrade
 from joulery.storage._schema import events, jobs, metadata
 from joulery.storage._transaction import Transaction
 from joulery.storage._writer import Writer
@@ -29,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from concurrent.futures import Future
 
-    from sqlalchemy import Engine
+    from sqlalchemy import Connection, Engine
 
     from joulery.storage._records import Subject
 
@@ -61,6 +55,7 @@ class Store:
         folder: Folder of the database, to be deleted when the store is closed; None for none.
 
     Attributes:
+        replaced: Whether another content was found in its place; then nothing is read or written.
         submit: Function that has an operation executed durably, and returns a future of its answer;
             see ``joulery.storage._writer.Writer.submit``.
     """
@@ -69,6 +64,8 @@ class Store:
         self._engine = engine
         self._writer = Writer(self._transaction)
         self._folder = folder
+        self._generation: bytes | None = None  # since the first transaction
+        self.replaced = False
         self.submit = self._writer.submit
 
     @classmethod
@@ -127,17 +124,38 @@ class Store:
     def reading(self) -> Iterator[Transaction]:
         """A transaction that only reads, and keeps no writer waiting."""
         with (
-            _explaining(),
+            self._explaining(),
             self._engine.connect().execution_options(reads_only=True) as connection,
             connection.begin(),
         ):
+            self._check_generation(connection)
             yield Transaction(connection)
+
+    def _check_generation(self, connection: Connection) -> None:
+        """Refuse a store whose content was replaced: what this process knows is of the old one."""
+        present = generation(connection)
+        self._generation = self._generation or present
+        if self._generation != present:
+            raise StoreReplacedError(
+                "the content of the store was replaced by a restore or an import",
+                remedy="start this program again",
+            )
+
+    @contextmanager
+    def _explaining(self) -> Iterator[None]:
+        try:
+            with _explaining():
+                yield
+        except StoreReplacedError:
+            self.replaced = True
+            raise
 
     @contextmanager
     def _transaction(self) -> Iterator[Transaction]:
         transaction = None
         try:
-            with _explaining(), self._engine.connect() as connection, connection.begin():
+            with self._explaining(), self._engine.connect() as connection, connection.begin():
+                self._check_generation(connection)
                 transaction = Transaction(connection)
                 yield transaction
         except BaseException:
@@ -149,9 +167,17 @@ class Store:
         """Check the whole content; takes about a second per 100 MB of SQLite.
 
         Raises:
-            StoreError: The file is damaged: pages contradict one another, or a job its events.
+            StoreError: The file is damaged: pages contradict one another, or a job its events; or
+                a version that was not released wrote it.
         """
         wrong = []
+        with self._engine.connect().execution_options(reads_only=True) as connection:
+            missing = missing_columns(connection)
+        if missing:
+            raise StoreError(
+                f"the store has no {missing[0]}: a version that was not released wrote it",
+                remedy="export it with that version and import the file, or begin a new store",
+            )
         with self.reading() as transaction:
             if self._engine.dialect.name == "sqlite":
                 verdict = transaction.query(text("PRAGMA integrity_check(1)")).scalar_one()

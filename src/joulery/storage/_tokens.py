@@ -94,7 +94,7 @@ def add_token(
     row = dataclasses.replace(token, created_wall_seconds=now_wall_seconds).to_document()
     del row["id"]  # the database gives it
     result = transaction.change(insert(tokens).returning(tokens), row | {"digest": digest_of(text)})
-    return text, _record(result.one())
+    return text, token_record(result.one())
 
 
 def find_token(transaction: Transaction, digest: bytes) -> TokenRecord | None:
@@ -104,12 +104,12 @@ def find_token(transaction: Transaction, digest: bytes) -> TokenRecord | None:
     ).one_or_none()
     if row is None or not hmac.compare_digest(row.digest, digest):
         return None
-    return _record(row)
+    return token_record(row)
 
 
 def list_tokens(transaction: Transaction) -> list[TokenRecord]:
     """All tokens by number; revoked ones included."""
-    return [_record(row) for row in transaction.query(select(tokens).order_by(tokens.c.id))]
+    return [token_record(row) for row in transaction.query(select(tokens).order_by(tokens.c.id))]
 
 
 def revoke_token(transaction: Transaction, number: int, now_wall_seconds: float) -> TokenRecord:
@@ -124,7 +124,7 @@ def revoke_token(transaction: Transaction, number: int, now_wall_seconds: float)
     revoked = row.revoked_wall_seconds or now_wall_seconds
     change = update(tokens).where(tokens.c.id == number)
     transaction.change(change.values(revoked_wall_seconds=revoked))
-    return dataclasses.replace(_record(row), revoked_wall_seconds=revoked)
+    return dataclasses.replace(token_record(row), revoked_wall_seconds=revoked)
 
 
 def decision_secret(transaction: Transaction) -> bytes:
@@ -138,7 +138,8 @@ def decision_secret(transaction: Transaction) -> bytes:
     return secret
 
 
-def _record(row: Any) -> TokenRecord:
+def token_record(row: Any) -> TokenRecord:
+    """The record of a row."""
     columns = row._asdict()
     del columns["digest"]
     return TokenRecord(right=right_named(columns.pop("rights")), **columns)

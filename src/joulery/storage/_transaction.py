@@ -141,6 +141,12 @@ class Transaction:
         self._undo: list[Callable[[], None]] = []
         self._operation = _Operation(self._cache.new_child())
 
+    @property
+    def connection(self) -> Connection:
+        """Connection of the transaction, after all that was written before."""
+        self._guard()
+        return self._connection
+
     @contextmanager
     def isolated(self) -> Iterator[None]:
         """Make what is done inside one operation: it is done whole or, if it raises, not at all.

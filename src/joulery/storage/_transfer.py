@@ -2,7 +2,8 @@
 
 The first line is a header; each further line is one row, ``{"jobs": {…}}``; the last has the digest
 of all before it, so that a truncated or changed file is noticed. Documents are nested JSON, bytes
-are base64, numbers are exact. Snapshots are left out: they are made again from events.
+are base64, numbers are exact. Snapshots are left out: they are made again from events. So are
+sessions of the dashboard.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from sqlalchemy.exc import DBAPIError
 
 from joulery.errors import ConflictError, FileError
 from joulery.storage._engines import explained, open_engine
-from joulery.storage._migrate import HEAD, upgrade
+from joulery.storage._migrate import GENERATION, HEAD, renew_generation, upgrade
 from joulery.storage._records import to_json
 from joulery.storage._schema import (
     decisions,
@@ -28,6 +29,8 @@ from joulery.storage._schema import (
     jobs,
     outcomes,
     profiles,
+    runs,
+    sessions,
     settings,
     snapshots,
     tokens,
@@ -45,9 +48,10 @@ FORMAT = "joulery-store-1"
 # In this order rows refer to nothing that comes later.
 _TABLES = {
     table.name: table
-    for table in (jobs, events, decisions, outcomes, profiles, energy, tokens, settings)
+    for table in (jobs, events, decisions, outcomes, profiles, energy, runs, tokens, settings)
 }
-_NUMBERED = ("jobs", "energy", "tokens")
+_NUMBERED = ("jobs", "energy", "runs", "tokens")
+_REVISIONS = ("r0002", HEAD)  # of exports that can be read: later ones only added tables
 _AT_ONCE = 1000  # rows, however many there are
 _REMEDY = "give a whole file that `joulery store export` wrote"
 
@@ -67,6 +71,8 @@ def _documents(connection: Connection) -> Iterator[Document]:
     yield {"format": FORMAT, "revision": HEAD, "numbers": _last_numbers(connection)}
     for name, table in _TABLES.items():
         query = select(table).order_by(*table.primary_key.columns)
+        if table is settings:
+            query = query.where(settings.c.name != GENERATION)  # an import makes its own
         result = connection.execute(query.execution_options(yield_per=_AT_ONCE))
         for row in result.mappings():
             yield {name: {column: _exported(value) for column, value in row.items()}}
@@ -82,13 +88,13 @@ def imported(location: str | Path, file: BinaryIO, *, replace: bool = False) -> 
         ConflictError: The store has jobs, and they may not be replaced.
         FileError: The file is damaged or incomplete.
     """
-    header = _checked_header(file)
+    header = check_export(file)
     with _connected(location, reads_only=False) as connection:
         if not replace and connection.execute(select(jobs.c.id).limit(1)).first() is not None:
             raise ConflictError(
                 "the store has jobs already", remedy="import into an empty one, or give --replace"
             )
-        for table in (snapshots, *reversed(_TABLES.values())):
+        for table in (snapshots, sessions, *reversed(_TABLES.values())):
             connection.execute(delete(table))
         counts = dict.fromkeys(_TABLES, 0)
         for name, rows in itertools.groupby(_rows(file), key=lambda pair: pair[0]):
@@ -96,11 +102,17 @@ def imported(location: str | Path, file: BinaryIO, *, replace: bool = False) -> 
                 connection.execute(insert(_TABLES[name]), batch)
                 counts[name] += len(batch)
         _set_numbers(connection, header["numbers"])
+        renew_generation(connection)
         return counts
 
 
-def _checked_header(file: BinaryIO) -> Document:
-    """The first line, once the whole file is known to be as it was written."""
+def check_export(file: BinaryIO) -> Document:
+    """The first line, once the whole file is known to be as it was written.
+
+    Raises:
+        FileError: It is damaged, or not an export.
+    """
+    file.seek(0)
     first = last = file.readline()
     digest = hashlib.sha256()
     for line in file:
@@ -109,9 +121,10 @@ def _checked_header(file: BinaryIO) -> Document:
     header, end = _document(first), _document(last)
     if header.get("format") != FORMAT:
         raise FileError("this is no export of a store", remedy=_REMEDY)
-    if header.get("revision") != HEAD:
+    if header.get("revision") not in _REVISIONS:
         raise FileError(
-            f"the export is not of revision {HEAD}, but {str(header.get('revision'))[:20]}",
+            f"the export is of revision {str(header.get('revision'))[:20]}, not of one of "
+            f"{', '.join(_REVISIONS)}",
             remedy="import it with the version of Joulery that wrote it, then upgrade",
         )
     if end != {"sha256": digest.hexdigest()}:

@@ -73,7 +73,7 @@ def run_sweep(
 ) -> None:
     """Make every run of the plan that the journal does not have, and record each.
 
-    The limits found before are restored after each run, however it ends.
+    The original limits are restored after each run, however it ends.
 
     Args:
         plan: Runs to make.
@@ -156,7 +156,7 @@ def sweep_power_limits(
 ) -> list[OperatingPoint]:
     """Run ``work`` once under each limit, and measure each run.
 
-    Every limit is checked before the first run. The limit found before is restored after each
+    Every limit is checked before the first run. The original limit is restored after each
     run, however it ends.
 
     Args:

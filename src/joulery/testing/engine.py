@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from joulery.clock import REAL_CLOCK
 from joulery.hardware import Steady
 from joulery.serving import (
-    EngineSettings,
+    EngineConfig,
     EngineState,
     ServedModel,
     ServingSimulation,
@@ -97,7 +97,7 @@ class StandInEngine:
         model: ServedModel | None = None,
         *,
         node: EmulatedNode | None = None,
-        settings: EngineSettings | None = None,
+        settings: EngineConfig | None = None,
         port: int = 0,
         clock: Clock = REAL_CLOCK,
         page: Callable[[str], str] | None = None,

@@ -10,10 +10,13 @@ if TYPE_CHECKING:
     from joulery.training._callbacks import CallbackLoop as CallbackLoop, Sink as Sink
     from joulery.training._config import (
         DRY_RUN_VARIABLE as DRY_RUN_VARIABLE,
+        KNOB_VARIABLE as KNOB_VARIABLE,
         OBJECTIVE_VARIABLE as OBJECTIVE_VARIABLE,
         DecisionService as DecisionService,
     )
+    from joulery.training._live import LiveReader as LiveReader
     from joulery.training._run import Run as Run
+    from joulery.training._run_log import RunLog as RunLog, logs_runs as logs_runs
     from joulery.training._tuning import (
         REPORTS_VARIABLE as REPORTS_VARIABLE,
         read_reports as read_reports,

@@ -8,8 +8,9 @@ from itertools import repeat
 from typing import TYPE_CHECKING, Any, Protocol
 
 from joulery.fail_open import fail_open
-from joulery.training._config import RunEnvironment
+from joulery.training._config import DecisionService, RunEnvironment
 from joulery.training._job_energy import SUMS, JobEnergy, close_sinks, write_figures
+from joulery.training._run_log import RunLog, RunState, logs_runs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -65,12 +66,23 @@ class CallbackLoop:
         self._epoch_steps: int | None = None
         self._measurement: Measurement | None = None
         self._failed = False
+        self._run_log: RunLog | None = None
 
     @fail_open(None)
     def begin(self) -> None:
         """Training begins."""
         if not self._energy.begun:
             self._energy.begin()
+            self._begin_log()
+
+    def _begin_log(self) -> None:
+        """Report to the store, if one is named, unless the run does it itself."""
+        if self._run is not None or not logs_runs(None):
+            return
+        self._run_log = RunLog(
+            "", "callback", DecisionService(), self._energy, lambda: RunState(self.steps)
+        )
+        self._run_log.start()
 
     @fail_open(None)
     def follow(self) -> None:
@@ -156,6 +168,9 @@ class CallbackLoop:
         if not self._energy.begun:
             return
         self._measurement = self._energy.end()
+        if self._run_log is not None:
+            self._run_log.end(self._measurement)
+            self._run_log = None
         self.log()
         close_sinks(self._sinks)
         state = self.state_dict()

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from joulery.objectives import Objective
 
 OBJECTIVE_VARIABLE = "JOULERY_OBJECTIVE"
+KNOB_VARIABLE = "JOULERY_KNOB"
+KNOBS = ("auto", "limit", "clock")
 DRY_RUN_VARIABLE = "JOULERY_DRY_RUN"
 DEFAULT_OBJECTIVE = "cost:eta=0.5"
 MANY_EPOCHS = 1000  # by hand: above what trainings to a target take
@@ -83,6 +85,8 @@ class RunConfig:
         batch_sizes: Batch sizes to choose from, ascending; None for a run that does not recur.
         default_batch_size: Batch size that is run where nothing is decided; None if unknown.
         objective: Objective, or its text.
+        knob: Knob that is tuned: limit, clock, or auto for limits and clocks where limits cannot
+            save more.
 
     Raises:
         InvalidValueError: A setting is invalid.
@@ -94,6 +98,7 @@ class RunConfig:
     target: float | None = None
     higher_is_better: bool = True
     objective: Objective | str | None = None
+    knob: str | None = None
     max_epochs: int | None = None
     early_stop: bool = True
     dry_run: bool | None = None
@@ -108,6 +113,11 @@ class RunConfig:
             self.objective = os.environ.get(OBJECTIVE_VARIABLE) or DEFAULT_OBJECTIVE
         else:
             _check_objective(self.objective)
+        self.knob = self.knob or os.environ.get(KNOB_VARIABLE) or KNOBS[0]
+        if self.knob not in KNOBS:
+            raise InvalidValueError(
+                f"{self.knob!r} is not a knob", remedy=f"give one of {', '.join(KNOBS)}"
+            )
         if not isinstance(self.store, DecisionService):
             self.store = DecisionService(self.store)
         if self.max_epochs is not None:
@@ -132,6 +142,10 @@ class RunConfig:
 
     def _check_recurring(self, sizes: tuple[int, ...]) -> None:
         check_name(self.name, "the name of a recurring run")
+        if self.knob == "clock":
+            raise InvalidValueError(
+                "recurring runs learn power limits, not clocks", remedy="leave knob out"
+            )
         self.batch_sizes = sizes
         if self.default_batch_size is None:
             self.default_batch_size = sizes[(len(sizes) - 1) // 2]

@@ -28,6 +28,7 @@ from joulery.units import grams_co2, kilowatt_hours
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from joulery.clock import Clock
     from joulery.hardware import Device
     from joulery.metering import Window
     from joulery.power import ProcessGroup, TuningResult
@@ -272,6 +273,21 @@ class JobEnergy:
             self._task = PeriodicTask(self._share, seconds=_SHARE_SECONDS, name="joulery-ranks")
             self._task.start()
         self._share()
+
+    @property
+    def clock(self) -> Clock:
+        """Clock of the measurement."""
+        return self._environment.clock if self._meter is None else self._meter.clock
+
+    @property
+    def devices(self) -> tuple[Device, ...]:
+        """Devices that this process measures; none before it has begun."""
+        return () if self._meter is None else self._meter.devices
+
+    def measure_here(self) -> Measurement | None:
+        """Measurement of this process until now; None before it has begun and after its end."""
+        window = self._window
+        return None if window is None else window.measurement
 
     def begin_soon(self) -> None:
         """Begin to measure in the background: finding devices may take long."""

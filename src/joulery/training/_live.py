@@ -123,6 +123,9 @@ class LiveReader:
     """Makes the live state of a run from its meter, its steps, and the clocks of its devices.
 
     The driver is called in a thread of its own, and not again before it has answered.
+
+    Attributes:
+        names: Names of the devices by their ids, each unique.
     """
 
     def __init__(
@@ -139,7 +142,7 @@ class LiveReader:
         self._before = measured, steps
         self._processes = processes
         counts = Counter(device.info.name for device in self._devices)
-        self._names = {
+        self.names = {
             info.id: info.name[:_LONGEST_NAME] + f" {info.index}" * (counts[info.name] > 1)
             for info in (device.info for device in self._devices)
         }
@@ -157,12 +160,12 @@ class LiveReader:
 
         devices = tuple(
             LiveDevice(
-                self._names[device.info.id],
+                self.names[device.info.id],
                 rate(device.joules - joules_before.get(device.info.id, math.nan)),
                 *knobs.get(device.info.id, _Knobs()),
             )
             for device in measured.devices
-            if device.info.id in self._names
+            if device.info.id in self.names
         )
         return LiveState(seconds, phase, rate(steps - steps_before), devices, self._processes)
 

@@ -17,14 +17,22 @@ import operator
 import os
 import sys
 import weakref
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from joulery.errors import JouleryError
 from joulery.fail_open import fail_open
 from joulery.tables import Tabular
-from joulery.training._config import RunConfig, RunEnvironment
+from joulery.training._config import DecisionService, RunConfig, RunEnvironment
 from joulery.training._early_stopping import TargetTracker
-from joulery.training._job_energy import JobEnergy, checked_sinks, close_sinks, write_figures
+from joulery.training._job_energy import (
+    JobEnergy,
+    checked_sinks,
+    close_sinks,
+    energy_saving,
+    write_figures,
+)
+from joulery.training._run_log import RunLog, RunState, logs_runs
 from joulery.training._tuning import RunPower
 
 if TYPE_CHECKING:
@@ -35,10 +43,9 @@ if TYPE_CHECKING:
     from joulery.hardware import Device
     from joulery.jobs import Decision
     from joulery.objectives import Objective
-    from joulery.power import ProcessGroup, TuningResult
+    from joulery.power import PhaseUse, ProcessGroup, TuningResult
     from joulery.training._attempt import Attempt, Recurrence
     from joulery.training._callbacks import Sink
-    from joulery.training._config import DecisionService
     from joulery.training._energy import EnergyAccount
     from joulery.training._job_energy import JobMeasurement
 
@@ -62,8 +69,10 @@ class Run(Tabular):
         target: Validation metric that ends the run.
         higher_is_better: Whether larger metrics are better.
         objective: Objective, or its text (``least-energy:slowdown=5%``); that of ``joulery run``
-            unless given, or else ``cost:eta=0.5``.
+            or ``cost:eta=0.5`` unless given.
         max_epochs: Number of epochs after which the run gives up.
+        knob: Knob to tune: "limit", "clock", or "auto" for limits, and clocks where limits cannot
+            save more; $JOULERY_KNOB, or auto unless given.
         early_stop: Whether the run may be stopped at the cost limit of its decision.
         dry_run: Whether to find out what could be saved and to change neither batch size nor limit;
             as ``joulery run`` says unless given.
@@ -99,6 +108,7 @@ class Run(Tabular):
         higher_is_better: bool = True,
         objective: Objective | str | None = None,
         max_epochs: int | None = None,
+        knob: str | None = None,
         early_stop: bool = True,
         dry_run: bool | None = None,
         store: DecisionService | str | Path | None = None,
@@ -115,6 +125,7 @@ class Run(Tabular):
             higher_is_better=higher_is_better,
             objective=objective,
             max_epochs=max_epochs,
+            knob=knob,
             early_stop=early_stop,
             dry_run=dry_run,
             store=store,
@@ -124,6 +135,7 @@ class Run(Tabular):
         self._power = RunPower(self._config, self._environment)
         self.energy = JobEnergy(self._environment)
         self._sinks = checked_sinks(sinks)
+        self._log = self._new_log()
         self._recurrence: Recurrence | None = None
         self._attempt: Attempt | None = None
         self._recurs = batch_sizes is not None
@@ -134,6 +146,43 @@ class Run(Tabular):
         self._closed = False
         self._process = os.getpid()
         _replace_earlier(self)
+
+    def _new_log(self) -> RunLog | None:
+        """The report of this run to the store; None where no store is named."""
+        service, environment = self._config.store, self._environment
+        if not isinstance(service, DecisionService) or (
+            environment.group is not None and environment.group.rank
+        ):
+            return None
+        recurs = self._config.batch_sizes is not None
+        if not logs_runs(service.location or recurs, environment.environ):
+            return None
+        return RunLog(
+            self.name,
+            "run",
+            service,
+            self.energy,
+            self._log_state,
+            environment.environ,
+        )
+
+    def _log_state(self) -> RunState:
+        power, attempt = self._power, self._attempt
+        result, size = self.result, self._batch_size
+        watts = power.chosen_watts()
+        if result is not None and not self._config.dry_run:
+            watts = result.chosen.setting.power_limit_watts
+        if attempt is not None:
+            size = attempt.decision.batch_size
+        parts = [] if watts is None else [f"{watts:.0f} W"]
+        parts += [f"batch size {size}"] if size else []
+        return RunState(
+            self.total_steps,
+            power.phase(),
+            ", ".join(parts),
+            energy_saving(result),
+            "" if attempt is None else attempt.decision.id,
+        )
 
     # The loop.
 
@@ -168,6 +217,39 @@ class Run(Tabular):
         finally:  # also where the loop is left by `break`
             self._in_steps = False
             self._end_training(self.total_steps - before)
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        """Tune a phase of the training by itself, and keep its time and energy in ``phases``.
+
+        For work of different kinds that alternates, seconds at least at a time: generation and
+        updates of reinforcement learning, training and evaluation. The same phase does about the
+        same work each time, or the same in each of its ``step`` calls. Recurring runs have none.
+
+        Args:
+            name: Name of the phase.
+
+        Examples:
+            >>> run = Run()
+            >>> for _ in range(3):
+            ...     with run.phase("rollout"):
+            ...         pass  # generate
+            ...     with run.phase("update"):
+            ...         run.step()
+        """
+        before = self.total_steps
+        if not (self._closed or self._recurs):
+            self._begin_energy()
+            self._power.enter_phase(name)
+        try:
+            yield
+        finally:
+            self._power.leave_phase(self.total_steps - before)
+
+    @property
+    def phases(self) -> dict[str, PhaseUse]:
+        """Time, energy and setting of each phase."""
+        return self._power.phases
 
     def epochs(self) -> Iterator[int]:
         """Epochs from 0, until the target is reached, the cost limit is, or they are over.
@@ -229,6 +311,8 @@ class Run(Tabular):
         except (TypeError, ValueError, OverflowError, RuntimeError) as error:
             _log.warning("joulery: %r is not a metric: %s", type(metric).__name__, error)
             return
+        if self._log is not None:
+            self._log.note_metric(float(metric))
         if reached:
             self._mark_target()
 
@@ -286,6 +370,8 @@ class Run(Tabular):
             return  # a copy of the process does not speak for it
         self._closed = True
         self._finish(abandoned=True)
+        if self._log is not None:
+            self._log.freeze()
         self._power.close()
         self._close_recurrence()
         self._end_energy()
@@ -342,6 +428,7 @@ class Run(Tabular):
             "steps": self.total_steps,
             "kwh": None if math.isnan(self.kwh) else self.kwh,
             "tuning": None if result is None else result.to_dict(),
+            "phases": {name: use.to_dict() for name, use in self.phases.items()},
             "tuning_skipped": self.tuning_skipped,
         }
 
@@ -457,12 +544,16 @@ class Run(Tabular):
         if not (self.energy.begun or self._closed):
             atexit.register(_close_if_alive, weakref.ref(self))
             self.energy.begin_soon()
+            if self._log is not None:
+                self._log.start()
 
     @fail_open(None)
     def _end_energy(self) -> None:
         if self.energy.begun:
-            self.energy.end()
+            total = self.energy.end()
             self._write_figures()
+            if self._log is not None:
+                self._log.end(total)
         close_sinks(self._sinks)
 
     def _write_figures(self) -> None:

@@ -13,11 +13,12 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-from joulery.background import DRIVER_SECONDS, DriverThread
+from joulery.background import DRIVER_SECONDS, DriverThread, driver_result
 from joulery.errors import MissingHardwareError, NotPossibleHereError
 from joulery.fail_open import fail_open
 from joulery.files import write_atomic
 from joulery.frontier import Setting
+from joulery.hardware import Capability
 from joulery.power import TunerConfig, TunerState
 
 if TYPE_CHECKING:
@@ -29,8 +30,11 @@ if TYPE_CHECKING:
     from joulery.objectives import Objective
     from joulery.power import (
         Estimate,
+        Knob,
         LimitKnob,
         LimitPlan,
+        PhaseTuner,
+        PhaseUse,
         PowerProfile,
         PowerTuner,
         ProfileFile,
@@ -95,6 +99,7 @@ class RunPower:
         self._pending: Future[PowerTuner] | None = None
         self._knob: LimitKnob | None = None
         self._skipped: str | None = None
+        self._phase_tuner: PhaseTuner | None = None
 
     @fail_open(None)
     def begin(
@@ -132,10 +137,35 @@ class RunPower:
     def _make(
         self, batch_size: int | None, plan: LimitPlan | None, meter: Meter | None
     ) -> PowerTuner:
-        from joulery.metering import local_rank
-        from joulery.power import LimitKnob, PowerTuner, weighed_cost
+        from joulery.power import LimitKnob, PowerTuner
 
         environment, config = self._environment, self._config
+        boards, objective = self._survey()
+        self._knob = None if plan is None else LimitKnob(boards, plan=plan)
+        decided = plan is not None and plan.is_decided
+        return PowerTuner(
+            boards,
+            objective,
+            knob=self._knob or self._choose_knob(boards),
+            meter=meter,
+            clock=environment.clock,
+            config=TunerConfig(dry_run=bool(config.dry_run)),
+            # A decision that states what to hold or to measure has more data than a local profile.
+            profile=None if decided else self._profile(batch_size, boards, objective),
+            earlier=None if decided else self.earlier_profile,
+            process_group=environment.group,
+        )
+
+    def _survey(self) -> tuple[list[Device], Objective]:
+        """The boards to tune and the objective on them; notes the original limit.
+
+        Raises:
+            NotPossibleHereError: There are none, or other processes set them too.
+        """
+        from joulery.metering import local_rank
+        from joulery.power import weighed_cost
+
+        environment = self._environment
         boards = environment.boards()
         if not boards:
             raise MissingHardwareError(
@@ -148,21 +178,58 @@ class RunPower:
             raise NotPossibleHereError(
                 "several processes train together", remedy="give Run their process_group"
             )
-        objective = config.objective_for(weighed_cost(1.0, boards).max_watts)
-        self._knob = None if plan is None else LimitKnob(boards, plan=plan)
-        decided = plan is not None and plan.is_decided
-        return PowerTuner(
+        return boards, self._config.objective_for(weighed_cost(1.0, boards).max_watts)
+
+    @fail_open(None)
+    def enter_phase(self, name: str) -> None:
+        """Begin a phase; the first one ends the tuning of the run as a whole."""
+        if self._phase_tuner is None and self.is_due:
+            self.begun, self.is_due = True, False
+            self._pending = None
+            self._phase_tuner = driver_result(self._make_phases, self._environment.clock)
+        if self.tuner is not None:
+            self.tuner.close()
+        if self._phase_tuner is not None:
+            self._phase_tuner.enter(name)
+
+    def leave_phase(self, steps: int) -> None:
+        """End the phase, in which so many steps were reported."""
+        if self._phase_tuner is not None:
+            self._phase_tuner.leave(steps)
+
+    @property
+    def phases(self) -> dict[str, PhaseUse]:
+        """Time, energy and setting of each phase."""
+        return {} if self._phase_tuner is None else self._phase_tuner.phases
+
+    def _make_phases(self) -> PhaseTuner:
+        from joulery.power import ClockKnob, LimitKnob, PhaseTuner
+
+        boards, objective = self._survey()
+        lockable = all(Capability.CLOCK_LOCK in board.capabilities for board in boards)
+        return PhaseTuner(
             boards,
             objective,
-            knob=self._knob,
-            meter=meter,
-            clock=environment.clock,
-            config=TunerConfig(dry_run=bool(config.dry_run)),
-            # A decision that states what to hold or to measure has more data than a local profile.
-            profile=None if decided else self._profile(batch_size, boards, objective),
-            earlier=None if decided else self.earlier_profile,
-            process_group=environment.group,
+            # A clock acts at once, and on work that draws less than any limit too.
+            LimitKnob(boards)
+            if self._config.knob == "limit" or not lockable
+            else ClockKnob(boards),
+            clock=self._environment.clock,
+            config=TunerConfig(dry_run=bool(self._config.dry_run)),
+            process_group=self._environment.group,
         )
+
+    def _choose_knob(self, boards: Sequence[Device]) -> Knob:
+        """The knob of a run whose decision lists no limits."""
+        from joulery.power import BothKnobs, ClockKnob, LimitKnob
+
+        if self._config.knob == "clock":
+            return ClockKnob(boards)
+        limit = LimitKnob(boards)
+        lockable = all(Capability.CLOCK_LOCK in board.capabilities for board in boards)
+        if self._config.knob == "limit" or not lockable:
+            return limit
+        return BothKnobs(limit, ClockKnob(boards))
 
     def fail(self, error: Exception) -> None:
         """Do without tuning because of an error; see ``joulery.fail_open``."""
@@ -184,6 +251,8 @@ class RunPower:
         self._driver.close()
         if self.tuner is not None:
             self.tuner.close()
+        if self._phase_tuner is not None:
+            self._phase_tuner.close()
         if self.begun:
             self.write_report(ended=True)
 
@@ -262,6 +331,7 @@ class RunPower:
                     "steps": self.steps,
                     "ended": ended,
                     "tuning_skipped": self.skipped,
+                    "phases": {name: use.to_dict() for name, use in self.phases.items()},
                     "result": None if result is None else result.to_dict(),
                     "summary": None if result is None else str(result),
                 }

@@ -1,14 +1,12 @@
 """Steps of JAX, with a simulated board under load."""
 
-import jax
-import jax.numpy as jnp
 import pytest
-
-from joulery.integrations.jax import JaxStep
 
 
 def step_of(world):
     """A jitted step with a donated state, and the board's part of it."""
+    import jax  # here, since it takes a second that not every test process should pay for
+
     update = jax.jit(lambda state, x: state - 0.1 * x.mean(), donate_argnums=0)
 
     def step(state, x):
@@ -20,6 +18,10 @@ def step_of(world):
 
 def test_steps_are_measured_and_tuned(world):
     """If this fails, a training of JAX is not measured, or its power not tuned."""
+    import jax.numpy as jnp
+
+    from joulery.integrations.jax import JaxStep
+
     run = world.run()
     state, batch = jnp.zeros(3), jnp.ones(8)
     with JaxStep(step_of(world), run, meter=world.meter, sinks=[world]) as step:
@@ -33,6 +35,7 @@ def test_steps_are_measured_and_tuned(world):
 
 def test_an_error_in_the_step_is_the_users_and_the_run_is_closed(world):
     """If this fails, an exception of a step is swallowed, or the limit stays lowered."""
+    from joulery.integrations.jax import JaxStep
 
     def broken(_):
         raise ArithmeticError("of the user")

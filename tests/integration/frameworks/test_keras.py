@@ -1,44 +1,47 @@
-"""``Model.fit`` of Keras on torch, with a simulated board under load."""
+"""``Model.fit`` of Keras on torch, with a simulated board under load.
+
+Keras is imported by tests only: what takes seconds should not be paid for by every test process.
+"""
 
 import os
 
-os.environ.setdefault("KERAS_BACKEND", "torch")  # before its import
-import keras
 import numpy as np
 
-from joulery.integrations.keras import KerasCallback
+os.environ.setdefault("KERAS_BACKEND", "torch")  # before its import
 
 
-class Load(keras.callbacks.Callback):
-    """Loads the board once per batch."""
+def make_callback(*arguments, **options):
+    """The callback under test."""
+    from joulery.integrations.keras import KerasCallback
 
-    def __init__(self, world):
-        super().__init__()
-        self._world = world
-
-    def on_train_batch_end(self, batch, logs=None):
-        """The board's part of a step."""
-        self._world.load()
-
-    def on_test_batch_end(self, batch, logs=None):
-        """The board's part of validation."""
-        self._world.load()
+    return KerasCallback(*arguments, **options)
 
 
 def fit(world, callback, epochs=3, **options):
     """Fit a linear model; its history."""
+    import keras
+
+    class Load(keras.callbacks.Callback):
+        """Loads the board once per batch of training and of validation."""
+
+        def on_train_batch_end(self, batch, logs=None):
+            world.load()
+
+        def on_test_batch_end(self, batch, logs=None):
+            world.load()
+
     keras.utils.set_random_seed(0)
     model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
     model.compile("sgd", "mse", metrics=["mae"])
     x = np.random.default_rng(0).normal(size=(64, 4)).astype("float32")
     y = x.sum(1, keepdims=True)
-    callbacks = [Load(world), callback]
+    callbacks = [Load(), callback]
     return model.fit(x, y, batch_size=8, epochs=epochs, callbacks=callbacks, verbose=0, **options)
 
 
 def test_a_fit_is_measured_and_its_history_has_the_energy(world):
     """If this fails, the one line that a user adds measures nothing, or the history lacks it."""
-    callback = KerasCallback(meter=world.meter, sinks=[world])
+    callback = make_callback(meter=world.meter, sinks=[world])
     history = fit(world, callback)
     world.check(callback.measurement, steps=24)
     joules = history.history["joulery/joules"]
@@ -49,7 +52,7 @@ def test_a_fit_is_measured_and_its_history_has_the_energy(world):
 def test_a_run_tunes_the_power_of_a_fit(world):
     """If this fails, steps do not reach the tuner, and nothing is saved."""
     run = world.run()
-    callback = KerasCallback(run, meter=world.meter, sinks=[world])
+    callback = make_callback(run, meter=world.meter, sinks=[world])
     fit(world, callback, epochs=60, validation_split=0.5)
     world.check(callback.measurement, steps=240)
     assert run.total_steps == 240
@@ -59,7 +62,7 @@ def test_a_run_tunes_the_power_of_a_fit(world):
 def test_the_target_ends_the_fit(world):
     """If this fails, a fit goes on after its target was reached."""
     run = world.run(target=1e9, higher_is_better=False, max_epochs=9)
-    callback = KerasCallback(run, monitor="val_loss", meter=world.meter)
+    callback = make_callback(run, monitor="val_loss", meter=world.meter)
     history = fit(world, callback, epochs=9, validation_split=0.5)
     assert run.target_reached
     assert len(history.epoch) == 1

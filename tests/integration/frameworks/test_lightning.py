@@ -1,36 +1,59 @@
-"""The Trainer of Lightning on a tiny model, with a simulated board under load."""
+"""The Trainer of Lightning on a tiny model, with a simulated board under load.
+
+Lightning is imported by tests only: what takes seconds should not be paid for by every process.
+"""
 
 import pytest
 import torch
-from lightning.pytorch import LightningModule, Trainer
-from lightning.pytorch.loggers import CSVLogger
-
-from joulery.integrations.lightning import LightningCallback
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # Lightning warns about its own dependencies
 
 
-class Line(LightningModule):
+def make_callback(*arguments, **options):
+    """The callback under test."""
+    from joulery.integrations.lightning import LightningCallback
+
+    return LightningCallback(*arguments, **options)
+
+
+def make_line(world):
     """A linear model whose training step loads a board."""
+    from lightning.pytorch import LightningModule
 
-    def __init__(self, world):
-        super().__init__()
-        self.weights = torch.nn.Linear(4, 1)
-        self._world = [world]
+    class Line(LightningModule):
+        def __init__(self):
+            super().__init__()
+            self.weights = torch.nn.Linear(4, 1)
 
-    def training_step(self, batch, _):
-        """The loss of a batch."""
-        self._world[0].load()
-        return ((self.weights(batch).squeeze(-1) - batch.sum(-1)) ** 2).mean()
+        def training_step(self, batch, _):
+            """The loss of a batch."""
+            world.load()
+            return ((self.weights(batch).squeeze(-1) - batch.sum(-1)) ** 2).mean()
 
-    def validation_step(self, batch, _):
-        """A metric that is always good."""
-        self._world[0].load()
-        self.log("val_accuracy", 0.9)
+        def validation_step(self, batch, _):
+            """A metric that is always good."""
+            world.load()
+            self.log("val_accuracy", 0.9)
 
-    def configure_optimizers(self):
-        """Plain gradient descent."""
-        return torch.optim.SGD(self.parameters(), lr=0.01)
+        def configure_optimizers(self):
+            """Plain gradient descent."""
+            return torch.optim.SGD(self.parameters(), lr=0.01)
+
+    return Line()
+
+
+def make_trainer(callback, **options):
+    """A quiet trainer."""
+    from lightning.pytorch import Trainer
+
+    return Trainer(
+        accelerator="cpu",
+        callbacks=[callback],
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        enable_checkpointing=False,
+        **{"max_epochs": 3, **options},
+    )
 
 
 @pytest.fixture
@@ -42,23 +65,17 @@ def loader():
 
 def fit(world, loader, folder, callback, *, validate=False, **options):
     """Fit the model."""
-    made = Trainer(
-        accelerator="cpu",
-        logger=CSVLogger(folder),
-        callbacks=[callback],
-        enable_progress_bar=False,
-        enable_model_summary=False,
-        enable_checkpointing=False,
-        default_root_dir=folder,
-        **{"max_epochs": 3, "num_sanity_val_steps": 0, **options},
-    )
-    made.fit(Line(world), loader, loader if validate else None)
+    from lightning.pytorch.loggers import CSVLogger
+
+    options = {"num_sanity_val_steps": 0, **options}
+    made = make_trainer(callback, logger=CSVLogger(folder), default_root_dir=folder, **options)
+    made.fit(make_line(world), loader, loader if validate else None)
     return made
 
 
 def test_a_fit_is_measured_and_logged(world, loader, tmp_path):
     """If this fails, the one line that a user adds measures nothing, or the logger lacks it."""
-    callback = LightningCallback(meter=world.meter, sinks=[world])
+    callback = make_callback(meter=world.meter, sinks=[world])
     made = fit(world, loader, tmp_path, callback)
     world.check(callback.measurement, steps=24)
     made.logger.save()
@@ -68,7 +85,7 @@ def test_a_fit_is_measured_and_logged(world, loader, tmp_path):
 def test_a_run_tunes_the_power_of_a_fit(world, loader, tmp_path):
     """If this fails, steps do not reach the tuner, and nothing is saved."""
     run = world.run()
-    callback = LightningCallback(run, meter=world.meter, sinks=[world])
+    callback = make_callback(run, meter=world.meter, sinks=[world])
     fit(world, loader, tmp_path, callback, max_epochs=60, validate=True)
     world.check(callback.measurement, steps=480)
     assert run.total_steps == 480
@@ -78,7 +95,7 @@ def test_a_run_tunes_the_power_of_a_fit(world, loader, tmp_path):
 def test_the_target_ends_the_fit(world, loader, tmp_path):
     """If this fails, a fit goes on after its target was reached."""
     run = world.run(target=0.8, max_epochs=9)
-    callback = LightningCallback(run, monitor="val_accuracy", meter=world.meter)
+    callback = make_callback(run, monitor="val_accuracy", meter=world.meter)
     made = fit(world, loader, tmp_path, callback, max_epochs=9, validate=True)
     assert run.target_reached
     assert made.global_step == 8
@@ -91,7 +108,7 @@ def test_accumulated_batches_are_one_step(world, loader, tmp_path):
         world,
         loader,
         tmp_path,
-        LightningCallback(run, meter=world.meter),
+        make_callback(run, meter=world.meter),
         accumulate_grad_batches=4,
     )
     assert run.total_steps == 6
@@ -99,19 +116,11 @@ def test_accumulated_batches_are_one_step(world, loader, tmp_path):
 
 def test_a_resumed_fit_counts_on(world, loader, tmp_path):
     """If this fails, the energy before a restart is forgotten."""
-    made = fit(world, loader, tmp_path, LightningCallback(meter=world.meter), max_epochs=2)
+    made = fit(world, loader, tmp_path, make_callback(meter=world.meter), max_epochs=2)
     made.save_checkpoint(tmp_path / "two.ckpt")
-    second = LightningCallback(meter=world.meter, sinks=[world])
-    again = Trainer(
-        accelerator="cpu",
-        logger=False,
-        callbacks=[second],
-        max_epochs=3,
-        enable_progress_bar=False,
-        enable_model_summary=False,
-        enable_checkpointing=False,
-    )
-    again.fit(Line(world), loader, ckpt_path=tmp_path / "two.ckpt", weights_only=False)
+    second = make_callback(meter=world.meter, sinks=[world])
+    again = make_trainer(second, logger=False)
+    again.fit(make_line(world), loader, ckpt_path=tmp_path / "two.ckpt", weights_only=False)
     step, figures = world.written[-2]
     assert step == 24
     assert figures["joulery/joules"] == pytest.approx(world.gpu.true_joules(), rel=0.05)

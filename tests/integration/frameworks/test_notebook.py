@@ -1,12 +1,13 @@
 """The cell magic in a real IPython shell."""
 
 import pytest
-from IPython.testing.globalipapp import start_ipython
 
 
 @pytest.fixture
 def shell(world, monkeypatch):
     """A shell with the extension, whose cells load a simulated board."""
+    from IPython.testing.globalipapp import start_ipython
+
     made = start_ipython() or __import__("IPython").get_ipython()
     made.run_line_magic("load_ext", "joulery.integrations.ipython")
     from joulery.integrations import ipython

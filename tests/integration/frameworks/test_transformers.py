@@ -2,9 +2,13 @@
 
 import pytest
 import torch
-from transformers import Trainer, TrainingArguments
 
-from joulery.integrations.transformers import TransformersCallback
+
+def make_callback(*arguments, **options):
+    """The callback under test; transformers is imported by tests only, since it takes a second."""
+    from joulery.integrations.transformers import TransformersCallback
+
+    return TransformersCallback(*arguments, **options)
 
 
 class Line(torch.nn.Module):
@@ -32,6 +36,8 @@ def data():
 
 def trainer(world, data, folder, callback, **arguments):
     """A trainer whose log entries come every ten steps."""
+    from transformers import Trainer, TrainingArguments
+
     options = {
         "per_device_train_batch_size": 8,
         "num_train_epochs": 3,
@@ -54,7 +60,7 @@ def trainer(world, data, folder, callback, **arguments):
 
 def test_a_training_is_measured_and_its_log_has_the_energy(world, data, tmp_path):
     """If this fails, the one line that a user adds measures nothing, or the log lacks it."""
-    callback = TransformersCallback(meter=world.meter, sinks=[world])
+    callback = make_callback(meter=world.meter, sinks=[world])
     made = trainer(world, data, tmp_path, callback)
     made.train()
     world.check(callback.measurement, steps=24)
@@ -67,7 +73,7 @@ def test_a_training_is_measured_and_its_log_has_the_energy(world, data, tmp_path
 def test_a_run_tunes_the_power_of_a_trainer(world, data, tmp_path):
     """If this fails, steps do not reach the tuner, and nothing is saved."""
     run = world.run()
-    callback = TransformersCallback(run, meter=world.meter, sinks=[world])
+    callback = make_callback(run, meter=world.meter, sinks=[world])
     trainer(world, data, tmp_path, callback, num_train_epochs=60).train()
     world.check(callback.measurement, steps=480)
     assert run.total_steps == 480
@@ -79,7 +85,7 @@ def test_a_run_tunes_the_power_of_a_trainer(world, data, tmp_path):
 def test_the_target_ends_the_training(world, data, tmp_path):
     """If this fails, a Trainer goes on after its target was reached."""
     run = world.run(target=0.8, max_epochs=9)
-    callback = TransformersCallback(run, metric="eval_accuracy", meter=world.meter, sinks=[world])
+    callback = make_callback(run, metric="eval_accuracy", meter=world.meter, sinks=[world])
     made = trainer(world, data, tmp_path, callback, num_train_epochs=9, eval_strategy="epoch")
     made.train()
     assert run.target_reached
@@ -89,7 +95,7 @@ def test_the_target_ends_the_training(world, data, tmp_path):
 def test_evaluation_is_not_taken_for_slow_steps(world, data, tmp_path):
     """If this fails, validation between two steps makes the tuner believe that a step is slow."""
     run = world.run()
-    callback = TransformersCallback(run, meter=world.meter)
+    callback = make_callback(run, meter=world.meter)
     made = trainer(
         world, data, tmp_path, callback, num_train_epochs=60, eval_strategy="steps", eval_steps=8
     )
@@ -107,19 +113,19 @@ def test_evaluation_is_not_taken_for_slow_steps(world, data, tmp_path):
 def test_accumulated_batches_are_one_step(world, data, tmp_path):
     """If this fails, gradient accumulation changes what a step is between two runs of a job."""
     run = world.run()
-    callback = TransformersCallback(run, meter=world.meter, sinks=[world])
+    callback = make_callback(run, meter=world.meter, sinks=[world])
     trainer(world, data, tmp_path, callback, gradient_accumulation_steps=4).train()
     assert run.total_steps == 6
 
 
 def test_a_resumed_training_counts_on(world, data, tmp_path):
     """If this fails, the energy before a restart is forgotten."""
-    first = TransformersCallback(meter=world.meter, sinks=[world])
+    first = make_callback(meter=world.meter, sinks=[world])
     trainer(
         world, data, tmp_path, first, save_strategy="epoch", logging_steps=8, num_train_epochs=2
     ).train()
     spent = world.gpu.true_joules()
-    second = TransformersCallback(meter=world.meter, sinks=[world])
+    second = make_callback(meter=world.meter, sinks=[world])
     made = trainer(world, data, tmp_path, second, num_train_epochs=3, logging_steps=8)
     made.train(resume_from_checkpoint=True)
     assert made.state.global_step == 24
@@ -129,7 +135,7 @@ def test_a_resumed_training_counts_on(world, data, tmp_path):
 
 def test_a_fault_of_ours_does_not_stop_the_training(world, data, tmp_path, monkeypatch, caplog):
     """If this fails, a bug in our code costs a user's training."""
-    callback = TransformersCallback(world.run(), meter=world.meter, sinks=[world])
+    callback = make_callback(world.run(), meter=world.meter, sinks=[world])
 
     def broken(*_):
         raise RuntimeError("a bug")

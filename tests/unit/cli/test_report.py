@@ -280,6 +280,14 @@ def test_phases_and_pages_come_from_files(file, tmp_path, capsys, monkeypatch):
     assert figures["CO2 in all"]["value"] > 0.06
 
 
+def test_boards_that_were_not_measured_are_not_disclosed(tmp_path, capsys):
+    """The energy of a CPU would be filed as that of eight GPUs."""
+    log = tmp_path / "cpu.jsonl"
+    assert main(["measure", "--log", str(log), "--", "true"]) == 0
+    assert main(["disclose", str(log), "--as", "eu", "--hardware", "H100=8"]) == 2
+    assert "energy of 0 accelerators, not of 8" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("words", "says"),
     [

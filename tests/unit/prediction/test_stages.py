@@ -47,7 +47,7 @@ def test_recomputation_is_part_of_the_backward_pass():
     """It runs there, and costs a forward."""
     plain = stage_rows(MODEL, "a100", PLAN, clocks=[1.41e9])
     again = stage_rows(
-        MODEL, "a100", Plan(pipeline=4, global_batch=16, recompute=True), clocks=[1.41e9]
+        MODEL, "a100", Plan(pipeline=4, global_batch=16, recompute="full"), clocks=[1.41e9]
     )
     assert again[1]["time"] == pytest.approx(plain[1]["time"] + plain[0]["time"])
 

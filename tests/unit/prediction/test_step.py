@@ -56,7 +56,7 @@ def test_advice_says_when_no_limit_binds():
 
 def test_a_step_without_a_binding_limit_is_offered_clocks():
     """A user whose limits do nothing needs the knob that does."""
-    board = replace(accelerator("h100"), min_limit_watts=680.0)
+    board = replace(accelerator("h100"), min_limit_watts=695.0)
     step = prediction(LLAMA, board, PLAN)
     clocks = [point for point in step.points if point.setting.clock_hertz]
     assert "lock a clock" in step.advice
@@ -118,11 +118,28 @@ def test_a_graph_of_operators_is_predicted_too():
     graph = Graph("tiny", (product, update), 1, 1e6, 2e6, 1e6, 2e6)
     step = predict(graph, "a100").fastest
     bytes_only = 1e9 / accelerator("a100").bytes_per_second
-    assert bytes_only < step.seconds < 4 * bytes_only
+    assert bytes_only < step.seconds < 4 * bytes_only + 0.01  # launches of a loop in Python
     assert predict(graph, "h100").fastest.seconds < step.seconds
     assert np.isfinite(step.joules)
     with pytest.raises(InvalidValueError):
         Graph("empty", (), 0, 0, 0, 0, 0)
+
+
+def test_copies_of_a_captured_step_pay_for_gradients_and_share_state():
+    """A captured model would be predicted for one device only."""
+    product = Operator(
+        "mm", "matmul", "forward", (1, 4096, 4096, 4096), 2 * 4096.0**3, 3 * 4096.0**2 * 2, "bf16"
+    )
+    graph = Graph("wide", (replace(product, count=64),), int(1e9), 2e9, 4e9, 1e9, 3e9)
+    alone = prediction(graph, "h100", Plan(framework="eager", shard=0))
+    copies = Plan(data=16, global_batch=16, framework="eager", shard=0)
+    ddp = prediction(graph, "h100", copies)
+    fsdp = prediction(graph, "h100", replace(copies, shard=3))
+    assert alone.points[-1].seconds < ddp.points[-1].seconds < 2 * alone.points[-1].seconds
+    assert fsdp.memory[0].reserved < 0.8 * ddp.memory[0].reserved
+    assert ddp.points[-1].joules > 15 * alone.points[-1].joules
+    with pytest.raises(InvalidValueError, match="splits the operators"):
+        prediction(graph, "h100", replace(copies, data=8, tensor=2))
 
 
 def test_the_room_can_be_called():

@@ -142,7 +142,7 @@ def test_empty_states_say_what_to_do():
 def test_an_unknown_error_is_said():
     """If this fails, a sum whose error is unknown looks exact."""
     text = overview([figures(error=None)], WORLD, NOW)
-    assert "The error of 1 is not yet known" in text
+    assert "the error of 1 is not yet known" in text
 
 
 def test_a_part_of_the_energy_is_said_to_be_one():

@@ -94,7 +94,7 @@ def test_ends_probes_and_leases_are_described():
 LIFE = (
     *("live", "ready", "metrics", "defineJob", "listJobs", "showJob", "decide", "heartbeat"),
     *("putProfile", "listProfiles", "addEnergy", "listEnergy", "report", "listDecisions"),
-    *("pauseJob", "deleteJob"),
+    *("putRun", "listRuns", "showRun", "pauseJob", "deleteJob"),
 )
 
 

@@ -9,9 +9,8 @@ from joulery.jobs import Request, job_beliefs, job_totals
 from joulery.reports import overview_report
 from joulery.server._config import LIMITS
 from joulery.server._figures import BeliefsCache, FiguresCache, OverviewCache
-from joulery.server._pages import COOKIE
-from joulery.storage import Permission, Store, TokenRecord, add_token
-from support.caller import Caller
+from joulery.storage import Permission, Store, TokenRecord, add_token, revoke_token
+from support.caller import SAME_ORIGIN, Caller
 
 
 @pytest.fixture
@@ -19,11 +18,6 @@ def caller(tmp_path):
     """A caller of an application on an empty store."""
     with Store.open(tmp_path / "store.sqlite") as store:
         yield Caller(store, LIMITS)
-
-
-def cookie(token):
-    """The header of a browser that is logged in."""
-    return [(b"cookie", f"{COOKIE}={token}".encode())]
 
 
 def ask(caller, method, path, headers=(), body=b""):
@@ -34,9 +28,8 @@ def ask(caller, method, path, headers=(), body=b""):
 
 def log_in(caller, token, following="/"):
     """The answer to a form that was filled in."""
-    return ask(
-        caller, "POST", "/login", body=urlencode({"token": token, "next": following}).encode()
-    )
+    body = urlencode({"token": token, "next": following}).encode()
+    return ask(caller, "POST", "/login", SAME_ORIGIN, body)
 
 
 def test_pages_ask_for_a_token(caller):
@@ -59,16 +52,57 @@ def test_a_valid_token_is_kept_where_scripts_cannot_read_it(caller):
 
 def test_behind_a_proxy_with_tls_the_cookie_never_travels_in_the_clear(caller):
     """If this fails, the token is sent unencrypted to an address that someone else controls."""
-    forwarded = [(b"x-forwarded-proto", b"https")]
+    forwarded = [(b"x-forwarded-proto", b"https"), *SAME_ORIGIN]
     body = urlencode({"token": caller.token}).encode()
     _, told, _ = ask(caller, "POST", "/login", forwarded, body)
     assert b"; Secure" in told[b"set-cookie"]
+    assert told[b"set-cookie"].startswith(b"__Host-joulery_session=")
+    assert caller.token.encode() not in told[b"set-cookie"]
 
 
 @pytest.mark.parametrize("following", ["https://evil", "//evil", "/\\evil", ""])
 def test_logging_in_leads_nowhere_else(caller, following):
     """If this fails, a link to the log-in leads people to another site."""
     assert log_in(caller, caller.token, following)[1][b"location"] == b"/"
+
+
+def test_a_session_that_ended_says_why_and_leads_back(caller):
+    """If this fails, a stolen cookie outlives a log-out, or nobody learns why it ended."""
+    job = asyncio.run(caller.job())
+    token, record = caller.context.store.write(
+        lambda transaction: add_token(transaction, TokenRecord("*", Permission.MANAGE), 0.0)
+    )
+    ends = {
+        "logged out": lambda headers: ask(caller, "POST", "/logout", headers),
+        "for 4 hours": lambda _: caller.clock.sleep(4.1 * 3600),
+        "lasts 12 hours": lambda _: caller.clock.sleep(12.1 * 3600),
+        "revoked": lambda _: caller.context.store.write(
+            lambda transaction: revoke_token(transaction, record.id, caller.clock.wall())
+        ),
+    }
+    for words, end in ends.items():
+        headers = caller.browser(token)
+        assert ask(caller, "GET", f"/jobs/{job}", headers)[0] == 200
+        end(headers)
+        caller.clock.sleep(6.0)  # beyond what is cached
+        status, told, _ = ask(caller, "GET", f"/jobs/{job}", headers)
+        assert (status, told[b"location"]) == (303, f"/login?next=%2Fjobs%2F{job}".encode())
+        assert words in ask(caller, "GET", "/login", headers)[2]
+        status, _, text = ask(caller, "POST", f"/jobs/{job}/pause", headers, b"paused=1")
+        assert (status, "Nothing was changed" in text) == (401, True)
+
+
+def test_a_page_that_a_person_opens_keeps_the_session_alive(caller):
+    """If this fails, people are logged out while they work, or never where a tab stays open."""
+    headers = caller.browser()
+    for _ in range(3):
+        caller.clock.sleep(3.5 * 3600)
+        assert ask(caller, "GET", "/jobs", headers)[0] == 200
+    alone = caller.browser()
+    for _ in range(3):
+        caller.clock.sleep(1.5 * 3600)
+        status = ask(caller, "GET", "/jobs", [*alone, (b"joulery-live", b"1")])[0]
+    assert status == 303
 
 
 def test_a_wrong_token_is_refused_in_words(caller):
@@ -88,7 +122,7 @@ def test_guessing_tokens_is_slowed_down(caller):
 @pytest.mark.parametrize("path", ["/", "/login", "/assets/dashboard.js", "/jobs/77"])
 def test_every_answer_has_a_strict_policy(caller, path):
     """If this fails, a page may run scripts that are not ours, or be framed by others."""
-    _, told, _ = ask(caller, "GET", path, cookie(caller.token))
+    _, told, _ = ask(caller, "GET", path, caller.browser())
     policy = told[b"content-security-policy"].decode()
     assert "default-src 'none'" in policy
     assert "unsafe" not in policy
@@ -99,9 +133,10 @@ def test_every_answer_has_a_strict_policy(caller, path):
 def test_forms_of_other_sites_are_refused(caller):
     """If this fails, another site can pause jobs or log people in."""
     job = asyncio.run(caller.job())
-    own, other = cookie(caller.token), [(b"sec-fetch-site", b"cross-site")]
-    path = f"/jobs/{job}/pause"
-    assert ask(caller, "POST", path, [*own, *other], b"paused=1")[0] == 403
+    own, path = caller.browser(), f"/jobs/{job}/pause"
+    for origin in (b"https://evil.example", b"http://jobs.example:9999", b"null", None):
+        headers = [own[0], own[1], *([] if origin is None else [(b"origin", origin)])]
+        assert ask(caller, "POST", path, headers, b"paused=1")[0] == 403
     assert ask(caller, "POST", path, own, b"paused=1")[0] == 303
     with caller.context.store.reading() as transaction:
         assert transaction.job(job).paused
@@ -109,7 +144,7 @@ def test_forms_of_other_sites_are_refused(caller):
 
 def test_the_interface_for_programs_takes_no_cookie(caller):
     """If this fails, another site can use the API with a browser's cookie."""
-    status, _, _ = ask(caller, "GET", "/v1/teams/vision/jobs", cookie(caller.token))
+    status, _, _ = ask(caller, "GET", "/v1/teams/vision/jobs", caller.browser())
     assert status == 401
 
 
@@ -121,29 +156,29 @@ def test_rights_are_those_of_the_token(caller):
         ("vision", f"/jobs/{job}", 200),
         ("speech", f"/jobs/{job}", 404),
         ("speech", f"/jobs/{job}/runs/1", 404),
-        ("speech", f"/changes?job={job}", 404),
+        ("speech", f"/changes?topic=job.{job}", 404),
     ):
         wanted = TokenRecord(team, Permission.READ)
         token, _ = store.write(lambda one, wanted=wanted: add_token(one, wanted, 0.0))
-        assert ask(caller, "GET", path, cookie(token))[0] == expected
-        refused = ask(caller, "POST", f"/jobs/{job}/pause", cookie(token), b"paused=1")
+        assert ask(caller, "GET", path, caller.browser(token))[0] == expected
+        refused = ask(caller, "POST", f"/jobs/{job}/pause", caller.browser(token), b"paused=1")
         assert refused[0] == (403 if team == "vision" else 404)
     token, _ = store.write(lambda one: add_token(one, TokenRecord("speech", Permission.READ), 0.0))
-    assert "nightly" not in ask(caller, "GET", "/jobs", cookie(token))[2]
-    assert "nightly" in ask(caller, "GET", "/jobs", cookie(caller.token))[2]
+    assert "nightly" not in ask(caller, "GET", "/jobs", caller.browser(token))[2]
+    assert "nightly" in ask(caller, "GET", "/jobs", caller.browser())[2]
 
 
 @pytest.mark.parametrize(
     "path",
     [
         *("/jobs/x", "/jobs/-1", "/jobs/99999999999999999999", "/jobs/1/runs/0", "/jobs/1/runs/9"),
-        *("/assets/x", "/jobs?page=x", "/changes?job=77"),
+        *("/assets/x", "/jobs?page=x", "/changes?topic=job.77", "/changes?topic=x"),
     ],
 )
 def test_wrong_addresses_get_a_page(caller, path):
     """If this fails, a wrong link shows a raw document or an internal error."""
     asyncio.run(caller.job())
-    status, told, text = ask(caller, "GET", path, cookie(caller.token))
+    status, told, text = ask(caller, "GET", path, caller.browser())
     assert status == 404
     assert told[b"content-type"].startswith(b"text/html")
     assert "What to do" in text
@@ -153,7 +188,7 @@ def test_wrong_addresses_get_a_page(caller, path):
 def test_impossible_objectives_are_explained(caller, query):
     """If this fails, a typo in a form breaks the page."""
     job = asyncio.run(caller.job())
-    status, _, text = ask(caller, "GET", f"/jobs/{job}?{query}", cookie(caller.token))
+    status, _, text = ask(caller, "GET", f"/jobs/{job}?{query}", caller.browser())
     assert status == 200
     assert 'role="alert"' in text
 
@@ -166,14 +201,14 @@ def test_names_cannot_smuggle_in_markup(caller):
     made = asyncio.run(caller.ask("POST", "/v1/teams/%3Cb%3E/jobs", document))
     assert made[0] == 200
     for path in ("/", "/jobs?q=%3Cscript", f"/jobs/{made[2]['id']}"):
-        text = ask(caller, "GET", path, cookie(caller.token))[2]
+        text = ask(caller, "GET", path, caller.browser())[2]
         assert "<script>alert" not in text
         assert "<b>" not in text
 
 
 def test_forms_are_small(caller):
     """If this fails, a caller without a token fills the memory."""
-    assert ask(caller, "POST", "/login", body=b"token=" + 10_000 * b"x")[0] == 413
+    assert ask(caller, "POST", "/login", SAME_ORIGIN, b"token=" + 10_000 * b"x")[0] == 413
 
 
 def test_only_jobs_to_which_something_happened_are_added_up_again(caller, monkeypatch):
@@ -225,7 +260,8 @@ def test_beliefs_are_folded_again_only_after_new_events(caller, monkeypatch):
 )
 def test_the_time_zone_of_a_cookie_is_checked(caller, name, date):
     """If this fails, a cookie opens files of the server, or breaks all pages."""
-    headers = [(b"cookie", f"{COOKIE}={caller.token}; joulery_zone={name}".encode())]
+    ((header, session), *_) = caller.browser()
+    headers = [(header, session + f"; joulery_zone={name}".encode())]
     status, _, text = ask(caller, "GET", "/", headers)
     assert (status, f"times in {date}<" in text) == (200, True)
 
@@ -241,10 +277,10 @@ def test_readers_of_the_same_minute_share_an_overview(caller, monkeypatch):
 
     monkeypatch.setattr("joulery.server._dashboard.overview_report", count)
     for path in ("/", "/", "/?unit=week", "/"):
-        assert ask(caller, "GET", path, cookie(caller.token))[0] == 200
+        assert ask(caller, "GET", path, caller.browser())[0] == 200
     assert made == ["day", "week"]
     caller.clock.sleep(61.0)
-    ask(caller, "GET", "/", cookie(caller.token))
+    ask(caller, "GET", "/", caller.browser())
     assert made == ["day", "week", "day"]
 
 

@@ -9,7 +9,6 @@ from joulery.jobs import LiveDevice, LiveState, Outcome
 from joulery.jobs.policies import RunEnd
 from joulery.server._config import LIMITS
 from joulery.server._heartbeats import HeartbeatLog
-from joulery.server._pages import COOKIE
 from joulery.storage import Store
 from support.caller import Caller
 from support.server_process import OUTCOME
@@ -90,7 +89,7 @@ def test_live_heartbeats_are_shown_at_once_and_stored_every_minute(caller):
         assert lease["expires_wall_seconds"] - caller.clock.wall() > 540
         seen.append(stored(caller))
     assert seen == [12.0, 12.0, 12.0, 12.0, 12.0, 72.0]
-    cookie = [(b"cookie", f"{COOKIE}={caller.token}".encode())]
+    cookie = caller.browser()
     page = f"/jobs/{job}/runs/{decision['id'].partition('.')[2]}"
     text = asyncio.run(caller.ask("GET", page, b"", "none", headers=cookie))[2].decode()
     for words in ("A40 0", "151 W", "1230 MHz", "holding 160 W", "3.5 steps", "rank 0"):

@@ -8,7 +8,6 @@ import pytest
 
 from joulery.server._app import create_app
 from joulery.server._config import LIMITS
-from joulery.server._pages import COOKIE
 from joulery.storage import Permission, Store, TokenRecord, add_token
 from support.caller import Caller
 from support.saved_plans import save_plans
@@ -37,7 +36,7 @@ def caller(tmp_path, saved):
 
 def ask(caller, path, token=None):
     """Status and text of a page."""
-    cookie = [(b"cookie", f"{COOKIE}={token or caller.token}".encode())]
+    cookie = caller.browser(token)
     status, _, text = asyncio.run(caller.ask("GET", path, b"", "none", headers=cookie))
     return status, text.decode()
 

@@ -66,7 +66,7 @@ def test_a_wrong_method_is_told_a_right_one(app):
 def test_only_health_and_figures_are_open(app):
     """An operation on jobs would need no token."""
     for method, path, operation in OPERATIONS:
-        place = path.replace("{job}", "1")
+        place = path.replace("{job}", "1").replace("{run}", "1")
         status, _ = answer(app, method, place)
         assert (status == 401) == (operation["operationId"] not in {"live", "ready", "metrics"})
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings, strategies as st
 
 from joulery.errors import InvalidValueError
 from joulery.serving import (
-    EngineSettings,
+    EngineConfig,
     ServedRequest,
     ServingSimulation,
     served_model,
@@ -39,7 +39,7 @@ def test_an_unloaded_request_takes_its_own_work():
 def test_a_long_prompt_is_computed_in_chunks():
     """Chunked prefill stops the tokens of others for a whole prompt."""
     requests = [ServedRequest(0.0, 100, 400), ServedRequest(0.5, 12000, 10)]
-    small, large = (serve(requests, engine=EngineSettings(size)) for size in (512, 16384))
+    small, large = (serve(requests, engine=EngineConfig(size)) for size in (512, 16384))
     gaps = [np.diff([run.first_seconds[0], run.finish_seconds[0]])[0] for run in (small, large)]
     assert small.ttft_seconds[1] > large.ttft_seconds[1]
     assert gaps[0] != gaps[1]

@@ -8,7 +8,7 @@ import pytest
 from joulery.errors import FileError
 from joulery.jobs.policies import ZeusPolicy
 from joulery.jobs.policies._default import DefaultPolicy
-from joulery.simulate import SimulationOptions, simulate, summaries, write_actions
+from joulery.simulate import SimulationConfig, simulate, summaries, write_actions
 from joulery.simulate._log import CSV_COLUMNS
 from joulery.testing.workloads import made_up_workload
 
@@ -17,7 +17,7 @@ from joulery.testing.workloads import made_up_workload
 def log():
     """Two workloads of different length."""
     loads = [made_up_workload(), made_up_workload((32, 64), default=64)]
-    return simulate(loads, ZeusPolicy(), None, range(4), SimulationOptions(keep_actions=True))
+    return simulate(loads, ZeusPolicy(), None, range(4), SimulationConfig(keep_actions=True))
 
 
 def test_regret_accumulates(log):

@@ -7,7 +7,7 @@ from joulery.errors import InvalidValueError
 from joulery.jobs.policies import ActionKind, Actions, ZeusPolicy
 from joulery.jobs.policies._default import DefaultPolicy
 from joulery.simulate import (
-    SimulationOptions,
+    SimulationConfig,
     Slices,
     horizon,
     make_oracle,
@@ -62,7 +62,7 @@ def test_jobs_do_not_touch_each_other(load):
 def test_failed_attempts_are_paid(load):
     """A recurrence costs all its attempts."""
     log = simulate(
-        [load], ZeusPolicy(beta=1.05), 40, range(20), SimulationOptions(keep_actions=True)
+        [load], ZeusPolicy(beta=1.05), 40, range(20), SimulationConfig(keep_actions=True)
     )
     actions = log.actions
     total = np.zeros_like(log.cost)
@@ -83,7 +83,7 @@ def test_horizon_is_twice_the_settings(load):
 def test_overlapping_recurrences_all_end(load):
     """With several under way none is lost, and each is logged once."""
     log = simulate(
-        [load], ZeusPolicy(), 60, range(10), SimulationOptions(overlap=7, keep_actions=True)
+        [load], ZeusPolicy(), 60, range(10), SimulationConfig(overlap=7, keep_actions=True)
     )
     assert log.reached.all()
     assert (
@@ -93,9 +93,9 @@ def test_overlapping_recurrences_all_end(load):
 
 def test_overlap_of_one_is_one_after_another(load):
     """Recurrences become known in order where they do not overlap."""
-    log = simulate([load], ZeusPolicy(), 30, [1], SimulationOptions(keep_actions=True))
+    log = simulate([load], ZeusPolicy(), 30, [1], SimulationConfig(keep_actions=True))
     assert (np.diff(log.actions.recurrence) >= 0).all()
-    wide = simulate([load], ZeusPolicy(), 30, [1], SimulationOptions(overlap=5, keep_actions=True))
+    wide = simulate([load], ZeusPolicy(), 30, [1], SimulationConfig(overlap=5, keep_actions=True))
     assert (np.diff(wide.actions.recurrence) < 0).any()
 
 
@@ -139,7 +139,7 @@ class _ProbesForEver(DefaultPolicy):
 
 def test_policy_that_only_probes_comes_to_an_end(load):
     """A simulation must end whatever the policy does."""
-    log = simulate([load], _ProbesForEver(), 2, [1], SimulationOptions(keep_actions=True))
+    log = simulate([load], _ProbesForEver(), 2, [1], SimulationConfig(keep_actions=True))
     assert not log.reached.any()
     assert np.bincount(log.actions.recurrence).tolist() == [200, 200]
 
@@ -154,7 +154,7 @@ def test_optimum_follows_the_drift(load):
 def test_progress_is_reported(load):
     """Long simulations say how far they are."""
     shares = []
-    simulate([load], DefaultPolicy(), 64, [1], SimulationOptions(on_progress=shares.append))
+    simulate([load], DefaultPolicy(), 64, [1], SimulationConfig(on_progress=shares.append))
     assert shares == sorted(shares)
     assert 0 < shares[0] < shares[-1] <= 1
 
@@ -167,9 +167,9 @@ def test_probing_is_as_customary():
 
 @pytest.mark.parametrize("wrong", [{"overlap": 0}, {"eta": float("nan")}])
 def test_nonsense_is_refused(wrong):
-    """SimulationOptions that make no sense are refused before any work."""
+    """SimulationConfig that make no sense are refused before any work."""
     with pytest.raises(InvalidValueError):
-        SimulationOptions(**wrong)
+        SimulationConfig(**wrong)
 
 
 def test_nothing_to_simulate(load):

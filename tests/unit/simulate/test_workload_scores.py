@@ -9,7 +9,7 @@ from joulery.errors import InfeasibleError
 from joulery.jobs.policies._default import DefaultPolicy, OraclePolicy
 from joulery.jobs.policies.bayesian._policy import BayesianPolicy
 from joulery.objectives import EnergyDelayProduct, EnergyDelaySum, LeastEnergy
-from joulery.simulate import SimulationOptions, make_oracle, simulate, summaries
+from joulery.simulate import SimulationConfig, make_oracle, simulate, summaries
 from joulery.simulate._workload import score_settings
 from joulery.testing.workloads import made_up_workload
 
@@ -59,7 +59,7 @@ def test_the_oracle_has_no_regret_and_keeps_the_bound():
         make_oracle([LOAD], seeds, 0.5, objective),
         40,
         seeds,
-        SimulationOptions(objective=objective),
+        SimulationConfig(objective=objective),
     )
     (found,) = summaries(log)
     assert abs(found.regret_mean) < 1.0
@@ -78,7 +78,7 @@ def test_a_setting_just_beyond_a_bound_does_not_beat_the_oracle(slowdown):
     load = dataclasses.replace(LOAD, epoch_seconds=seconds, watts=watts)
     best = score_settings(load, 0.5, objective)
     cheat = OraclePolicy(np.full(4, best.arm), np.full(4, other))
-    options = SimulationOptions(objective=objective)
+    options = SimulationConfig(objective=objective)
     log = simulate([load], cheat, 40, range(4), options)
     assert log.within.all()
     oracle = simulate([load], make_oracle([load], range(4), 0.5, objective), 40, range(4), options)
@@ -88,10 +88,10 @@ def test_a_setting_just_beyond_a_bound_does_not_beat_the_oracle(slowdown):
 def test_breaking_a_bound_is_not_credited():
     """Else a policy that ignores the bound would look best."""
     objective = LeastEnergy(max_slowdown=0.0)
-    log = simulate([LOAD], DefaultPolicy(), 20, range(3), SimulationOptions(objective=objective))
+    log = simulate([LOAD], DefaultPolicy(), 20, range(3), SimulationConfig(objective=objective))
     assert not log.within.any()
     assert (log.cost >= log.optimal).all()
     wanted = simulate(
-        [LOAD], BayesianPolicy(objective), 60, range(6), SimulationOptions(objective=objective)
+        [LOAD], BayesianPolicy(objective), 60, range(6), SimulationConfig(objective=objective)
     )
     assert wanted.within[:, -5:].mean() > 0.8

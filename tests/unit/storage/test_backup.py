@@ -44,7 +44,7 @@ def test_an_export_fills_another_store(store, tmp_path):
     """Teams could not move."""
     assert export(store, tmp_path / "all.jsonl") == 1
     other = str(tmp_path / "other.sqlite")
-    assert restore(other, tmp_path / "all.jsonl", replace=False)["jobs"] == 1
+    assert restore(other, tmp_path / "all.jsonl", replace=False).rows["jobs"] == 1
 
 
 def test_a_failed_copy_leaves_the_old_one(tmp_path):
@@ -102,15 +102,17 @@ def test_a_restored_backup_takes_the_place_of_the_store(store, tmp_path):
         )
         with pytest.raises(ConflictError, match="has jobs"):
             restore(store, copy, replace=False)
-        assert restore(store, copy, replace=True)["jobs"] == 1
+        restored = restore(store, copy, replace=True)
+        assert restored.rows["jobs"] == 1
         for work in (lambda: used.write(lambda one: one.jobs("text")), used.counts):
             with pytest.raises(StoreError, match="replaced"):
                 work()
-    with Store.open(store) as fresh:
+    with Store.open(store) as fresh, Store.open(restored.replaced) as kept:
         fresh.check()
-        assert fresh.counts()["jobs"] == 1
+        kept.check()
+        assert (fresh.counts()["jobs"], kept.counts()["jobs"]) == (1, 2)
     assert stat.S_IMODE(Path(store).stat().st_mode) == 0o600
-    assert restore(str(tmp_path / "new" / "store.sqlite"), copy, replace=False)["jobs"] == 1
+    assert restore(str(tmp_path / "new" / "store.sqlite"), copy, replace=False).rows["jobs"] == 1
 
 
 def test_a_store_whose_file_is_gone_is_not_written_to(store):

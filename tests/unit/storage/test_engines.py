@@ -115,6 +115,7 @@ def test_a_missing_package_names_its_extra(missing, monkeypatch, tmp_path):
     with contextlib.closing(sqlite3.connect(path)) as old:  # one that has to be upgraded
         old.execute("CREATE TABLE alembic_version (version_num VARCHAR(32) NOT NULL)")
         old.execute("INSERT INTO alembic_version VALUES ('r0001')")
+        old.execute("CREATE TABLE jobs (id INTEGER)")
         old.commit()
     with pytest.raises(MissingExtraError, match=r"joulery\[store\]"):
         importlib.import_module("joulery.storage._store").Store.open(path)

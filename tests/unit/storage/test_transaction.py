@@ -22,8 +22,8 @@ def plans_of(store, work):
             cursor.execute(f"EXPLAIN QUERY PLAN {statement}", parameters)
             plans.append(" ".join(row[-1] for row in cursor.fetchall()))
 
-    event.listen(store._engine, "before_cursor_execute", explain)
     with store.reading() as transaction:
+        event.listen(store._engine, "before_cursor_execute", explain)
         work(transaction)
     event.remove(store._engine, "before_cursor_execute", explain)
     return plans

@@ -26,8 +26,8 @@ SAMPLES = 2048
 
 @pytest.fixture
 def place(place):
-    """A board whose counter is read once a second: hours pass here, step by step."""
-    board = dataclasses.replace(place.gpu.board, counter_period_seconds=1.0)
+    """A board whose counter is read twice a step: days pass here, step by step."""
+    board = dataclasses.replace(place.gpu.board, counter_period_seconds=0.5 * STEP_SECONDS)
     place.gpu = SimulatedGpu(board, place.clock)
     return place
 

@@ -174,7 +174,7 @@ class SimulatedGpu:
     def run(self, workload: Workload, steps: int = 1) -> float:
         """Run ``steps`` steps on the board's clock, each under the limit in force as it starts.
 
-        The load found before is restored afterwards.
+        The original load is restored afterwards.
 
         Returns:
             The seconds that the steps took.

@@ -6,6 +6,7 @@ import functools
 import json
 import math
 import time
+from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -54,6 +55,8 @@ _OFF = 3e-6
 # From so many instructions on both are as coarse as that; below they shrink quickly, until every
 # vertex of a small pipeline is exact; by hand.
 _LARGE, _SHRINK = 2000.0, 4
+# Iteration times this close are one, when one is sought for a power; by hand.
+_SAME_PACE = 1e-3
 # A deadline this much short of the fastest clocks is theirs: sums differ in their last digits.
 _SAME = 1e-9
 
@@ -205,6 +208,7 @@ class PipelinePlan(Tabular):
         # The core's whole units may have rounded it down.
         best = float(relaxation.seconds[int(np.argmin(bounds))]) * (1.0 + _SAME)
         self.least_energy_seconds = min(max(best, self.fastest_seconds), self.slowest_seconds)
+        self._limited: dict[float, PipelinePlan] = {}
         self.planning_cpu_seconds = time.process_time() - begin
 
     def __str__(self) -> str:
@@ -252,6 +256,80 @@ class PipelinePlan(Tabular):
     def best_by(self, seconds: float) -> ClockPlan:
         """The plan of least energy if the next iteration starts as soon as this one ends."""
         return self.at(max(min(seconds, self.least_energy_seconds), 0.0))
+
+    def for_seconds(self, seconds: float) -> ClockPlan:
+        """The plan of least energy whose own clocks make the iteration about that long.
+
+        Beyond least energy that costs more than it saves, but lowers the power: iterations that
+        follow each other without a pause draw ``joules / seconds``.
+
+        Raises:
+            InfeasibleError: The fastest clocks take longer.
+        """
+        return self.slowed(seconds).at(seconds)
+
+    def for_power(self, watts: float) -> ClockPlan:
+        """The fastest plan whose mean power, of all devices together, is at most ``watts``.
+
+        Raises:
+            InfeasibleError: The lowest clocks draw more.
+        """
+        finite(watts, "power", minimum=0.0)
+        plans = self
+        if self.lowest_watts > watts:
+            limits = self._limits()
+            # Searched by negative power, since that of falling limits falls.
+            position = bisect_left(limits, -watts, key=lambda w: -self.limited(w).lowest_watts)
+            plans = self.limited(limits[min(position, len(limits) - 1)])
+        if plans.lowest_watts > watts:
+            raise InfeasibleError(
+                f"no clocks keep the pipeline below {watts:g} W",
+                remedy=f"the lowest draw {plans.lowest_watts:.6g} W; allow at least that",
+            )
+        low, high = plans.fastest_seconds, plans.slowest_seconds
+        if (plan := plans.at(low)).joules <= watts * plan.seconds:
+            return plan
+        while high - low > _SAME_PACE * low:
+            middle = (low + high) / 2
+            plan = plans.at(middle)
+            low, high = (low, middle) if plan.joules <= watts * plan.seconds else (middle, high)
+        return plans.at(high)
+
+    def limited(self, watts: float) -> PipelinePlan:
+        """The plans on devices limited to ``watts`` each, which count as upper clocks."""
+        if watts not in self._limited:
+            self._limited[watts] = PipelinePlan(self.problem.limited(watts))
+        return self._limited[watts]
+
+    def slowed(self, seconds: float) -> PipelinePlan:
+        """The plans among which ``seconds`` is a time that clocks alone lead to.
+
+        They are these plans up to the slowest, and beyond it those under the lowest limit of the
+        devices that does not take longer.
+        """
+        if seconds <= self.slowest_seconds:
+            return self
+        limits = self._limits()
+        position = bisect_right(limits, seconds, key=lambda w: self.limited(w).fastest_seconds)
+        return self.limited(limits[position - 1])
+
+    def _limits(self) -> list[float]:
+        """Power limits of a device that make a difference, falling."""
+        devices = self.problem.config.devices
+        watts = {
+            point.watts / devices
+            for profile in self.problem.profiles
+            for point in (*profile.points, *profile.others)
+            if point.setting.clock_hertz is not None
+        }
+        # A little more, so that the point itself still fits.
+        return sorted((limit * (1 + _SAME) for limit in watts), reverse=True) or [math.inf]
+
+    @functools.cached_property
+    def lowest_watts(self) -> float:
+        """Mean power of the slowest iteration, of all devices together."""
+        plan = self.at(self.slowest_seconds)
+        return plan.joules / plan.seconds
 
     def for_straggler(self, factor: float) -> ClockPlan:
         """The plan at the pace of a pipeline ``factor`` times as slow as this one's fastest."""
@@ -335,8 +413,9 @@ class PipelinePlan(Tabular):
             path: File for ``load_plan`` (everything) and ``load_rank_plan`` (one rank's share).
             seconds: Iteration time that ranks follow; by default that of full clocks.
         """
-        plan = self.at(self.full_clocks.seconds if seconds is None else seconds)
-        holding = hold_clocks(self, plan).plan
+        target = self.full_clocks.seconds if seconds is None else seconds
+        plans = self.slowed(target)
+        holding = hold_clocks(plans, plans.at(target)).plan
         document = {
             "schema": SCHEMA,
             "frontier": [plan_point.totals() for plan_point in self.frontier_plans],

@@ -49,6 +49,7 @@ class PipelineConfig:
         replicas: Data-parallel copies of the pipeline that follow the same plan.
         microbatch_factors: Work of each microbatch relative to the profile; empty means equal.
         optimizer: Whether each stage ends with an optimizer step, which the profile must hold.
+        board_watts: Power limit of one device, which counts as an upper clock; None without.
     """
 
     communication_seconds: float | tuple[float, ...] = 0.0
@@ -58,14 +59,16 @@ class PipelineConfig:
     replicas: int = 1
     microbatch_factors: tuple[float, ...] = ()
     optimizer: bool = False
+    board_watts: float | None = None
 
     def __post_init__(self) -> None:
         for name in ("communication_seconds", "reduction_seconds"):
             value = getattr(self, name)
             for seconds in value if isinstance(value, tuple) else (value,):
                 finite(seconds, name.replace("_", " "), minimum=0.0)
-        if self.blocking_watts is not None:
-            finite(self.blocking_watts, "blocking watts", minimum=0.0)
+        for name in ("blocking_watts", "board_watts"):
+            if getattr(self, name) is not None:
+                finite(getattr(self, name), name.replace("_", " "), minimum=0.0)
         for number, name in (
             (self.devices_per_rank, "devices per rank"),
             (self.replicas, "replicas"),
@@ -224,6 +227,19 @@ class PipelineProblem:
                 profiles[position] = profiles[position].scaled(factor)
         return replace(self, profiles=tuple(profiles))
 
+    def limited(self, watts: float) -> PipelineProblem:
+        """The same pipeline on devices that are limited to ``watts`` each.
+
+        A limit counts as an upper clock: work may run at clocks at which it draws no more. Work
+        that draws more at every clock keeps its lowest.
+        """
+        limit = finite(watts, "power limit of a device", minimum=0.0) * self.config.devices
+        blocking = (self.config.blocking_watts or 0.0) * self.config.devices
+        return replace(
+            self,
+            profiles=tuple(_limited(profile, limit, blocking) for profile in self.profiles),
+        )
+
     def to_dict(self) -> dict[str, Any]:
         """The problem as a JSON document."""
         return {
@@ -307,7 +323,7 @@ def build_problem(
     hops = config.hop_seconds(len(schedule.ranks))
     hop = hops[ranks[edges.edge_from], ranks[edges.edge_to]]
     watts = (config.blocking_watts or 0.0) * config.devices
-    return PipelineProblem(
+    problem = PipelineProblem(
         instructions=instructions,
         profiles=tuple(choices),
         profile_of=profile_of,
@@ -319,6 +335,7 @@ def build_problem(
         source=profiles.source,
         config=config,
     )
+    return problem if config.board_watts is None else problem.limited(config.board_watts)
 
 
 def _resolve(config: PipelineConfig, profiles: Profiles) -> PipelineConfig:
@@ -381,18 +398,19 @@ def _one_each(
 def _worthwhile(
     points: Sequence[OperatingPoint], config: PipelineConfig, factor: float
 ) -> ClockChoices:
-    """The points for all devices of a rank and ``factor`` times the work.
-
-    A point is a choice if it needs less than every faster one with the wait for it.
-    """
+    """The points for all devices of a rank and ``factor`` times the work."""
     scale = factor * config.devices
     scaled = [replace(p, seconds=p.seconds * factor, joules=p.joules * scale) for p in points]
-    watts = (config.blocking_watts or 0.0) * config.devices
+    return _choices(scaled, (config.blocking_watts or 0.0) * config.devices)
+
+
+def _choices(points: Sequence[OperatingPoint], blocking_watts: float) -> ClockChoices:
+    """The points that are a choice: they need less than every faster one with the wait for it."""
     choices: list[OperatingPoint] = []
     dominated: list[OperatingPoint] = []
     least = math.inf
-    for point in sorted(scaled, key=lambda point: (point.seconds, point.joules)):
-        above_waiting = point.joules - watts * point.seconds
+    for point in sorted(points, key=lambda point: (point.seconds, point.joules)):
+        above_waiting = point.joules - blocking_watts * point.seconds
         if above_waiting >= least:
             dominated.append(point)
             continue
@@ -403,6 +421,17 @@ def _worthwhile(
             point = replace(point, seconds=faster.seconds)  # noqa: PLW2901 - as good as equal
         choices.append(point)
     return ClockChoices(tuple(choices), tuple(dominated))
+
+
+def _limited(profile: ClockChoices, limit_watts: float, blocking_watts: float) -> ClockChoices:
+    """The choices up to the highest clock that draws at most so much."""
+    points = [*profile.points, *profile.others]
+    clocked = [point for point in points if point.setting.clock_hertz is not None]
+    if not clocked:
+        return profile
+    fitting = [clock_hertz(point) for point in clocked if point.watts <= limit_watts]
+    highest = max(fitting, default=min(map(clock_hertz, clocked)))
+    return _choices([p for p in clocked if clock_hertz(p) <= highest], blocking_watts)
 
 
 def clock_hertz(point: OperatingPoint) -> float:

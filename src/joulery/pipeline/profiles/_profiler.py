@@ -23,6 +23,7 @@ from joulery.files import csv_text
 from joulery.hardware import Capability, ClockLock, require
 from joulery.metering import EnergyTimeline, Sampler
 from joulery.pipeline._files import write_text
+from joulery.pipeline.profiles._read import TOO_NOISY, read_rows
 from joulery.pipeline.runtime._clock_setter import ClockSetter
 from joulery.units import HERTZ_PER_MEGAHERTZ
 
@@ -51,6 +52,8 @@ _RISE, _RISES = 0.005, 2
 _SAMPLE_HERTZ = 200.0
 # A clock is left once energies are known this well, or after so many times the iterations; by hand.
 _SURE, _MAX_PATIENCE = 0.01, 8
+# From the median absolute deviation to a standard error of the median, for normal noise.
+_ERROR_OF_MEDIAN = 1.4826 * 1.2533
 # Time constants with which a board's power may follow its load; by hand.
 _LAGS_SECONDS = (0.0, 0.002, 0.005, 0.01, 0.02, 0.05)
 # Weight of the guess that all kinds draw the mean, which decides only what spans cannot; by hand.
@@ -66,6 +69,9 @@ class ClockProfiler:
         device: Device of the rank, with an energy counter and a clock to lock.
         clocks_hertz: Clocks to try; some two dozen that the device supports unless given.
         iterations_per_clock: Iterations at each clock; more where they are not enough.
+        path: File for the rows, written after each clock, JSON or CSV by its name. What is in it
+            already is not measured again, so that a run that was interrupted resumes. Give each
+            rank its own file in one folder; the folder is a profile.
         hold: Function that leases the device; that of the governor unless given.
         clock: Real or virtual clock.
 
@@ -83,6 +89,7 @@ class ClockProfiler:
         clocks_hertz: Sequence[float] = (),
         *,
         iterations_per_clock: int = 4,
+        path: Path | None = None,
         hold: Hold | None = None,
         clock: Clock = REAL_CLOCK,
     ) -> None:
@@ -92,7 +99,8 @@ class ClockProfiler:
             )
         self.done = False
         self.failure: Exception | None = None
-        self.rows: list[dict[str, Any]] = []
+        self.rows: list[dict[str, Any]] = read_rows(path) if path and path.exists() else []
+        self._path = path
         self._device = device
         self._wanted = tuple(clocks_hertz)
         self._per_clock = iterations_per_clock
@@ -110,7 +118,12 @@ class ClockProfiler:
         self._rises = 0
 
     @fail_open(None)
-    def begin_iteration(self, reached: Callable[[], object] | None = None) -> None:
+    def begin_iteration(
+        self,
+        reached: Callable[[], object] | None = None,
+        *,
+        microbatches: int | None = None,  # noqa: ARG002 - the controller needs it
+    ) -> None:
         """Note that an iteration begins; the clock changes here. Never raises."""
         if not self.done:
             self._reached(reached)
@@ -140,6 +153,9 @@ class ClockProfiler:
         begin, self._began = self._began, None
         if not self.done and begin is not None and begin[:2] == (stage, kind):
             self._works.append((*begin, self._reached(reached)))
+
+    def end_iteration(self, reached: Callable[[], object] | None = None) -> None:
+        """Nothing: instructions may also come after the end, such as optimizer steps."""
 
     def fail(self, error: Exception) -> None:
         """End the sweep because of an error; see ``joulery.fail_open``."""
@@ -187,7 +203,14 @@ class ClockProfiler:
             require(self._device, capability)
         supported = sorted(cast("ClockLock", self._device).supported_clocks(), reverse=True)
         stride = max(1, math.ceil(len(supported) / _MAX_CLOCKS))
-        self._clocks = sorted(self._wanted or supported[::stride], reverse=True)
+        totals: dict[float, float] = {}
+        for row in self.rows:
+            megahertz = float(row["frequency"])
+            totals[megahertz] = totals.get(megahertz, 0.0) + float(row["energy"])
+        for _, joules in sorted(totals.items(), reverse=True):
+            self._note_energy(joules)
+        clocks = sorted(self._wanted or supported[::stride], reverse=True)
+        self._clocks = [hertz for hertz in clocks if _megahertz(hertz) not in totals]
         self._iterations = self._per_clock - 1
         track = EnergyTimeline(self._device, self._clock.now())
         self._sampler = Sampler([track], self._clock, _SAMPLE_HERTZ, self._add_knot)
@@ -200,17 +223,20 @@ class ClockProfiler:
         """Turn the measurements at a clock into rows; False if more are needed first."""
         if self._sampler is not None:
             self._sampler.catch_up(self._clock.now(), 0.005)
-        names = sorted({work[:2] for work in self._works if work[2] >= self._settled_at})
+        names = sorted({work[:2] for work in self._works})
+        settled = {work[:2] for work in self._works if work[2] >= self._settled_at}
         # Unsettled instructions still fill their time, so that it does not pass for waiting.
         spans = {name: [work[2:] for work in self._works if work[:2] == name] for name in names}
         knots = [knot for knot in self._knots if knot[0] >= self._settled_at]
         power = attribute_power(knots, list(spans.values()))
         last_chance = self._iterations >= _MAX_PATIENCE * self._per_clock
-        if not last_chance and (power is None or not (power.relative_errors < _SURE).all()):
+        is_sure = power is not None and bool((power.relative_errors < _SURE).all())
+        if not last_chance and not (is_sure and len(settled) == len(names)):
             return False
-        if power is None:
+        if power is None or len(settled) < len(names):
             raise InvalidValueError(
-                "the energy counter did not refresh within the iterations at one clock",
+                "the energy counter did not refresh, or work did not run, within the iterations at "
+                "one clock",
                 remedy="give more iterations_per_clock",
             )
         device = self._device
@@ -218,28 +244,48 @@ class ClockProfiler:
             f"{device.provenance.origin} by {device.info.name}; time shares between "
             f"{power.spans} counter refreshes {1e3 * power.span_seconds:.0f} ms apart"
         )
-        total = 0.0
+        rows: list[dict[str, Any]] = []
         for name, watts, error in zip(names, power.watts, power.relative_errors, strict=True):
             times = [end - begin for begin, end in spans[name] if begin >= self._settled_at]
             seconds = statistics.median(times)
-            joules = float(watts) * seconds
-            self.rows.append(
+            self._refuse_noise(name, float(error), times)
+            rows.append(
                 {
                     "stage": name[0],
                     "instruction": name[1],
-                    "frequency": round(self._clocks[self._at] / HERTZ_PER_MEGAHERTZ, 6),
+                    "frequency": _megahertz(self._clocks[self._at]),
                     "time": seconds,
-                    "energy": joules,
+                    "energy": float(watts) * seconds,
                     "n_time_samples": len(times),
                     "relative_error": _round(float(error), 6),
                     "waiting_watts": _round(power.waiting_watts, 3),
                     "source": source,
                 }
             )
-            total += joules
-        self._rises = self._rises + 1 if total > self._least * (1 + _RISE) else 0
-        self._least = min(self._least, total)
+        self.rows += rows
+        if self._path is not None:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            write_profile(self._path, self.rows)
+        self._note_energy(sum(float(row["energy"]) for row in rows))
         return True
+
+    def _note_energy(self, joules: float) -> None:
+        """Count the clocks in a row at which more energy is needed."""
+        self._rises = self._rises + 1 if joules > self._least * (1 + _RISE) else 0
+        self._least = min(self._least, joules)
+
+    def _refuse_noise(self, name: tuple[int, str], error: float, times: list[float]) -> None:
+        """Refuse figures that no plan should rest on."""
+        middle = statistics.median(times)
+        spread = statistics.median(abs(seconds - middle) for seconds in times)
+        time_error = _ERROR_OF_MEDIAN * spread / math.sqrt(len(times)) / middle
+        worst = max(time_error, error if math.isfinite(error) else math.inf)
+        if worst > TOO_NOISY:
+            raise InvalidValueError(
+                f"{name[1]} of stage {name[0]} at {_megahertz(self._clocks[self._at]):g} MHz is "
+                f"known to {100 * worst:.0f} % only after {self._iterations} iterations",
+                remedy="give more iterations_per_clock, or profile while nothing else runs",
+            )
 
 
 def write_profile(path: Path, rows: Sequence[dict[str, Any]]) -> None:
@@ -255,6 +301,10 @@ def write_profile(path: Path, rows: Sequence[dict[str, Any]]) -> None:
     as_json = path.suffix == ".json"
     text = json.dumps(ordered, indent=1, allow_nan=False) + "\n" if as_json else csv_text(ordered)
     write_text(path, text, "profile")
+
+
+def _megahertz(hertz: float) -> float:
+    return round(hertz / HERTZ_PER_MEGAHERTZ, 6)
 
 
 def _round(value: float, digits: int) -> float | None:

@@ -39,6 +39,12 @@ if TYPE_CHECKING:
 
 _COLUMNS = ("stage", "instruction", "frequency", "time", "energy")
 _COUNT, _WAITING, _BYTES = "n_time_samples", "waiting_watts", "activation_bytes"
+_ERROR = "relative_error"
+# Ten times the clock of the fastest boards: beyond it, numbers are in another unit; by hand.
+_MAX_MEGAHERTZ = 30_000.0
+# Relative error of a time or an energy beyond which no plan should rest on it: plans differ from
+# full clocks by some 10 %; by hand.
+TOO_NOISY = 0.05
 _REMEDY = (
     "the columns are stage, instruction, frequency (MHz), time (seconds), energy (joules), "
     f"and optionally {_COUNT}, {_WAITING} and {_BYTES}"
@@ -142,19 +148,28 @@ class Profiles:
 
 
 def read_profiles(path: Path) -> Profiles:
-    """Profiles from a CSV file, or a JSON file with a list of rows of the same names.
+    """Profiles from a CSV file, a JSON file with a list of rows of the same names, or a folder.
+
+    Of a folder all such files are read, one per rank, as ``ClockProfiler`` writes them.
 
     Raises:
-        FileError: The file cannot be read, or a row is invalid.
+        FileError: A file cannot be read, or a row is invalid.
     """
+    if not path.is_dir():
+        return profiles_from_rows(read_rows(path), source=path.name)
+    files = sorted(file for file in path.iterdir() if file.suffix in (".json", ".csv"))
+    return profiles_from_rows([row for file in files for row in read_rows(file)], source=path.name)
+
+
+def read_rows(path: Path) -> list[dict[str, Any]]:
+    """The rows of a file, which are not checked yet."""
     text = read_text(path, "profile")
-    if text.lstrip()[:1] in ("[", "{"):
-        rows = parse_json(text, "profile", _REMEDY)
-        if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
-            raise FileError("the profile is not a list of rows", remedy=_REMEDY)
-    else:
-        rows = _csv_rows(text)
-    return profiles_from_rows(rows, source=path.name)
+    if text.lstrip()[:1] not in ("[", "{"):
+        return _csv_rows(text)
+    rows = parse_json(text, "profile", _REMEDY)
+    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+        raise FileError("the profile is not a list of rows", remedy=_REMEDY)
+    return rows
 
 
 def profiles_from_rows(
@@ -220,6 +235,16 @@ def _parse(row: dict[str, Any], number: int) -> tuple[Work, ClockSample]:
             raise FileError(
                 f"row {number} of the profile: {name} {value:g} is not positive", remedy=_REMEDY
             )
+    if values["frequency"] > _MAX_MEGAHERTZ:
+        raise FileError(
+            f"row {number} of the profile: no clock has {values['frequency']:g} MHz",
+            remedy="give frequencies in MHz, not in Hz or kHz",
+        )
+    if row.get(_ERROR) and (error := _number(row, _ERROR, number)) > TOO_NOISY:
+        raise FileError(
+            f"row {number} of the profile: its energy is known to {100 * error:.0f} % only",
+            remedy="profile again with more iterations per clock",
+        )
     runs = (max(1.0, _number(row, _COUNT, number)),) if row.get(_COUNT) else ()
     sample = ClockSample(values["frequency"], values["time"], values["energy"], *runs)
     return (int(stage), kind), sample

@@ -28,8 +28,11 @@ if TYPE_CHECKING:
 _LIMIT_MARGIN = 1.005
 # Changes whose median is believed; by hand.
 _SAMPLES = 9
-# The first few changes are watched until the board shows the new clock, this long at most; by hand.
-_WATCHED, _WATCH_SECONDS, _POLL_SECONDS = 5, 0.06, 0.001
+# The first few changes are watched until the board shows the new clock, for a second at most, which
+# is longer than any known board takes; by hand.
+_WATCHED, _WATCH_SECONDS, _POLL_SECONDS = 5, 1.0, 0.001
+# Watches that may end without having seen the new clock; by hand.
+_FRUITLESS = 50
 # Boards show clocks rounded to their steps of 7.5 or 15 MHz.
 _SAME_CLOCK = 0.005
 
@@ -65,7 +68,7 @@ class ClockSetter:
         self._assumed_seconds = set_seconds
         self._measured: deque[float] = deque(maxlen=_SAMPLES)
         self._calls: deque[float] = deque(maxlen=_SAMPLES)
-        self._watched = 0
+        self._watches = _WATCHED * _FRUITLESS
         self._stack = ExitStack()
         self._knobs: list[tuple[Held, Values]] = []
 
@@ -76,13 +79,20 @@ class ClockSetter:
         # A governor that is called too often makes its callers wait.
         return max(seconds, statistics.median(self._calls)) if self._calls else seconds
 
-    def set(self, hertz: float | None, watts: float | None = None, *, watch: bool = False) -> None:
+    def set(
+        self,
+        hertz: float | None,
+        watts: float | None = None,
+        *,
+        watch: Callable[[], bool] | None = None,
+    ) -> None:
         """Set the clock of the devices; on first use they are leased.
 
         Args:
             hertz: Clock to lock; None for full clocks.
             watts: Power limit where none can be locked; None for the one found.
-            watch: Whether to wait for the first few changes to show, to measure their time.
+            watch: Function that says whether there is time to wait for the change to show, as the
+                first few are watched to measure their time; None for none.
         """
         self._lease()
         began = self._clock.now()
@@ -93,9 +103,8 @@ class ClockSetter:
             else:
                 handle.reset()
         self._calls.append(self._clock.now() - began)
-        if watch and self._watched < _WATCHED and hertz is not None:
-            self._watched += 1
-            self._watch(hertz, began)
+        if watch is not None and self._watches > 0 and hertz is not None:
+            self._watch(hertz, began, watch)
 
     def reset(self) -> None:
         """Set full clocks, and keep the leases."""
@@ -119,17 +128,22 @@ class ClockSetter:
         handles = self._stack.enter_context(held(self._devices, hold=self._hold))
         self._knobs = list(zip(handles, values, strict=True))
 
-    def _watch(self, hertz: float, began: float) -> None:
+    def _watch(self, hertz: float, began: float, has_time: Callable[[], bool]) -> None:
         device = self._devices[0]
         if self.uses_limits or Capability.TELEMETRY not in device.capabilities:
             return
         telemetry = cast("TelemetrySource", device)
-        while (now := self._clock.now()) - began < _WATCH_SECONDS:
+        while (elapsed := self._clock.now() - began) < _WATCH_SECONDS and has_time():
             current = telemetry.telemetry().clock_hertz
             if current is not None and abs(current / hertz - 1) < _SAME_CLOCK:
-                self._measured.append(now - began)
+                self._measured.append(elapsed)
+                self._watches -= _FRUITLESS
                 return
             self._clock.sleep(_POLL_SECONDS)
+        self._watches -= 1
+        if not self._measured:
+            # It takes longer than was thought, if not yet how long.
+            self._assumed_seconds = max(self._assumed_seconds, elapsed)
 
 
 def _values_of(device: Device) -> Values:

@@ -3,8 +3,11 @@
 The training thread only notes what begins and what ends, which costs about a microsecond. A
 background thread sets the clocks. A higher clock is ordered early by the time that a change takes,
 a lower one when the instruction before has ended, so that no instruction runs slower than planned.
-Between iterations clocks are full. Whatever goes wrong, clocks are restored, one line on stderr
-says so, and training goes on.
+Between iterations clocks are full.
+
+A plan is followed only while the iteration before ran exactly its instructions: the first iteration
+runs at full clocks and is compared with the plan, and so is every later one. Whatever else goes
+wrong, clocks are restored, one line on stderr says so, and training goes on.
 """
 
 from __future__ import annotations
@@ -16,15 +19,15 @@ import queue
 import threading
 from collections import deque
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from joulery.clock import REAL_CLOCK, VirtualClock
-from joulery.errors import DeviceError, DeviceLostError, InvalidValueError
-from joulery.pipeline._instructions import Instruction
+from joulery.errors import DeviceError, DeviceLostError
+from joulery.pipeline._instructions import OPTIMIZER, REDUCE, Instruction
 from joulery.pipeline.planning._rank_plan import RankStep
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from typing import Self
 
     from joulery.clock import Clock
@@ -33,6 +36,8 @@ if TYPE_CHECKING:
 
     # Returns once the device has got as far as the training thread had when it was made.
     Reached = Callable[[], object]
+    # Stage, kind and microbatch of an instruction.
+    Key = tuple[int, str, int]
 
 _log = logging.getLogger("joulery")
 
@@ -43,12 +48,16 @@ _CLOSE_SECONDS = 2.0
 _RETRY_SECONDS = 60.0
 # Marks that wait, as while a driver hangs; the oldest are dropped first; by hand.
 _MAX_MARKS = 65_536
-# The step of a mark that stands for the start of an iteration.
-_ITERATION = -1
+# Steps of marks that stand for the start of an iteration, and for its end before that of its plan.
+_ITERATION, _CUT_SHORT = -1, -2
 # What is in force between iterations.
 _FULL_CLOCKS = RankStep(Instruction(-1, -1, "between iterations", -1), None, 0.0)
 # A change this much shorter than a step hardly alters the step's time; by hand.
 _SHORT_CHANGE = 0.15
+# Numbers listed one by one in a message; by hand.
+_LISTED = 4
+# Work that a framework may do although the plan has none of it.
+_ENDINGS = (REDUCE, OPTIMIZER)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +89,8 @@ class ClockController:
 
     Attributes:
         failure: Last error; None while all is well.
+        mismatch: Reason why the plan is not followed: what the last iteration ran instead; empty
+            while it is.
         iteration: Number of the present iteration, from 0; -1 before the first.
         on_iteration: Callback, in the background, with how each iteration went.
 
@@ -90,6 +101,7 @@ class ClockController:
         ...         clocks.before(0, "forward", 0)
         ...         forward(batch)
         ...         clocks.after(0, "forward", 0)
+        ...         clocks.end_iteration()
     """
 
     def __init__(
@@ -100,6 +112,7 @@ class ClockController:
         clock: Clock = REAL_CLOCK,
     ) -> None:
         self.failure: Exception | None = None
+        self.mismatch = ""
         self.iteration = -1
         self.on_iteration: Callable[[IterationTimes], None] | None = None
         self._first = plan
@@ -111,24 +124,45 @@ class ClockController:
         self._retry_at = math.inf
         self._off = False
         self._closed = False
+        # Instructions of this iteration, and those of the last that was complete.
+        self._calls: list[Key] | None = None
+        self._ran: tuple[Key, ...] = ()
+        self._follows = False
+        self._reasons: set[str] = set()
         self._marks: deque[_Mark] = deque(maxlen=_MAX_MARKS)
         self._signals: queue.SimpleQueue[object] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         # Only the background thread touches these.
+        self._lag = setter.set_seconds
         self._in_force: RankStep | None = None
         self._target: RankStep | None = None
         self._later: tuple[float, RankStep] | None = None
         self._times = _TimesCollector()
 
-    def begin_iteration(self, reached: Reached | None = None) -> None:
-        """Note that an iteration begins; ``reached`` as for ``before``. Never raises."""
+    def begin_iteration(
+        self, reached: Reached | None = None, *, microbatches: int | None = None
+    ) -> None:
+        """Note that an iteration begins. Never raises.
+
+        Args:
+            reached: As for ``before``.
+            microbatches: Number of microbatches that it will have, where known: one with another
+                number than planned runs at full clocks.
+        """
+        self._judge()
         self.iteration = number = self.iteration + 1
-        if self._off and not self._resumes():
-            return
         coming = self._next
         while coming and coming[0][0] <= number:
             self._active = coming.popleft()[1]
-        self._note(_ITERATION, reached, began=True, wake=True)
+        active = self._active
+        self._calls = [] if microbatches in (None, active.microbatches) else None
+        if self._calls is None:
+            self._say_mismatch(f"{microbatches} of {active.microbatches} planned microbatches")
+        if self._off and not self._resumes():
+            return
+        self._follows = self._calls is not None and self._ran == active.keys
+        if self._follows:
+            self._note(_ITERATION, reached, began=True, wake=True)
 
     def before(
         self, stage: int, kind: str, microbatch: int, reached: Reached | None = None
@@ -141,23 +175,42 @@ class ClockController:
             microbatch: Number of the microbatch; -1 where there is none.
             reached: Callable that waits until the device gets there, where work is queued.
         """
-        if self._off:
+        calls = self._calls
+        if calls is None:
             return
-        active = self._active
-        index = active.index.get((stage, kind, microbatch))
-        if index is None:
-            self._note_unplanned(stage, kind, microbatch)
+        active, key = self._active, (stage, kind, microbatch)
+        index = active.index.get(key)
+        if index is None and kind in _ENDINGS:
+            return  # the plan leaves these alone
+        calls.append(key)
+        if not self._follows or self._off:
             return
-        self._note(index, reached, began=True, wake=active.acts_at_begin[index])
+        if index == len(calls) - 1:
+            wake = active.acts_at_begin[index] or active.raises_within(index, self._lag)
+            self._note(index, reached, began=True, wake=wake)
+        else:
+            self._cut_short()
 
     def after(self, stage: int, kind: str, microbatch: int, reached: Reached | None = None) -> None:
         """Note that an instruction has ended. Never raises."""
-        if self._off:
+        if self._off or not self._follows:
             return
         active = self._active
         index = active.index.get((stage, kind, microbatch))
         if index is not None:
             self._note(index, reached, began=False, wake=active.changes[index])
+
+    def end_iteration(self, reached: Reached | None = None) -> None:
+        """Note that the step of the schedule has ended, with all of its plan or not. Never raises.
+
+        Planned optimizer steps may still come, as they do after a step of torch's schedules.
+        """
+        calls, active = self._calls, self._active
+        if calls is None or active.endings.issuperset(active.keys[len(calls) :]):
+            return
+        if self._follows and not self._off:
+            self._cut_short(reached)
+        self._judge()
 
     def follow(self, plan: RankPlan, from_iteration: int = 0) -> bool:
         """Change the plan, from an iteration on; from any thread.
@@ -214,16 +267,30 @@ class ClockController:
         self._off = False
         return True
 
-    def _note_unplanned(self, stage: int, kind: str, microbatch: int) -> None:
-        error = InvalidValueError(
-            f"the plan has no {Instruction(stage, -1, kind, microbatch)}",
-            remedy="plan the schedule that runs; see schedule_of()",
-        )
-        self._off = True
-        if self._virtual is not None or self._thread is None:
-            self._fail(error)
+    def _cut_short(self, reached: Reached | None = None) -> None:
+        """Return to full clocks until an iteration is as planned again."""
+        self._follows = False
+        self._note(_CUT_SHORT, reached, began=False, wake=True)
+
+    def _judge(self) -> None:
+        """Compare what the iteration ran with the plan, once it is over."""
+        calls, self._calls, self._follows = self._calls, None, False
+        if calls is None:
+            return
+        keys = self._active.keys
+        self._ran = keys if len(calls) == len(keys) and tuple(calls) == keys else tuple(calls)
+        if self._ran is keys:
+            self.mismatch = ""
         else:
-            self._signals.put(error)
+            self._say_mismatch(_difference(self._active.plan, calls))
+
+    def _say_mismatch(self, reason: str) -> None:
+        self.mismatch = reason
+        if reason not in self._reasons and not self._closed:
+            self._reasons.add(reason)
+            _log.warning(
+                "pipeline clocks stay full, since the iteration is not the planned one: %s", reason
+            )
 
     def _run(self) -> None:
         """Wait for marks or for the moment to act, in the background."""
@@ -237,10 +304,7 @@ class ClockController:
             if signal is _STOP:
                 self._release()
                 return
-            if isinstance(signal, Exception):
-                self._fail(signal)
-            else:
-                self._work()
+            self._work()
 
     def _work(self) -> None:
         # The edge to a user's training: whatever goes wrong in here must not end it.
@@ -258,17 +322,17 @@ class ClockController:
             now = self._now()
         active, index = mark.active, mark.step
         steps = active.steps
-        times = self._times.add(mark, now, self._setter.set_seconds)
+        times = self._times.add(mark, now, self._lag)
         self._later = None
-        if mark.began and index != _ITERATION:
-            self._target = steps[index]
-            if active.rises[index]:
-                # The next step is known: its clock is to be there when it begins.
-                early = now + steps[index].seconds - self._setter.set_seconds
-                self._set_later(early, steps[index + 1])
+        if index == _CUT_SHORT or (not mark.began and index + 1 == len(steps)):
+            self._target = _FULL_CLOCKS
+        elif mark.began and index != _ITERATION:
+            self._target, later = active.ahead(index, self._lag)
+            if later is not None:
+                self._set_later(now + later[0], later[1])
         else:
             # Nothing runs until the next step begins, so its clock may come at once.
-            self._target = steps[index + 1] if index + 1 < len(steps) else _FULL_CLOCKS
+            self._target, _ = active.ahead(index + 1, self._lag)
         # A device that is there by now must not wait for what it only reaches later.
         if mark.reached is not None:
             self._act()
@@ -295,8 +359,16 @@ class ClockController:
         if step is _FULL_CLOCKS:
             self._setter.reset()
         else:
-            self._setter.set(step.hertz, step.watts, watch=self._virtual is None)
+            self._setter.set(
+                step.hertz, step.watts, watch=self._has_time if self._virtual is None else None
+            )
+            self._lag = self._setter.set_seconds
         self._in_force = step
+
+    def _has_time(self) -> bool:
+        """Whether nothing is to be done at this moment."""
+        later = self._later
+        return self._signals.empty() and (later is None or later[0] > self._now())
 
     def _fail(self, error: Exception) -> None:
         self._off = True
@@ -320,16 +392,44 @@ class _ActivePlan:
     def __init__(self, plan: RankPlan) -> None:
         self.plan = plan
         self.steps = steps = plan.steps
-        self.index = {step.instruction.key: position for position, step in enumerate(steps)}
-        clocks = [_clock(step) for step in steps]
+        self.keys = tuple(step.instruction.key for step in steps)
+        self.index = {key: position for position, key in enumerate(self.keys)}
+        self.endings = {key for key in self.keys if key[1] in _ENDINGS}
+        self.microbatches = 1 + max((key[2] for key in self.keys), default=-1)
+        self.clocks = clocks = [_clock(step) for step in steps]
         pairs = list(itertools.pairwise(clocks))
         # Steps whose begin or end needs an action; the others need not wake the thread.
-        self.rises = (*(after > before for before, after in pairs), False)
         self.changes = (*(before != after for before, after in pairs), True)
-        self.acts_at_begin = tuple(
-            rises or position == 0 or clocks[position] != clocks[position - 1]
-            for position, rises in enumerate(self.rises)
-        )
+        self.acts_at_begin = (True, *self.changes[:-1])
+        # Seconds from the begin of each step until a clock is higher than that of the step before.
+        self.until_rise = [math.inf] * len(steps)
+        for index in reversed(range(len(pairs))):
+            rises = clocks[index + 1] > clocks[index]
+            after = 0.0 if rises else self.until_rise[index + 1]
+            self.until_rise[index] = steps[index].seconds + after
+
+    def raises_within(self, index: int, lag: float) -> bool:
+        """Whether a higher clock must be ordered before a step ends, if changes take ``lag``."""
+        return self.until_rise[index] - lag < self.steps[index].seconds
+
+    def ahead(self, index: int, lag: float) -> tuple[RankStep, tuple[float, RankStep] | None]:
+        """The step whose clock is ordered as a step begins, if changes take ``lag`` seconds.
+
+        A clock that is higher must be there when its step begins, however short the steps before.
+
+        Returns:
+            Also the step whose clock is ordered later within it, and how many seconds later.
+        """
+        best, until = index, self.steps[index].seconds
+        for later in range(index + 1, len(self.steps)):
+            if until - lag >= self.steps[index].seconds:
+                break
+            if self.clocks[later] > self.clocks[best]:
+                if until > lag:
+                    return self.steps[best], (until - lag, self.steps[later])
+                best = later
+            until += self.steps[later].seconds
+        return self.steps[best], None
 
 
 class _Mark(NamedTuple):
@@ -353,8 +453,8 @@ class _TimesCollector:
 
     def add(self, mark: _Mark, now: float, set_seconds: float) -> IterationTimes | None:
         """Add a mark at its true time; the times of the iteration if it was its last mark."""
-        if mark.step == _ITERATION:
-            self._began, self._ratios = now, {}
+        if mark.step in (_ITERATION, _CUT_SHORT):
+            self._began, self._ratios = now if mark.step == _ITERATION else math.nan, {}
             return None
         if mark.began:
             self._step = (mark.step, now)
@@ -378,10 +478,47 @@ class _TimesCollector:
 def _ran_as_planned(mark: _Mark, set_seconds: float) -> bool:
     """Whether the step's own clock was in force for about all of it."""
     active, index = mark.active, mark.step
-    unchanged = index > 0 and not (active.changes[index - 1] or active.rises[index])
-    return unchanged or set_seconds < _SHORT_CHANGE * active.steps[index].seconds
+    is_steady = index > 0 and not (
+        active.changes[index - 1] or active.raises_within(index, set_seconds)
+    )
+    return is_steady or set_seconds < _SHORT_CHANGE * active.steps[index].seconds
 
 
 def _clock(step: RankStep) -> float:
     """The clock of a step for comparisons, full clocks being the highest."""
     return math.inf if step.hertz is None else step.hertz
+
+
+def _difference(plan: RankPlan, calls: Sequence[Key]) -> str:
+    """What an iteration ran instead of a rank's plan, with a remedy."""
+    keys = [step.instruction.key for step in plan.steps]
+    for position, noun, remedy in (
+        (0, "stages", "load the plan of the pipeline rank, and plan as many chunks as run"),
+        (1, "kinds of work", "plan the schedule that runs; see schedule_of()"),
+        (2, "microbatches", "plan as many microbatches as run"),
+    ):
+        of_plan, of_schedule = ({key[position] for key in group} for group in (keys, calls))
+        if of_plan != of_schedule:
+            return (
+                f"the plan of rank {plan.rank} has the {noun} {_list(of_plan)}, "
+                f"the schedule runs {_list(of_schedule)}; {remedy}"
+            )
+    pairs = itertools.zip_longest(keys, calls)
+    number, (key, call) = next((n, pair) for n, pair in enumerate(pairs, 1) if pair[0] != pair[1])
+    return (
+        f"instruction {number} of rank {plan.rank} is {_name(key)} in the plan, but "
+        f"{_name(call)} runs; plan the schedule that runs, see schedule_of()"
+    )
+
+
+def _list(values: set[Any]) -> str:
+    """Values for people; many numbers by how many there are and the last."""
+    if not values:
+        return "none"
+    if len(values) > _LISTED:
+        return f"{min(values)} to {max(values)}"
+    return ", ".join(map(str, sorted(values)))
+
+
+def _name(key: Key | None) -> str:
+    return "none" if key is None else str(Instruction(key[0], -1, key[1], key[2]))

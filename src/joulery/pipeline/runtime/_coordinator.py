@@ -1,45 +1,71 @@
 """Serve the ranks of data-parallel pipelines: take their reports, hand out plans.
 
-Ranks connect over TCP with a token and report each iteration. When a pipeline is
-late or its profile drifts, all ranks get new plans with the number of the iteration from which
-they hold, so that all switch together. No rank ever waits for an answer.
+Ranks connect over TCP with a token and report each iteration. When a pipeline is late, its profile
+drifts, or a pace or power is set from outside, all ranks get new plans with the number of the
+iteration from which they hold, so that all switch together. No rank ever waits for an answer.
+
+A run has an identity. The first rank of another run makes the coordinator begin anew, and ranks of
+a run before are refused.
 """
 
 from __future__ import annotations
 
 import asyncio
-import hmac
 import logging
 import socket
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from joulery.errors import InvalidValueError, JouleryError
 from joulery.json_lines import encode_line
 from joulery.pipeline.runtime._messages import (
     MAX_PLAN_BYTES,
-    MAX_REPORT_BYTES,
     REMEDY,
     VERSION,
-    Endpoint,
+    TokenServer,
     parse_report,
+    read_line,
     read_message,
     whole_number,
 )
+from joulery.units import finite
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Self
 
+    from joulery.pipeline.planning._rank_plan import RankPlan
     from joulery.pipeline.runtime._straggler import PlanAssignment, StragglerPolicy
 
 _log = logging.getLogger("joulery")
 
-# Longest wait for a greeting, and connections beyond one per rank; by hand.
-_GREETING_SECONDS = 5.0
-_SPARE_CONNECTIONS = 64
+# Longest wait for a coordinator that is asked to hold a pace; it may plan meanwhile; by hand.
+_HOLD_SECONDS = 60.0
 
 
-class Coordinator(Endpoint):
+@dataclass(frozen=True, slots=True)
+class CoordinatorState:
+    """What a coordinator knows and holds.
+
+    Attributes:
+        connected: Stages that are connected.
+        ranks: Stages of all pipelines.
+        iteration: Latest complete iteration; -1 before the first.
+        factors: Slowdown of each pipeline against its fastest plan.
+        held_seconds: Iteration time that was set from outside; None without.
+        held_watts: Power that this iteration time was chosen for; None where a time was set.
+        planned_watts: Mean power of all devices under the plans that pipelines follow.
+    """
+
+    connected: int
+    ranks: int
+    iteration: int
+    factors: tuple[float, ...]
+    held_seconds: float | None
+    held_watts: float | None
+    planned_watts: float
+
+
+class Coordinator(TokenServer):
     """A small service for all ranks of a job; start it on one of them.
 
     Once it is closed, ranks return to their first plan.
@@ -48,101 +74,116 @@ class Coordinator(Endpoint):
         policy: Policy that decides which plan each pipeline follows.
         token: Secret that ranks must send; share it as you share the address.
         address: Host and port to listen at; the system chooses a port for 0.
-
-    Attributes:
-        address: Address at which it listens, once started.
     """
 
     def __init__(
         self, policy: StragglerPolicy, token: str, address: tuple[str, int] = ("127.0.0.1", 0)
     ) -> None:
-        if not token:
-            raise InvalidValueError("a coordinator needs a token", remedy="secrets.token_hex()")
-        super().__init__()
-        self.address = address
+        super().__init__(token, address, policy.pipelines * policy.ranks)
         self._policy = policy
-        self._token = token
-        # The (pipeline, rank) of each connection once it has greeted.
-        self._connections: dict[asyncio.StreamWriter, tuple[int, int] | None] = {}
+        self._held_watts: float | None = None
+        self._run_name: str | None = None
+        self._past_runs: set[str] = set()
+        # The rank of each connection, by pipeline.
+        self._members: list[dict[asyncio.StreamWriter, int]] = [{} for _ in range(policy.pipelines)]
         self._planning: dict[int, asyncio.Task[None]] = {}
 
-    def start(self) -> Self:
-        """Listen, and serve in the background.
-
-        Raises:
-            InvalidValueError: The address cannot be used.
-        """
-        try:
-            listener = socket.create_server(self.address, backlog=128)
-        except OSError as error:
-            raise InvalidValueError(
-                f"cannot listen at {self.address}: {error}", remedy="choose another address"
-            ) from None
-        self.address = listener.getsockname()[:2]
-        self._run(self._serve(listener), "joulery-coordinator")
-        return self
-
-    def state(self) -> tuple[int, int, int, tuple[float, ...]]:
-        """Connected ranks, all ranks, the newest iteration, slowdowns of the pipelines."""
-        connected, policy = set(self._connections.values()) - {None}, self._policy
-        ranks = policy.pipelines * policy.ranks
-        return len(connected), ranks, policy.newest_iteration, policy.factors
+    def state(self) -> CoordinatorState:
+        """What it knows and holds."""
+        policy = self._policy
+        return CoordinatorState(
+            sum(len(set(members.values())) for members in self._members),
+            policy.pipelines * policy.ranks,
+            policy.newest_iteration,
+            policy.factors,
+            policy.held_seconds,
+            self._held_watts,
+            policy.planned_watts(),
+        )
 
     def notice(self, pipeline: int, factor: float) -> None:
         """Set that a pipeline is ``factor`` times as slow as planned; 1 when it has recovered."""
         self._call(self._apply, lambda: self._policy.notice(pipeline, factor))
 
-    async def _serve(self, listener: socket.socket) -> None:
-        server = await asyncio.start_server(self._handle, sock=listener, limit=MAX_REPORT_BYTES)
-        await self._stopped.wait()
-        server.close()
-        for writer in self._connections:
-            writer.close()
+    def hold(self, *, seconds: float | None = None, watts: float | None = None) -> None:
+        """Hold an iteration time, or the fastest one whose mean power is at most ``watts``.
 
-    async def _handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        limit = self._policy.pipelines * self._policy.ranks + _SPARE_CONNECTIONS
+        All pipelines slow down as one, and by their clocks: none waits at full power. Without
+        either the job is as fast as it can again. Power is that of all devices of the plan.
+
+        Raises:
+            InvalidValueError: Both are given, or a figure is not positive.
+            InfeasibleError: No clocks draw so little.
+        """
+        pace = self._policy.prepare_hold(seconds, watts)
+        self._call(self._hold, pace, watts)
+
+    def _hold(self, pace: float | None, watts: float | None) -> None:
+        self._held_watts = watts
+        self._apply(lambda: self._policy.hold(pace))
+
+    async def _converse(
+        self, message: dict[str, Any], reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        if message.get("op") in ("hold", "state"):
+            self._send(writer, encode_line(await self._answer(message)))
+            return
+        pipeline, rank = self._greet(message)
+        members = self._members[pipeline]
+        members[writer] = rank
         try:
-            if len(self._connections) >= limit:
-                return
-            self._connections[writer] = None
-            async with asyncio.timeout(_GREETING_SECONDS):
-                pipeline, rank = self._greet(await read_message(reader))
-            self._welcome(writer, pipeline, rank)
+            self._send(writer, encode_line({"op": "welcome", "version": VERSION}))
+            current = self._policy.current(pipeline)
+            if current is not None:
+                self._send(writer, _plan_line(current, current.rank_plan(rank)))
             while True:
                 self._take(pipeline, rank, await read_message(reader))
-        except (OSError, JouleryError):
-            # A client that hangs up or sends nonsense is cut off; it can connect again.
-            return
         finally:
-            self._connections.pop(writer, None)
-            writer.close()
+            members.pop(writer, None)
+
+    async def _answer(self, message: dict[str, Any]) -> dict[str, Any]:
+        """Do what a command asks for; the state, or why it cannot be done."""
+        try:
+            if message["op"] == "hold":
+                figures = message.get("seconds"), message.get("watts")
+                pace = await asyncio.to_thread(self._policy.prepare_hold, *figures)
+                self._hold(pace, message.get("watts"))
+        except JouleryError as error:
+            return {"op": "refused", "message": error.message, "remedy": error.remedy}
+        return {"op": "state", **asdict(self.state())}
 
     def _greet(self, message: dict[str, Any]) -> tuple[int, int]:
         """The pipeline and rank of a greeting."""
-        if message.get("op") != "hello" or message.get("version") != VERSION:
+        if message.get("op") != "hello":
             raise InvalidValueError("no greeting", remedy=REMEDY)
-        token = str(message.get("token")).encode()
-        if not hmac.compare_digest(token, self._token.encode()):
-            raise InvalidValueError("a wrong token", remedy="share the coordinator's token")
         pipeline = whole_number(message.get("pipeline"), "pipeline")
         rank = whole_number(message.get("rank"), "rank")
         if pipeline >= self._policy.pipelines or rank >= self._policy.ranks:
             raise InvalidValueError(f"there is no rank {rank} of {pipeline}", remedy=REMEDY)
+        self._join_run(str(message.get("run", "")))
         return pipeline, rank
 
-    def _welcome(self, writer: asyncio.StreamWriter, pipeline: int, rank: int) -> None:
-        self._connections[writer] = pipeline, rank
-        self._send(writer, {"op": "welcome", "version": VERSION})
-        current = self._policy.current(pipeline)
-        if current is not None:
-            self._send_plan(writer, rank, current)
+    def _join_run(self, run: str) -> None:
+        """Begin anew for the first rank of another run, and where all ranks had left."""
+        if run in self._past_runs:
+            raise InvalidValueError(f"the run {run} has ended", remedy="give the new run's name")
+        if run != self._run_name or not any(self._members):
+            if self._run_name not in (None, run):
+                self._past_runs.add(str(self._run_name))
+            self._run_name = run
+            for members in self._members:
+                for writer in list(members):
+                    writer.close()
+                members.clear()
+            self._apply(self._policy.restart)
 
     def _take(self, pipeline: int, rank: int, message: dict[str, Any]) -> None:
         if message.get("op") != "done":
             raise InvalidValueError(f"unknown operation {message.get('op')!r}", remedy=REMEDY)
-        self._policy.report(pipeline, rank, parse_report(message))
+        looks = self._policy.report(pipeline, rank, parse_report(message))
         self._decide()
-        self._replan_drifted(pipeline)
+        if looks:
+            self._replan_drifted(pipeline)
 
     def _apply(self, action: Callable[[], object]) -> None:
         """Act on behalf of the process that hosts the coordinator."""
@@ -153,40 +194,81 @@ class Coordinator(Endpoint):
             _log.warning("pipeline coordinator: %s", error)
 
     def _decide(self) -> None:
-        for assignment in self._policy.decide():
-            self._send_all(assignment)
+        self._assign(self._policy.decide())
 
-    def _send_all(self, assignment: PlanAssignment) -> None:
-        for writer, member in self._connections.items():
-            if member is not None and member[0] == assignment.pipeline:
-                self._send_plan(writer, member[1], assignment)
-
-    def _send_plan(
-        self, writer: asyncio.StreamWriter, rank: int, assignment: PlanAssignment
-    ) -> None:
-        plan = assignment.plans.ranks(assignment.factor)[rank].to_dict()
-        self._send(writer, {"op": "plan", "from": assignment.from_iteration, "plan": plan})
-
-    def _send(self, writer: asyncio.StreamWriter, message: dict[str, Any]) -> None:
-        if writer.transport.get_write_buffer_size() > 2 * MAX_PLAN_BYTES:
-            writer.transport.abort()  # it does not read
-        elif not writer.is_closing():
-            writer.write(encode_line(message))
+    def _assign(self, assignments: list[PlanAssignment]) -> None:
+        """Send plans; pipelines that share one share its text, too."""
+        lines: dict[tuple[int, int], bytes] = {}
+        for assignment in assignments:
+            for writer, rank in self._members[assignment.pipeline].items():
+                plan = assignment.rank_plan(rank)
+                key = id(plan), assignment.from_iteration
+                if key not in lines:
+                    lines[key] = _plan_line(assignment, plan)
+                self._send(writer, lines[key])
 
     def _replan_drifted(self, pipeline: int) -> None:
+        if pipeline in self._planning:
+            return
         factors = self._policy.drifted(pipeline)
-        if factors and pipeline not in self._planning:
+        if factors:
             task = asyncio.ensure_future(self._replan(pipeline, factors))
             self._planning[pipeline] = task
             task.add_done_callback(lambda _: self._planning.pop(pipeline))
 
     async def _replan(self, pipeline: int, factors: dict[tuple[int, str], float]) -> None:
         """Plan a pipeline anew, in a thread of its own, with its measured times."""
-        plans = self._policy.plans_of(pipeline)
+        plans, run = self._policy.plans_of(pipeline), self._run_name
         try:
             plans_after = await asyncio.to_thread(plans.rescaled, factors)
             await asyncio.to_thread(plans_after.ranks)
         except JouleryError as error:
             _log.warning("pipeline coordinator: cannot plan anew: %s", error)
             return
-        self._apply(lambda: self._send_all(self._policy.replace_plans(pipeline, plans_after)))
+        if run == self._run_name and plans is self._policy.plans_of(pipeline):
+            self._apply(lambda: self._assign([self._policy.replace_plans(pipeline, plans_after)]))
+
+
+def _plan_line(assignment: PlanAssignment, plan: RankPlan) -> bytes:
+    return encode_line({"op": "plan", "from": assignment.from_iteration, "plan": plan.to_dict()})
+
+
+def hold_pace(
+    address: tuple[str, int],
+    token: str,
+    *,
+    seconds: float | None = None,
+    watts: float | None = None,
+    change: bool = True,
+) -> CoordinatorState:
+    """Have a running coordinator hold an iteration time or a power, from any process.
+
+    Args:
+        address: Host and port of the coordinator.
+        token: Token of the coordinator.
+        seconds: Iteration time to hold.
+        watts: Mean power of all devices to stay below; with neither the pace is free again.
+        change: Whether to change anything; if not, the state is only read.
+
+    Returns:
+        The state afterwards.
+
+    Raises:
+        InvalidValueError: The coordinator cannot be reached, or refuses.
+    """
+    for name, figure in (("seconds", seconds), ("watts", watts)):
+        if figure is not None:
+            finite(figure, name, minimum=0.0)
+    request = {"op": "hold" if change else "state", "version": VERSION, "token": token}
+    try:
+        with socket.create_connection(address, timeout=_HOLD_SECONDS) as connection:
+            connection.sendall(encode_line(request | {"seconds": seconds, "watts": watts}))
+            answer = read_line(connection.makefile("rb").readline(MAX_PLAN_BYTES))
+    except OSError as error:
+        raise InvalidValueError(
+            f"no coordinator answers at {address[0]}:{address[1]}: {error}",
+            remedy="check its address and token; `joulery plan pipeline --coordinate` starts one",
+        ) from None
+    if answer.pop("op") == "refused":
+        raise InvalidValueError(str(answer["message"]), remedy=str(answer["remedy"]))
+    return CoordinatorState(**answer | {"factors": tuple(answer["factors"])})

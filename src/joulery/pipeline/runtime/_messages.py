@@ -6,13 +6,15 @@ Messages are JSON objects, one per line.
 from __future__ import annotations
 
 import asyncio
+import hmac
 import math
+import socket
 import threading
 from abc import ABC, abstractmethod
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from joulery.errors import InvalidValueError
+from joulery.errors import InvalidValueError, JouleryError
 from joulery.json_lines import decode_line
 from joulery.pipeline.runtime._controller import IterationTimes
 from joulery.units import finite
@@ -21,15 +23,18 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
     from typing import Self
 
-VERSION = 1
+VERSION = 2
 # A rank reports figures; a plan of 10,000 instructions fits the other way; by hand.
 MAX_REPORT_BYTES = 64 * 1024
 MAX_PLAN_BYTES = 1024 * 1024
-REMEDY = "speak version 1 of the coordinator's protocol"
+REMEDY = "speak version 2 of the coordinator's protocol"
 # Ratios per kind of work in a report; by hand.
 _MAX_RATIOS = 8
 # Longest wait for a peer to close; by hand.
 _CLOSE_SECONDS = 2.0
+# Longest wait for a greeting, and connections beyond one per member; by hand.
+_GREETING_SECONDS = 5.0
+_SPARE_CONNECTIONS = 64
 
 
 class Endpoint(ABC):
@@ -73,17 +78,102 @@ class Endpoint(ABC):
                 self._loop.call_soon_threadsafe(function, *arguments)
 
 
+class TokenServer(Endpoint):
+    """An endpoint that others connect to with a token.
+
+    Args:
+        token: Secret that others must send.
+        address: Host and port to listen at; the system chooses a port for 0.
+        members: Number of members that may be connected.
+
+    Attributes:
+        address: Address at which it listens, once started.
+    """
+
+    def __init__(self, token: str, address: tuple[str, int], members: int) -> None:
+        if not token:
+            raise InvalidValueError("a coordinator needs a token", remedy="secrets.token_hex()")
+        super().__init__()
+        self.address = address
+        self._token = token
+        self._limit = members
+        self._connections: set[asyncio.StreamWriter] = set()
+
+    def start(self) -> Self:
+        """Listen, and serve in the background.
+
+        Raises:
+            InvalidValueError: The address cannot be used.
+        """
+        try:
+            listener = socket.create_server(self.address, backlog=1024)
+        except OSError as error:
+            raise InvalidValueError(
+                f"cannot listen at {self.address}: {error}", remedy="choose another address"
+            ) from None
+        self.address = listener.getsockname()[:2]
+        self._run(self._serve(listener), f"joulery-{type(self).__name__}")
+        return self
+
+    @abstractmethod
+    async def _converse(
+        self, message: dict[str, Any], reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        """Serve a connection whose first message had the token, until it ends, which raises."""
+
+    async def _serve(self, listener: socket.socket) -> None:
+        server = await asyncio.start_server(self._handle, sock=listener, limit=MAX_REPORT_BYTES)
+        await self._stopped.wait()
+        server.close()
+        for writer in self._connections:
+            writer.close()
+
+    async def _handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            if len(self._connections) >= self._limit + _SPARE_CONNECTIONS:
+                return
+            self._connections.add(writer)
+            async with asyncio.timeout(_GREETING_SECONDS):
+                message = await read_message(reader)
+            token = str(message.get("token")).encode()
+            if message.get("version") != VERSION:
+                raise InvalidValueError("another version", remedy=REMEDY)
+            if not hmac.compare_digest(token, self._token.encode()):
+                raise InvalidValueError("a wrong token", remedy="share the coordinator's token")
+            await self._converse(message, reader, writer)
+        except (OSError, JouleryError):
+            # A client that hangs up or sends nonsense is cut off; it can connect again.
+            return
+        finally:
+            self._connections.discard(writer)
+            writer.close()
+
+    def _send(self, writer: asyncio.StreamWriter, line: bytes) -> None:
+        if writer.transport.get_write_buffer_size() > 2 * MAX_PLAN_BYTES:
+            writer.transport.abort()  # it does not read
+        elif not writer.is_closing():
+            writer.write(line)
+
+
 async def read_message(reader: asyncio.StreamReader) -> dict[str, Any]:
-    """The next message.
+    """The next message; errors as for ``read_line``."""
+    try:
+        line = await reader.readline()
+    except ValueError:
+        raise InvalidValueError("a line is too long", remedy=REMEDY) from None
+    return read_line(line)
+
+
+def read_line(line: bytes) -> dict[str, Any]:
+    """The message of a line.
 
     Raises:
         ConnectionResetError: The peer closed the connection.
-        InvalidValueError: The line is too long or no JSON object.
+        InvalidValueError: The line holds no JSON object.
     """
+    if not line.endswith(b"\n"):
+        raise ConnectionResetError("the connection was closed")
     try:
-        line = await reader.readline()
-        if not line.endswith(b"\n"):
-            raise ConnectionResetError("the connection was closed")
         return decode_line(line)
     except ValueError:
         raise InvalidValueError(

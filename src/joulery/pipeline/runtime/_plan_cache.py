@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from typing import TYPE_CHECKING
 
-from joulery.errors import InvalidValueError
+from joulery.errors import InfeasibleError, InvalidValueError
 from joulery.pipeline.planning._holding import MINIMUM_HOLD_SECONDS, hold_clocks
 from joulery.pipeline.planning._planner import PipelinePlan
 from joulery.pipeline.planning._rank_plan import rank_plans
@@ -42,38 +43,66 @@ class PlanCache:
         self._hold_seconds = hold_seconds
         self.fastest_seconds = plan.fastest_seconds
         self.slowest_factor = plan.slowest_seconds / plan.fastest_seconds
-        self._made: dict[int, tuple[HeldPlan, tuple[RankPlan, ...]]] = {}
+        self._made: dict[tuple[int, bool], tuple[HeldPlan, tuple[RankPlan, ...]]] = {}
 
-    def held(self, factor: float = 1.0) -> HeldPlan:
-        """The plan of an iteration ``factor`` times as slow as the fastest."""
-        return self._at(factor)[0]
+    def held(self, factor: float = 1.0, *, waits: bool = True) -> HeldPlan:
+        """The plan of an iteration ``factor`` times as slow as the fastest.
 
-    def ranks(self, factor: float = 1.0) -> tuple[RankPlan, ...]:
+        Args:
+            factor: Slowdown, from 1 on.
+            waits: Whether others set the pace, so that the pipeline may also wait for them; if not
+                the clocks themselves make it that slow, which also lowers its power.
+        """
+        return self._at(factor, waits=waits)[0]
+
+    def ranks(self, factor: float = 1.0, *, waits: bool = True) -> tuple[RankPlan, ...]:
         """The share of every rank in that plan."""
-        return self._at(factor)[1]
+        return self._at(factor, waits=waits)[1]
+
+    def seconds_for(self, watts: float) -> float:
+        """The shortest iteration time whose mean power, of all devices, is at most ``watts``.
+
+        Raises:
+            InfeasibleError: The lowest clocks draw more.
+        """
+        factor = max(1.0, self._plan.for_power(watts).seconds / self.fastest_seconds)
+        for number in itertools.count(self._number(factor)):
+            # A little more, so that it leads to this very plan.
+            seconds = self.fastest_seconds * (1 + _GRID) ** number * (1 + _LAST_DIGITS)
+            plan = self.held(seconds / self.fastest_seconds, waits=False).plan
+            if plan.joules <= watts * plan.seconds:
+                return seconds
+            if seconds > 2 * plan.seconds:
+                break
+        raise InfeasibleError(
+            f"no clocks held for {self._hold_seconds:g} s keep the pipeline below {watts:g} W",
+            remedy="allow more power, or shorter holding",
+        )
 
     def prepare(self, up_to_factor: float = 1.5) -> None:
         """Make all plans up to a slowdown ahead of time."""
-        for number in range(self._number(up_to_factor) + 1):
+        for number in range(self._number(min(up_to_factor, self.slowest_factor)) + 1):
             self.ranks((1 + _GRID) ** number)
 
     def rescaled(self, factors: Mapping[tuple[int, str], float]) -> PlanCache:
         """Plans of the pipeline with the time of some work (stage, kind) changed."""
         return PlanCache(PipelinePlan(self.problem.rescaled(factors)), self._hold_seconds)
 
-    def _at(self, factor: float) -> tuple[HeldPlan, tuple[RankPlan, ...]]:
+    def _at(self, factor: float, *, waits: bool) -> tuple[HeldPlan, tuple[RankPlan, ...]]:
         """A look-up once it was asked for or prepared."""
-        number = self._number(factor)
-        if number not in self._made:
-            plan = self._plan.at(self.fastest_seconds * (1 + _GRID) ** number)
-            holding = hold_clocks(self._plan, plan, self._hold_seconds)
-            self._made[number] = holding, rank_plans(self.problem, holding.plan)
-        return self._made[number]
+        waits |= factor <= self.slowest_factor
+        number = self._number(min(factor, self.slowest_factor) if waits else factor)
+        key = number, waits
+        if key not in self._made:
+            seconds = self.fastest_seconds * (1 + _GRID) ** number
+            pipeline = self._plan if waits else self._plan.slowed(seconds)
+            holding = hold_clocks(pipeline, pipeline.at(seconds), self._hold_seconds)
+            self._made[key] = holding, rank_plans(self.problem, holding.plan)
+        return self._made[key]
 
     def _number(self, factor: float) -> int:
         if finite(factor, "slowdown", minimum=0.0) < 1:
             raise InvalidValueError(
                 f"slowdown factor {factor:g} is below 1", remedy="give a factor from 1 on"
             )
-        within = min(factor, self.slowest_factor)
-        return math.floor(math.log(within * (1 + _LAST_DIGITS)) / math.log1p(_GRID))
+        return math.floor(math.log(factor * (1 + _LAST_DIGITS)) / math.log1p(_GRID))

@@ -1,4 +1,4 @@
-"""The physical models behind predictions, for scripts that fit them, test them or compare others.
+"""The physical models behind predictions, for scripts that fit them or leave something out.
 
 A model is a function from log-constants to predictions; see ``joulery.prediction._bayes`` for
 what is known about constants and how measurements change that.
@@ -8,33 +8,29 @@ from joulery.prediction._bayes import (
     NINETY,
     NINETY_BELOW,
     Belief,
-    condition,
+    assume,
     fitted,
     fitted_belief,
-    fitted_on,
     krige,
     probe_values,
     summed_deviation,
 )
-from joulery.prediction._calibrate import PLAN_NOISE, on_another_system, unexplained
-from joulery.prediction._kernels import (
-    CONSTANTS,
-    POWER_CONSTANTS,
-    STREAM,
-    Kernels,
-    kernel_times,
-    wanted_power,
-)
+from joulery.prediction._calibrate import PLAN_NOISE
+from joulery.prediction._kernels import CONSTANTS, STREAM, Kernels, kernel_times, kernel_use
 from joulery.prediction._limits import (
     CURVE_NOISE,
     JOB_CONSTANTS,
     LIMIT_CONSTANTS,
-    at_scale,
-    curve_after,
     job_curve,
 )
-from joulery.prediction._plan_time import PARTS, PLAN_CONSTANTS, plan_parts, plan_seconds
-from joulery.prediction._power import Load, in_step, node_watts, response
+from joulery.prediction._plan_time import (
+    PARTS,
+    PLAN_CONSTANTS,
+    busy_seconds,
+    plan_seconds,
+    step_parts,
+)
+from joulery.prediction._power import POWER_CONSTANTS, Load, node_watts, response
 
 __all__ = [
     "CONSTANTS",
@@ -51,23 +47,18 @@ __all__ = [
     "Belief",
     "Kernels",
     "Load",
-    "at_scale",
-    "condition",
-    "curve_after",
+    "assume",
+    "busy_seconds",
     "fitted",
     "fitted_belief",
-    "fitted_on",
-    "in_step",
     "job_curve",
     "kernel_times",
+    "kernel_use",
     "krige",
     "node_watts",
-    "on_another_system",
-    "plan_parts",
     "plan_seconds",
     "probe_values",
     "response",
+    "step_parts",
     "summed_deviation",
-    "unexplained",
-    "wanted_power",
 ]

@@ -8,7 +8,7 @@ const reachable = (part) => [...part.querySelectorAll("a, button, [tabindex]")];
 // Fetch a page and put its live parts in the place of ours, except where someone is typing.
 async function refresh(address) {
   const mine = ++latest;
-  const answer = await fetch(address, { headers: { Accept: "text/html" } });
+  const answer = await fetch(address, { headers: { Accept: "text/html", "Joulery-Live": "1" } });
   if (answer.redirected) return location.assign(answer.url); // logged out meanwhile
   if (!answer.ok || mine !== latest) return;
   const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
@@ -16,7 +16,7 @@ async function refresh(address) {
     const next = fresh.getElementById(old.id);
     if (!next || old.innerHTML === next.innerHTML) continue;
     const focused = old.contains(document.activeElement) ? document.activeElement : null;
-    if (focused?.matches("input, select, textarea")) continue;
+    if (focused?.matches("input, select, textarea") || old.querySelector("td input:checked")) continue;
     const place = reachable(old).indexOf(focused);
     const across = [...old.querySelectorAll(".wide")].map((one) => one.scrollLeft);
     old.innerHTML = next.innerHTML;
@@ -34,19 +34,33 @@ if (zone && zone !== document.body.dataset.zone) {
   if (document.querySelector("[data-live]")) refresh(location.href);
 }
 
-// The server says when something has changed.
+// The server says when something has changed; one stream serves all tabs where browsers can share.
 if (main?.dataset.events) {
-  const source = new EventSource(main.dataset.events);
-  let mark = main.dataset.mark;
-  source.onmessage = (event) => {
+  const topic = main.dataset.events;
+  let mark = main.dataset.mark, lost;
+  const hear = (data) => {
+    clearTimeout(lost);
+    if (data === null) {
+      lost = setTimeout(() => { note.textContent = "connection lost, trying again"; }, 3000);
+      return;
+    }
     note.textContent = "live";
-    if (event.data !== mark) refresh(location.href);
-    mark = event.data;
+    if (data !== mark) refresh(location.href);
+    mark = data;
   };
-  source.onerror = () => setTimeout(() => {
-    if (source.readyState !== EventSource.OPEN) note.textContent = "connection lost, trying again";
-  }, 3000);
-  addEventListener("pagehide", () => source.close());
+  if (window.SharedWorker) {
+    const version = new URL(import.meta.url).search;
+    const { port } = new SharedWorker(`/assets/stream.js${version}`, { name: "joulery" });
+    port.onmessage = ({ data }) => hear(data);
+    port.postMessage(topic);
+    addEventListener("pagehide", () => port.postMessage(null));
+    addEventListener("pageshow", (event) => event.persisted && port.postMessage(topic));
+  } else {
+    const source = new EventSource(`/changes?${new URLSearchParams({ topic })}`);
+    source.addEventListener(topic, (event) => hear(event.data));
+    source.onerror = () => hear(null);
+    addEventListener("pagehide", () => source.close());
+  }
 }
 
 // A form whose answer is shown at once, as its sliders move.

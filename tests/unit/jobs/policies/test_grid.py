@@ -4,7 +4,7 @@ import numpy as np
 
 from joulery.jobs.policies import ActionKind, Actions, JobBatch, Outcomes, RunEnd
 from joulery.jobs.policies._grid import GridSearchPolicy
-from joulery.simulate import SimulationOptions, simulate
+from joulery.simulate import SimulationConfig, simulate
 from joulery.testing.workloads import made_up_workload
 
 
@@ -26,7 +26,7 @@ def test_starts_from_the_default():
 def test_failing_batch_size_is_dropped():
     """A batch size that fails once is not tried at its other limits."""
     load = made_up_workload((32, 64, 128), default=128, never=(32,))
-    log = simulate([load], GridSearchPolicy(), 40, [1], SimulationOptions(keep_actions=True))
+    log = simulate([load], GridSearchPolicy(), 40, [1], SimulationConfig(keep_actions=True))
     assert (log.actions.arm == 0).sum() == 1
     assert log.reached.all()
 
@@ -34,7 +34,7 @@ def test_failing_batch_size_is_dropped():
 def test_overlapping_submissions_try_different_settings():
     """Nothing is tried twice because two submissions overlap."""
     load = made_up_workload((32, 64, 128), default=128, runs=1)
-    log = simulate([load], GridSearchPolicy(), 12, [1], SimulationOptions(overlap=6))
+    log = simulate([load], GridSearchPolicy(), 12, [1], SimulationConfig(overlap=6))
     assert len(set(zip(log.arm[0].tolist(), log.limit[0].tolist(), strict=True))) == 12
 
 

@@ -221,3 +221,59 @@ def test_unknown_power_of_waiting_stays_unknown(tmp_path):
     write_profile(path, [row(0, "forward", 1000.0)])
     assert json.loads(path.read_text())[0]["waiting_watts"] is None
     assert read_profiles(path).blocking_watts is None
+
+
+def test_an_interrupted_sweep_resumes(tmp_path):
+    """If it fails a job that is restarted measures every clock again, or loses what it had."""
+    clock = VirtualClock()
+    gpu = simulated_node("A100", 1, clock)[0]
+    path, works = tmp_path / "rank1.json", loads()
+    whole = ClockProfiler(gpu, clock=clock)
+    train(whole, gpu, works)
+    first = ClockProfiler(gpu, path=path, clock=clock)
+    with first:
+        train(first, gpu, works, iterations=30)
+    assert 0 < len(first.rows) < len(whole.rows)
+    second = ClockProfiler(gpu, path=path, clock=clock)
+    train(second, gpu, works)
+    assert second.done
+    assert second.rows[: len(first.rows)] == sorted(
+        first.rows, key=lambda row: (row["instruction"], -row["frequency"])
+    )
+    clocks = [sorted({row["frequency"] for row in profiler.rows}) for profiler in (second, whole)]
+    assert clocks[0] == clocks[1]
+    assert read_profiles(path).points(1, "forward", 2)
+
+
+def test_what_is_too_noisy_is_refused(caplog, tmp_path):
+    """If it fails plans rest on figures that nobody knows."""
+    clock = VirtualClock()
+    gpu = simulated_node("A100", 1, clock)[0]
+    draw = np.random.default_rng(1)
+    profiler = ClockProfiler(gpu, iterations_per_clock=1, path=tmp_path / "p.json", clock=clock)
+    with caplog.at_level(logging.WARNING, "joulery"):
+        for _ in range(40):
+            profiler.begin_iteration()
+            for item in ORDER[:2]:
+                profiler.before(item.stage, item.kind, item.microbatch)
+                gpu.run(loads(float(draw.uniform(0.2, 3.0)))[item.kind])
+                profiler.after(item.stage, item.kind, item.microbatch)
+    assert "% only after" in str(profiler.failure)
+    assert caplog.text.count("training goes on") == 1
+    assert gpu._locked_hertz is None
+
+
+def test_work_that_ran_only_while_the_clock_settled_is_measured_again():
+    """If it fails a profile lacks the forwards that come first in every iteration."""
+    clock = VirtualClock()
+    gpu = simulated_node("A100", 1, clock)[0]
+    profiler = ClockProfiler(gpu, (1.2e9, 1.41e9), iterations_per_clock=1, clock=clock)
+    works = loads(0.2)
+    for _ in range(60):
+        profiler.begin_iteration()
+        for item in sorted(ORDER, key=lambda item: item.kind, reverse=True):
+            profiler.before(item.stage, item.kind, item.microbatch)
+            gpu.run(works[item.kind])
+            profiler.after(item.stage, item.kind, item.microbatch)
+    assert profiler.done
+    assert len(profiler.rows) == 4

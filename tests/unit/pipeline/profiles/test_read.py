@@ -170,3 +170,34 @@ def test_measured_profiles_are_read_and_hardly_changed():
             energies = [abs(after.joules / before.joules - 1) for before, after in pairs]
             assert sum(times) / len(times) < 0.01
             assert sum(energies) / len(energies) < 0.01
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"frequency": 1.41e9}, "in MHz, not in Hz"),
+        ({"frequency": 1.41e6}, "in MHz, not in Hz"),
+        ({"relative_error": 0.12}, "known to 12 % only"),
+    ],
+)
+def test_rows_that_cannot_be_meant_are_refused(change, words):
+    """If it fails clocks in hertz, or guesses, are planned as if they were measurements."""
+    row = {"stage": 0, "instruction": "forward", "frequency": 1410, "time": 0.1, "energy": 20.0}
+    profiles_from_rows([row | {"relative_error": 0.01}])
+    with pytest.raises(FileError, match=words):
+        profiles_from_rows([row | change])
+
+
+def test_a_folder_holds_a_file_per_rank(tmp_path):
+    """If it fails what the ranks' profilers wrote must be gathered by hand."""
+    for stage in (0, 1):
+        rows = [
+            {"stage": stage, "instruction": kind, "frequency": clock, "time": 0.1, "energy": 20.0}
+            for kind in ("forward", "backward")
+            for clock in (1410, 1200)
+        ]
+        (tmp_path / f"rank{stage}.json").write_text(json.dumps(rows))
+    assert read_profiles(tmp_path).stages == 2
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(FileError, match="no measurements"):
+        read_profiles(tmp_path / "empty")

@@ -120,7 +120,7 @@ def test_the_time_of_a_change_is_measured_while_the_board_shows_its_clock(clock)
     setter = ClockSetter([board], clock=clock, set_seconds=0.01)
     assert setter.set_seconds == 0.01
     for hertz in (1.2e9, 0.9e9, 1.2e9):
-        setter.set(hertz, watch=True)
+        setter.set(hertz, watch=lambda: True)
     assert setter.set_seconds == pytest.approx(0.02, abs=0.002)
     setter.release()
 
@@ -154,3 +154,20 @@ def test_a_governor_that_keeps_callers_waiting_is_asked_earlier(clock):
         setter.set(hertz)
     assert setter.set_seconds == pytest.approx(0.05)
     setter.release()
+
+
+def test_a_change_that_takes_long_is_learned_even_piece_by_piece(clock):
+    """If it fails boards slower than 60 ms are thought to be fast, and their clocks come late."""
+
+    class Late(SimulatedGpu):
+        def lock_clock(self, hertz):
+            self.clock.call_at(self.clock.now() + 0.25, lambda: super(Late, self).lock_clock(hertz))
+
+    board = Late(simulated_node("A100", 1, clock)[0].board, clock)
+    board.set_load(Workload("work", 0.1, 0.0, 0.0, 0.3))
+    setter = ClockSetter([board], clock=clock, set_seconds=0.01)
+    busy_at = clock.now() + 0.1
+    setter.set(1.2e9, watch=lambda: clock.now() < busy_at)
+    assert setter.set_seconds == pytest.approx(0.1, abs=0.002)
+    setter.set(0.9e9, watch=lambda: True)
+    assert setter.set_seconds == pytest.approx(0.25, abs=0.002)

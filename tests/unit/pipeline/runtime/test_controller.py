@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from joulery.clock import VirtualClock
+from joulery.clock import REAL_CLOCK, VirtualClock
 from joulery.errors import DeviceError, MissingRightsError
 from joulery.hardware import SimulatedGpu, Workload, settle
 from joulery.pipeline import ClockController, ClockSetter, Instruction, RankPlan, RankStep
@@ -35,7 +35,7 @@ class Setter:
         self.clock, self.set_seconds = clock, set_seconds
         self.log, self.error, self.released = [], None, 0
 
-    def set(self, hertz, watts=None, *, watch=False):
+    def set(self, hertz, watts=None, *, watch=None):
         """Note the clock."""
         if self.error is not None:
             raise self.error
@@ -57,22 +57,38 @@ def clock():
     return VirtualClock()
 
 
+def confirmed(plan, setter, clock=REAL_CLOCK):
+    """A controller that has seen an iteration of its plan, in no time."""
+    controller = ClockController(plan, setter, clock=clock)
+    call(controller, plan.order)
+    return controller
+
+
+def call(controller, order, **options):
+    """An iteration that takes no time."""
+    controller.begin_iteration(**options)
+    for item in order:
+        controller.before(*item.key)
+        controller.after(*item.key)
+    controller.end_iteration()
+
+
 def run(controller, clock, plan, waits=0.0):
     """One iteration that goes exactly as planned, waiting before each instruction."""
     controller.begin_iteration()
     for step in plan.steps:
         clock.sleep(waits)
-        number = step.instruction.microbatch
-        controller.before(0, "forward", number)
+        controller.before(*step.instruction.key)
         clock.sleep(step.seconds)
-        controller.after(0, "forward", number)
+        controller.after(*step.instruction.key)
+    controller.end_iteration()
 
 
 def test_higher_clocks_come_early_and_lower_ones_when_the_work_before_ended(clock):
     """If it fails an instruction starts below its clock, or one is slowed down before it ends."""
     setter = Setter(clock)
     plan = rank_plan((LOW, 0.1), (HIGH, 0.1), (LOW, 0.1))
-    controller = ClockController(plan, setter, clock=clock)
+    controller = confirmed(plan, setter, clock)
     run(controller, clock, plan)
     assert setter.log == [(0.0, LOW), (0.09, HIGH), (0.2, LOW), (0.3, None)]
     assert controller.failure is None
@@ -82,16 +98,31 @@ def test_waiting_time_is_used_to_change_clocks(clock):
     """If it fails a rank that waits changes its clock only once work is there."""
     setter = Setter(clock)
     plan = rank_plan((LOW, 0.1), (HIGH, 0.1))
-    run(ClockController(plan, setter, clock=clock), clock, plan, waits=0.05)
+    run(confirmed(plan, setter, clock), clock, plan, waits=0.05)
     # Ordered early, as the wait was not foreseen; nothing left to do when it ends.
     assert setter.log == [(0.0, LOW), (0.14, HIGH), (0.3, None)]
+
+
+def test_a_change_longer_than_instructions_is_ordered_before_them(clock):
+    """If it fails boards that change slowly run instructions below their clock."""
+    setter = Setter(clock, set_seconds=0.25)
+    plan = rank_plan((LOW, 0.1), (LOW, 0.1), (LOW, 0.1), (LOW, 0.1), (HIGH, 0.1), (LOW, 0.4))
+    run(confirmed(plan, setter, clock), clock, plan)
+    # 0.25 s before it is needed, within the second instruction.
+    assert setter.log == [(0.0, LOW), (0.15, HIGH), (0.5, LOW), (0.9, None)]
+    reports = []
+    controller = confirmed(plan, Setter(clock, set_seconds=0.25), clock)
+    controller.on_iteration = reports.append
+    run(controller, clock, plan)
+    # None of these had its own clock throughout, so none is compared with the plan.
+    assert len(reports[0].ratios.get((0, "forward"), ())) == 0
 
 
 def test_equal_clocks_are_set_once(clock):
     """If it fails the driver is bothered for nothing."""
     setter = Setter(clock)
     plan = rank_plan((LOW, 0.1), (LOW, 0.1), (LOW, 0.1))
-    run(ClockController(plan, setter, clock=clock), clock, plan)
+    run(confirmed(plan, setter, clock), clock, plan)
     assert setter.log == [(0.0, LOW), (0.3, None)]
 
 
@@ -149,7 +180,7 @@ def test_an_iteration_on_slow_hardware_takes_no_longer_than_planned(clock):
         settle(board, Workload("work", 0.05, 0.0, 0.0, 0.5), 400, hertz).seconds for hertz in clocks
     ]
     plan = rank_plan(*zip(clocks, times, strict=True))
-    controller = ClockController(plan, ClockSetter([gpu], hold=held, clock=clock), clock=clock)
+    controller = confirmed(plan, ClockSetter([gpu], hold=held, clock=clock), clock)
     for _ in range(3):
         begin = clock.now()
         controller.begin_iteration()
@@ -170,7 +201,7 @@ def test_an_error_gives_clocks_back_and_is_said_once(clock, caplog):
     setter = Setter(clock)
     setter.error = MissingRightsError("may not", remedy="ask")
     plan = rank_plan((LOW, 0.1), (HIGH, 0.1))
-    controller = ClockController(plan, setter, clock=clock)
+    controller = confirmed(plan, setter, clock)
     with caplog.at_level(logging.WARNING, "joulery"):
         for _ in range(3):
             run(controller, clock, plan)
@@ -186,7 +217,7 @@ def test_a_passing_error_is_tried_again_later(clock):
     setter = Setter(clock)
     setter.error = DeviceError("timed out", remedy="wait")
     plan = rank_plan((LOW, 0.1), (HIGH, 0.1))
-    controller = ClockController(plan, setter, clock=clock)
+    controller = confirmed(plan, setter, clock)
     run(controller, clock, plan)
     setter.error = None
     run(controller, clock, plan)
@@ -196,31 +227,123 @@ def test_a_passing_error_is_tried_again_later(clock):
     assert [hertz for _, hertz in setter.log][-3:] == [LOW, HIGH, None]
 
 
-def test_an_unknown_instruction_ends_steering(clock):
-    """If it fails another schedule than the planned one runs at clocks that do not fit."""
+def test_the_first_iteration_runs_at_full_clocks(clock):
+    """If it fails a plan is followed before anybody knows that it fits."""
     setter = Setter(clock)
-    plan = rank_plan((LOW, 0.1))
+    plan = rank_plan((LOW, 0.1), (HIGH, 0.1))
     controller = ClockController(plan, setter, clock=clock)
-    controller.begin_iteration()
-    controller.before(0, "backward", 0)
-    assert "no backward of microbatch 0 on stage 0" in str(controller.failure)
-    assert setter.log[-1][1] is None
+    run(controller, clock, plan)
+    assert setter.log == []
+    run(controller, clock, plan)
+    assert [hertz for _, hertz in setter.log] == [LOW, HIGH, None]
+
+
+@pytest.mark.parametrize(
+    ("order", "reason"),
+    [
+        ([(1, "forward", 0), (1, "forward", 1)], "has the stages 0, the schedule runs 1"),
+        ([(s, "forward", m) for s in (0, 1) for m in (0, 1)], "the schedule runs 0, 1"),
+        ([(0, "backward", 0), (0, "backward", 1)], "kinds of work forward, the schedule runs back"),
+        ([(0, "forward", 0)], "has the microbatches 0, 1, the schedule runs 0"),
+        ([(0, "forward", 1), (0, "forward", 0)], "instruction 1 of rank 0 is forward of microba"),
+        ([(0, "forward", 0)] * 2 + [(0, "forward", 1)], "instruction 2"),
+        ([], "the schedule runs none"),
+    ],
+)
+def test_a_plan_that_does_not_fit_is_not_followed_and_said_why_once(clock, caplog, order, reason):
+    """If it fails another rank's plan, or one for another schedule, sets clocks in silence."""
+    setter = Setter(clock)
+    plan = rank_plan((LOW, 0.1), (HIGH, 0.1))
+    wrong = [Instruction(stage, 0, kind, microbatch) for stage, kind, microbatch in order]
+    controller = ClockController(plan, setter, clock=clock)
+    with caplog.at_level(logging.WARNING, "joulery"):
+        for _ in range(3):
+            call(controller, wrong)
+        controller.begin_iteration()
+    assert setter.log == []
+    assert reason in controller.mismatch
+    assert len(caplog.records) == 1
+    assert reason in caplog.text
+    assert controller.failure is None
+    call(controller, plan.order)  # the schedule is the planned one from now on
+    run(controller, clock, plan)
+    assert [hertz for _, hertz in setter.log] == [LOW, HIGH, None]
+    assert controller.mismatch == ""
+
+
+def test_an_iteration_that_ends_early_leaves_full_clocks(clock):
+    """If it fails the clocks of a short batch stay low until the next one, or in evaluation."""
+    setter = Setter(clock)
+    plan = rank_plan((LOW, 0.1), (LOW, 0.1), (HIGH, 0.1))
+    controller = confirmed(plan, setter, clock)
     controller.begin_iteration()
     controller.before(0, "forward", 0)
-    assert setter.log[-1][1] is None
+    clock.sleep(0.1)
+    controller.after(0, "forward", 0)
+    assert setter.log == [(0.0, LOW)]
+    controller.end_iteration()
+    assert setter.log[-1] == (0.1, None)
+    call(controller, plan.order)
+    assert len(setter.log) == 2
+    run(controller, clock, plan)
+    assert [hertz for _, hertz in setter.log[2:]] == [LOW, HIGH, None]
+
+
+def test_an_iteration_of_another_size_runs_at_full_clocks(clock, caplog):
+    """If it fails the last batch of an epoch is slowed down by a plan that is not its own."""
+    setter = Setter(clock)
+    plan = rank_plan((LOW, 0.1), (HIGH, 0.1))
+    controller = confirmed(plan, setter, clock)
+    with caplog.at_level(logging.WARNING, "joulery"):
+        for _ in range(2):
+            call(controller, plan.order[:1], microbatches=1)
+            assert setter.log == []
+        call(controller, plan.order, microbatches=2)
+    assert [hertz for _, hertz in setter.log][-1] is None
+    assert LOW in [hertz for _, hertz in setter.log]
+    assert caplog.text.count("1 of 2 planned microbatches") == 1
+
+
+def test_an_instruction_out_of_order_ends_the_planned_clocks_at_once(clock):
+    """If it fails the rest of such an iteration runs at clocks of other instructions."""
+    setter = Setter(clock)
+    plan = rank_plan((LOW, 0.1), (LOW, 0.1), (HIGH, 0.1))
+    controller = confirmed(plan, setter, clock)
+    controller.begin_iteration()
+    controller.before(0, "forward", 0)
+    controller.before(0, "forward", 2)
+    assert [hertz for _, hertz in setter.log] == [LOW, None]
+
+
+def test_planned_optimizer_steps_may_come_after_the_schedule(clock):
+    """If it fails a planned optimizer step, which torch runs by itself, makes no plan fit."""
+    setter = Setter(clock)
+    steps = rank_plan((LOW, 0.1)).steps
+    optimizer = RankStep(Instruction(0, 0, "optimizer", -1), MIDDLE, 0.1, 100.0)
+    controller = ClockController(RankPlan(0, 0.2, (*steps, optimizer)), setter, clock=clock)
+    for _ in range(2):
+        controller.begin_iteration()
+        controller.before(0, "forward", 0)
+        controller.after(0, "forward", 0)
+        controller.before(0, "reduce", -1)  # the plan has none, which is fine
+        controller.after(0, "reduce", -1)
+        controller.end_iteration()
+        controller.before(0, "optimizer", -1)
+        controller.after(0, "optimizer", -1)
+    assert [hertz for _, hertz in setter.log] == [LOW, MIDDLE, None]
 
 
 def test_plans_change_at_the_iteration_agreed_upon(clock):
     """If it fails ranks follow different plans."""
     setter = Setter(clock)
     first, second = rank_plan((LOW, 0.1)), rank_plan((MIDDLE, 0.1))
-    controller = ClockController(first, setter, clock=clock)
-    assert controller.follow(second, from_iteration=2)
+    controller = confirmed(first, setter, clock)
+    assert controller.follow(second, from_iteration=3)
     for _ in range(4):
         run(controller, clock, first)
     set_clocks = [hertz for _, hertz in setter.log if hertz]
     assert set_clocks == [LOW, LOW, MIDDLE, MIDDLE]
-    assert not controller.follow(first, from_iteration=3)
+    assert not controller.follow(first, from_iteration=4)
     controller.follow_first_plan()
     run(controller, clock, first)
     assert [hertz for _, hertz in setter.log if hertz][-1] == LOW
@@ -230,7 +353,7 @@ def test_times_of_an_iteration_are_reported(clock):
     """If it fails stragglers and drift go unnoticed."""
     reports = []
     plan = rank_plan((LOW, 0.2), (LOW, 0.2), (LOW, 0.2))
-    controller = ClockController(plan, Setter(clock), clock=clock)
+    controller = confirmed(plan, Setter(clock), clock)
     controller.on_iteration = reports.append
     for _ in range(2):
         controller.begin_iteration()
@@ -238,7 +361,7 @@ def test_times_of_an_iteration_are_reported(clock):
             controller.before(0, "forward", number)
             clock.sleep(0.22)
             controller.after(0, "forward", number)
-    assert [times.iteration for times in reports] == [0, 1]
+    assert [times.iteration for times in reports] == [1, 2]
     assert reports[1].seconds == pytest.approx(0.66)
     assert reports[1].planned_seconds == pytest.approx(0.6)
     assert reports[1].ratios[0, "forward"] == pytest.approx((1.1, 1.1, 1.1))
@@ -248,7 +371,7 @@ def test_times_of_short_work_under_a_changing_clock_are_left_out(clock):
     """If it fails changes of clock pass for drift."""
     reports = []
     plan = rank_plan((LOW, 0.02), (HIGH, 0.02), (HIGH, 0.02))
-    controller = ClockController(plan, Setter(clock), clock=clock)
+    controller = confirmed(plan, Setter(clock), clock)
     controller.on_iteration = reports.append
     run(controller, clock, plan)
     assert len(reports[0].ratios[0, "forward"]) == 1
@@ -258,7 +381,7 @@ def test_queued_work_counts_from_when_the_device_gets_there(clock):
     """If it fails clocks run ahead of a device whose work is queued."""
     setter = Setter(clock)
     plan = rank_plan((LOW, 0.1), (HIGH, 0.1))
-    controller = ClockController(plan, setter, clock=clock)
+    controller = confirmed(plan, setter, clock)
     controller.begin_iteration(lambda: clock.sleep(0.2))
     controller.before(0, "forward", 0, lambda: clock.sleep(0.5))
     clock.sleep(0.1)
@@ -267,7 +390,7 @@ def test_queued_work_counts_from_when_the_device_gets_there(clock):
 
 def test_an_error_while_waiting_for_the_device_is_caught(clock):
     """If it fails a lost device raises out of a callback."""
-    controller = ClockController(rank_plan((LOW, 0.1)), Setter(clock), clock=clock)
+    controller = confirmed(rank_plan((LOW, 0.1)), Setter(clock), clock)
     controller.begin_iteration()
     controller.before(0, "forward", 0, lambda: 1 / 0)
     assert isinstance(controller.failure, ZeroDivisionError)
@@ -280,7 +403,7 @@ class Stuck(Setter):
         super().__init__(clock)
         self.go = threading.Event()
 
-    def set(self, hertz, watts=None, *, watch=False):
+    def set(self, hertz, watts=None, *, watch=None):
         """Hang, then note."""
         self.go.wait(5.0)
         super().set(hertz)
@@ -288,11 +411,9 @@ class Stuck(Setter):
 
 def test_a_hanging_governor_does_not_hang_training():
     """If it fails a lease that does not answer stops every instruction."""
-    from joulery.clock import REAL_CLOCK
-
     setter = Stuck(REAL_CLOCK)
     plan = rank_plan(*[(LOW, 0.1), (HIGH, 0.1)] * 100)
-    controller = ClockController(plan, setter)
+    controller = confirmed(plan, setter)
     begin = time.monotonic()
     controller.begin_iteration()
     for number in range(200):
@@ -309,11 +430,9 @@ def test_a_hanging_governor_does_not_hang_training():
 
 def test_the_background_thread_sets_clocks_in_time():
     """If it fails clocks change only when the next instruction has begun."""
-    from joulery.clock import REAL_CLOCK
-
     setter = Setter(REAL_CLOCK, set_seconds=0.03)
     plan = rank_plan((LOW, 0.1), (HIGH, 0.02))
-    controller = ClockController(plan, setter)
+    controller = confirmed(plan, setter)
     begin = time.monotonic()
     controller.begin_iteration()
     controller.before(0, "forward", 0)

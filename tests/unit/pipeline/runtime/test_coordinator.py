@@ -20,9 +20,11 @@ from joulery.pipeline import (
     PlanCache,
     StragglerPolicy,
     build_problem,
+    hold_pace,
     make_schedule,
     profiles_from_rows,
 )
+from joulery.pipeline.runtime._client import _StageGroup
 from joulery.pipeline.runtime._messages import parse_report, report_message
 from support.pipelines import random_rows
 
@@ -69,7 +71,7 @@ def until(true, seconds=10.0):
 
 def settled(coordinator, count):
     """Wait until so many ranks were welcome."""
-    assert until(lambda: coordinator.state()[0] == count)
+    assert until(lambda: coordinator.state().connected == count)
 
 
 @pytest.fixture
@@ -142,9 +144,10 @@ def test_the_host_may_set_a_slowdown(coordinator, clients):
 
 def test_a_drifted_profile_is_planned_anew(coordinator, clients):
     """If it fails plans rest on times that are no longer true."""
-    ratios = {(1, "forward"): (1.3,) * 4, (1, "backward"): (1.3,) * 4}
     for number in range(4):
-        clients[0].report(times(number, 1.0, ratios))
+        for client, stage, ratio in ((clients[0], 0, 1.0), (clients[1], 1, 1.3)):
+            ratios = {(stage, kind): (ratio,) * 4 for kind in ("forward", "backward")}
+            client.report(times(number, 1.0, ratios))
     assert until(lambda: clients[0].controller.plans and clients[1].controller.plans)
     slower = coordinator._policy.plans_of(0)
     assert clients[1].controller.plans[0][0] == slower.ranks()[1]
@@ -192,7 +195,7 @@ def test_a_controller_joins_with_one_call(coordinator, plans):
     with CoordinatorClient(controller, coordinator.address, TOKEN):
         settled(coordinator, 1)
         controller.on_iteration(times(5, 1.0))
-        assert until(lambda: coordinator._policy.newest_iteration == 5)
+        assert until(lambda: 5 in coordinator._policy._all[0].open)
     controller.close()
 
 
@@ -216,7 +219,7 @@ def _refused(coordinator, *messages):
 
 
 def _hello(**changes):
-    message = {"op": "hello", "version": 1, "token": TOKEN, "pipeline": 0, "rank": 0}
+    message = {"op": "hello", "version": 2, "token": TOKEN, "pipeline": 0, "rank": 0}
     return encode_line({**message, **changes})
 
 
@@ -231,7 +234,7 @@ def _hello(**changes):
         [encode_line({"op": "done"})],
         [_hello(token="wro" + "ng")],
         [_hello(token=None)],
-        [_hello(version=2)],
+        [_hello(version=1)],
         [_hello(rank=2)],
         [_hello(pipeline=-1)],
         [_hello(rank=True)],
@@ -260,14 +263,14 @@ def test_malformed_messages_are_cut_off_and_others_are_served(plans, messages):
 
 def test_connections_without_a_greeting_are_closed(plans, monkeypatch):
     """If it fails silent connections fill the coordinator."""
-    monkeypatch.setattr("joulery.pipeline.runtime._coordinator._GREETING_SECONDS", 0.01)
+    monkeypatch.setattr("joulery.pipeline.runtime._messages._GREETING_SECONDS", 0.01)
     with Coordinator(StragglerPolicy(plans), TOKEN) as coordinator:
         assert _refused(coordinator)
 
 
 def test_connections_are_bounded(plans, monkeypatch):
     """If it fails a port scan takes all file descriptors."""
-    monkeypatch.setattr("joulery.pipeline.runtime._coordinator._SPARE_CONNECTIONS", 0)
+    monkeypatch.setattr("joulery.pipeline.runtime._messages._SPARE_CONNECTIONS", 0)
     with Coordinator(StragglerPolicy(plans), TOKEN) as coordinator:
         connections = [_connected(coordinator) for _ in range(2)]
         assert until(lambda: len(coordinator._connections) == 2)
@@ -296,10 +299,103 @@ def test_messages_come_in_any_pieces(plans):
         report = {"op": "done", "iteration": 7, "seconds": 1.0, "planned": 1.0, "ratios": []}
         for byte in _hello() + encode_line(report):
             channel.sendall(bytes([byte]))
-        assert until(lambda: coordinator._policy.newest_iteration == 7)
+        assert until(lambda: 7 in coordinator._policy._all[0].open)
 
 
 def test_reports_arrive_as_they_were_sent():
     """If it fails stragglers and drift are judged by other figures than the measured ones."""
     sent = times(3, 1.25, {(1, "forward"): (1.0, 1.5), (0, "backward"): (0.5,)})
     assert parse_report(json.loads(encode_line(report_message(sent)))) == sent
+
+
+def _client(address, pipeline=0, rank=0, run=""):
+    return CoordinatorClient(Controller(), address, TOKEN, pipeline=pipeline, rank=rank, run=run)
+
+
+def test_a_restarted_job_begins_anew(coordinator, plans, caplog):
+    """If it fails a job restarted against a running coordinator keeps an old straggler's pace."""
+    with _client(coordinator.address, run="first") as before:
+        settled(coordinator, 1)
+        coordinator.notice(1, 1.3)
+        assert until(lambda: bool(before.controller.plans))
+        with _client(coordinator.address, run="second") as after:
+            assert until(lambda: coordinator.state().factors == (1.0, 1.0))
+            settled(coordinator, 1)
+            # What is left of the run before is cut off, for good.
+            assert until(lambda: before.controller.returned > 0)
+            coordinator.notice(1, 1.1)
+            assert until(lambda: bool(after.controller.plans))
+    assert after.controller.plans[0][0] == plans.ranks(1.1)[0]
+
+
+def test_a_run_without_a_name_begins_anew_when_all_ranks_had_left(coordinator):
+    """If it fails a job without a launcher's name keeps the pace of the run before."""
+    with _client(coordinator.address):
+        settled(coordinator, 1)
+        coordinator.notice(1, 1.3)
+        assert until(lambda: max(coordinator.state().factors) > 1.2)
+    settled(coordinator, 0)
+    with _client(coordinator.address):
+        settled(coordinator, 1)
+        assert coordinator.state().factors == (1.0, 1.0)
+
+
+def test_a_run_is_called_as_its_launcher_calls_it(plans, monkeypatch):
+    """If it fails restarts by torchrun or Slurm go unnoticed."""
+    monkeypatch.setenv("SLURM_JOB_ID", "77")
+    monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "2")
+    client = CoordinatorClient(Controller(), ("127.0.0.1", 1), TOKEN)
+    assert client._hello["run"] == "77///2"
+
+
+def test_processes_that_share_a_stage_share_a_connection(coordinator, plans):
+    """If it fails ranks of a tensor-parallel group are refused, or follow different plans."""
+    leader = _client(coordinator.address)
+    address = leader.lead(3)
+    with leader, _client(address) as second, _client(address) as third:
+        settled(coordinator, 1)
+        assert until(lambda: len(leader._group._members) == 2)
+        coordinator.notice(1, 1.2)
+        clients = (leader, second, third)
+        assert until(lambda: all(client.controller.plans for client in clients))
+        assert {client.controller.plans[0][0] for client in clients} == {plans.ranks(1.2)[0]}
+        for client, seconds in zip(clients, (1.0, 1.4, 1.2), strict=True):
+            client.report(times(0, seconds))
+        # The slowest of them counts, once.
+        assert until(lambda: coordinator._policy._all[0].open == {0: {0: 1.4}})
+        late = _client(address)
+        with late:
+            assert until(lambda: bool(late.controller.plans))
+        coordinator.close()
+        assert until(lambda: all(client.controller.returned for client in clients))
+
+
+def test_a_group_reports_what_it_has_when_the_next_iteration_begins():
+    """If it fails one process that does not report silences its stage."""
+    sent = []
+    group = _StageGroup(TOKEN, 2, sent.append)
+    group._merge(times(0, 1.0, {(0, "forward"): (1.0,)}))
+    group._merge(times(1, 1.1, {(0, "forward"): (1.1,)}))
+    group._merge(times(1, 1.0, {(0, "forward"): (1.0,), (0, "backward"): (0.9,)}))
+    assert [report.iteration for report in sent] == [0, 1]
+    assert sent[1].seconds == 1.1
+    assert sent[1].ratios == {(0, "forward"): (1.1, 1.0), (0, "backward"): (0.9,)}
+
+
+def test_a_power_from_outside_is_held_and_given_back(coordinator, clients, plans):
+    """If it fails a budget reaches no rank, or nobody knows what is held."""
+    full = coordinator.state().planned_watts
+    state = hold_pace(coordinator.address, TOKEN, watts=0.8 * full)
+    assert state.held_watts == 0.8 * full
+    assert state.planned_watts <= 0.8 * full
+    assert state.held_seconds > plans.fastest_seconds
+    assert until(lambda: all(client.controller.plans for client in clients))
+    assert hold_pace(coordinator.address, TOKEN, change=False) == state
+    coordinator.hold(seconds=1.05 * plans.fastest_seconds)
+    assert until(lambda: coordinator.state().held_watts is None)
+    free = hold_pace(coordinator.address, TOKEN)
+    assert (free.held_seconds, free.factors) == (None, (1.0, 1.0))
+    with pytest.raises(InvalidValueError, match="1 W for 2 pipelines: no clocks keep"):
+        hold_pace(coordinator.address, TOKEN, watts=1.0)
+    with pytest.raises(InvalidValueError, match="no coordinator answers"):
+        hold_pace(coordinator.address, "another", watts=1.0)

@@ -35,11 +35,21 @@ def test_drift_beyond_noise_is_found_and_noise_is_not(policy):
     """If it fails plans rest on times that are not true, or are made anew all the time."""
     draw = np.random.default_rng(2)
     for number in range(30):
-        report(policy, number, {(0, "forward"): [draw.normal(1.0, 0.02)]})
+        for kind in ("forward", "backward"):
+            report(policy, number, {(0, kind): [draw.normal(1.0, 0.02)]})
+            report(policy, number, {(2, kind): [draw.normal(1.05, 0.5)]})
         report(policy, number, {(1, "forward"): [draw.normal(1.10, 0.02)]})
-        report(policy, number, {(2, "forward"): [draw.normal(1.05, 0.5)]})
-    assert set(policy.drifted(0)) == {(1, "forward")}
+    # What was not measured is taken to be as slow as the rest of its stage.
+    assert set(policy.drifted(0)) == {(1, "forward"), (1, "backward")}
     assert policy.drifted(0)[1, "forward"] == pytest.approx(1.1, abs=0.02)
+
+
+def test_work_without_measurements_is_not_slowed_down(policy):
+    """If it fails ranks that report late are planned as if they were fast, and end late."""
+    report(policy, 0, {(0, "forward"): [1.25] * 12})
+    assert policy.drifted(0) == {
+        (stage, kind): 1.25 for stage in range(3) for kind in ("forward", "backward")
+    }
 
 
 def test_few_samples_and_invalid_ratios_are_no_drift(policy):
@@ -48,7 +58,7 @@ def test_few_samples_and_invalid_ratios_are_no_drift(policy):
     report(policy, 1, {(0, "forward"): [math.nan, math.inf, -1.0, 0.0]})
     assert policy.drifted(0) == {}
     report(policy, 2, {(0, "forward"): [1.5]})
-    assert policy.drifted(0) == {(0, "forward"): 1.5}
+    assert policy.drifted(0)[0, "forward"] == 1.5
 
 
 def test_rescaled_work_takes_that_much_longer():

@@ -12,6 +12,7 @@ def seen(tracker, *ratios, times=5):
     for _ in range(times):
         for pipeline, ratio in enumerate(ratios):
             tracker.observe(pipeline, ratio)
+        assert len(tracker.factors) == len(ratios)
 
 
 def test_a_slow_pipeline_sets_the_pace_and_recovers():

@@ -2,6 +2,7 @@
 
 import pytest
 
+from joulery.errors import InfeasibleError, InvalidValueError
 from joulery.pipeline import (
     IterationTimes,
     PipelineConfig,
@@ -12,6 +13,7 @@ from joulery.pipeline import (
     make_schedule,
     profiles_from_rows,
 )
+from joulery.pipeline.runtime._straggler import LatenessTracker
 from support.pipelines import random_rows
 
 
@@ -77,8 +79,9 @@ def test_a_drifted_pipeline_is_planned_anew_and_leads_the_others(plans):
     """If it fails a throttled stage is seen as a straggler only, and its own pipeline hurries."""
     policy = StragglerPolicy(plans, 2)
     for number in range(12):
-        ratios = {(1, "forward"): (1.3,), (1, "backward"): (1.3,)}
-        policy.report(0, 1, IterationTimes(number, 1.0, 1.0, ratios))
+        for rank, ratio in ((0, 1.0), (1, 1.3)):
+            ratios = {(rank, "forward"): (ratio,), (rank, "backward"): (ratio,)}
+            policy.report(0, rank, IterationTimes(number, 1.0, 1.0, ratios))
     factors = policy.drifted(0)
     assert factors == {(1, "forward"): 1.3, (1, "backward"): 1.3}
     assert policy.drifted(1) == {}
@@ -90,3 +93,97 @@ def test_a_drifted_pipeline_is_planned_anew_and_leads_the_others(plans):
     assert assignment.pipeline == 1
     assert assignment.factor == pytest.approx(slower.fastest_seconds / plans.fastest_seconds)
     assert policy.current(0).plans is slower
+
+
+def test_a_pipeline_that_vanishes_no_longer_slows_the_others(plans):
+    """If it fails a job that lost a late replica stays slow for good."""
+    policy = StragglerPolicy(plans, 3)
+    for number in range(8):
+        iteration(policy, number, 1.0, 1.0, 1.3)
+    assert policy.factors == pytest.approx((1.3, 1.3, 1.0))
+    for number in range(8, 13):
+        iteration(policy, number, 1.0, 1.0)
+    assert policy.factors == (1.0, 1.0, 1.0)
+    for number in range(13, 18):
+        iteration(policy, number, 1.0, 1.0, 1.3)  # it is back, and late as before
+    assert policy.factors == pytest.approx((1.3, 1.3, 1.0))
+
+
+def test_iterations_may_be_counted_from_zero_again(plans):
+    """If it fails a restarted job keeps the pace of a straggler that it no longer has."""
+    policy = StragglerPolicy(plans, 2)
+    for number in range(1000, 1008):
+        iteration(policy, number, 1.0, 1.3)
+    assert max(policy.factors) > 1.2
+    (assignment,) = [a for number in range(5) for a in iteration(policy, number, 1.0, 1.0)]
+    assert (assignment.pipeline, assignment.factor) == (0, 1.0)
+    assert assignment.from_iteration <= 3
+
+
+def test_one_absurd_number_silences_nobody(plans):
+    """If it fails a single report of iteration 10⁹ ends all decisions."""
+    policy = StragglerPolicy(plans, 2)
+    policy.report(0, 0, IterationTimes(10**9, 1.0, 1.0, {}))
+    decisions = [a for number in range(6) for a in iteration(policy, number, 1.0, 1.2)]
+    assert [(a.pipeline, a.from_iteration < 8) for a in decisions] == [(0, True)]
+
+
+def test_decisions_are_made_once_per_iteration(plans, monkeypatch):
+    """If it fails the work per iteration grows with the square of the pipelines."""
+    updates = []
+    plain = LatenessTracker._update
+    monkeypatch.setattr(
+        LatenessTracker, "_update", lambda self: (updates.append(1), plain(self))[1]
+    )
+    policy = StragglerPolicy(plans, 64)
+    for number in range(4):
+        for rank in (0, 1):
+            for pipeline in range(64):
+                policy.report(pipeline, rank, IterationTimes(number, 1.0, 1.0, {}))
+                policy.decide()
+    assert len(updates) <= 4
+
+
+def test_a_new_run_begins_with_first_plans(plans):
+    """If it fails a restarted job starts at the pace of a straggler of the run before."""
+    policy = StragglerPolicy(plans, 2)
+    policy.notice(0, 1.3)
+    policy.decide()
+    policy.restart()
+    assert policy.factors == (1.0, 1.0)
+    assert policy.newest_iteration == -1
+    assert policy.decide() == []
+
+
+def test_replicas_may_have_profiles_of_their_own(plans):
+    """If it fails boards of two kinds follow plans of one of them."""
+    factors = {(stage, kind): 1.1 for stage in (0, 1) for kind in ("forward", "backward")}
+    policy = StragglerPolicy([plans, plans.rescaled(factors)])
+    policy.hold(None)
+    (assignment,) = policy.decide()
+    assert (assignment.pipeline, assignment.factor) == (0, pytest.approx(1.1))
+
+
+def test_a_pace_from_outside_holds_until_it_is_released(plans):
+    """If it fails a power budget does not slow the pipelines, or they stay slow after it."""
+    policy = StragglerPolicy(plans, 2)
+    iteration(policy, 0, 1.0, 1.0)
+    fast = policy.planned_watts()
+    watts = 0.8 * fast
+    policy.hold(policy.prepare_hold(None, watts))
+    changes = policy.decide()
+    assert [a.pipeline for a in changes] == [0, 1]
+    assert policy.planned_watts() <= watts
+    assert not any(a.waits for a in changes)
+    # A straggler slower than that sets the pace, and gives it back.
+    policy.notice(1, 2.0)
+    assert [a.pipeline for a in policy.decide()] == [0, 1]
+    policy.notice(1, 1.0)
+    policy.decide()
+    assert policy.planned_watts() <= watts
+    policy.hold(None)
+    assert [a.factor for a in policy.decide()] == [1.0, 1.0]
+    with pytest.raises(InfeasibleError, match="no clocks keep the pipeline below"):
+        policy.prepare_hold(None, 1.0)
+    with pytest.raises(InvalidValueError, match="both a time and a power"):
+        policy.prepare_hold(1.0, 1.0)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from joulery.cusum import accumulate
 from joulery.jobs.policies._base import ActionKind, RunEnd
 from joulery.jobs.policies.bayesian._gaussian import CurvePrior, hazard
 from joulery.jobs.policies.bayesian._limits import EpochProfiles
@@ -41,8 +42,8 @@ _REFUSED_SD = 0.3
 _MOST_LOST = 3.0  # trainings of one batch size that may run at once because others were lost
 _STOPPED_NOISE = 2.0  # noise of a run that was stopped over that of one that reached its target
 _LARGEST_DEVIATION = 4.0  # of a single run, in standard deviations
-# Page's cumulative sums (Biometrika 1954) in their textbook setting: tuned to a shift of one
-# standard deviation, about one false alarm in 500 runs. Deviations are clipped, so that it takes
+# Cumulative sums in their textbook setting: tuned to a shift of one standard deviation, about one
+# false alarm in 500 runs. Deviations are clipped, so that it takes
 # two runs in a row to raise an alarm, never a single outlier.
 _ALLOWANCE = 0.5
 _ALARM = 10.0
@@ -168,16 +169,14 @@ def detect_changes(
     Returns:
         Jobs of the runs that raise an alarm, and the shift of log epochs there.
     """
-    deviation = np.clip(residual / spread, -_LARGEST_DEVIATION, _LARGEST_DEVIATION)
-    alarm = np.zeros(len(rows), dtype=bool)
-    for side, sign in enumerate((1.0, -1.0)):
-        total = deviations[rows, side, 0] + sign * deviation - _ALLOWANCE
-        going = total > 0.0
-        deviations[rows, side, 0] = total * going
-        deviations[rows, side, 1] = (deviations[rows, side, 1] + residual) * going
-        deviations[rows, side, 2] = (deviations[rows, side, 2] + 1.0) * going
-        alarm |= total > _ALARM
-    changed = rows[alarm]
+    sums = accumulate(
+        deviations[rows, :, 0], residual / spread, allowance=_ALLOWANCE, largest=_LARGEST_DEVIATION
+    )
+    under_way = sums > 0.0
+    deviations[rows, :, 0] = sums
+    deviations[rows, :, 1] = (deviations[rows, :, 1] + residual[:, None]) * under_way
+    deviations[rows, :, 2] = (deviations[rows, :, 2] + 1.0) * under_way
+    changed = rows[(sums > _ALARM).any(axis=1)]
     state = deviations[changed]
     side = state[:, :, 0].argmax(axis=1)
     own = np.arange(len(changed))

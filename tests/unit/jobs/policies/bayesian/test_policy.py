@@ -8,7 +8,7 @@ import pytest
 from joulery.jobs.policies import ActionKind, CounterRng, JobBatch, Outcomes, RunEnd, WarmStart
 from joulery.jobs.policies.bayesian._policy import DEFAULT_EXPLORATION, BayesianPolicy
 from joulery.objectives import UNBOUNDED, Bounds, EnergyDelayProduct, LeastEnergy
-from joulery.simulate import SimulationOptions, discarded_becomes_best, scale_epochs, simulate
+from joulery.simulate import SimulationConfig, discarded_becomes_best, scale_epochs, simulate
 from joulery.testing.workloads import made_up_workload
 
 ROW = np.zeros(1, dtype=np.int64)
@@ -122,7 +122,7 @@ def test_a_try_that_could_not_afford_an_epoch_is_not_repeated_for_ever(monkeypat
 def test_no_two_runs_in_a_row_are_stopped(factor):
     """A job that became many times as long would get no model night after night."""
     load = made_up_workload(never=(16, 512))
-    options, load = SimulationOptions(keep_actions=True), scale_epochs(load, 12, factor)
+    options, load = SimulationConfig(keep_actions=True), scale_epochs(load, 12, factor)
     actions = simulate([load], BayesianPolicy(), 40, SEEDS, options).actions
     for job in SEEDS:
         ends = actions.end[(actions.job == job) & (actions.kind == ActionKind.TRAIN)]
@@ -145,7 +145,7 @@ def test_what_is_believed_best_is_not_stopped_twice():
 def test_far_batch_sizes_are_approached_step_by_step():
     """A size far from what was trained may never reach the target, at the price of two runs."""
     load = made_up_workload((8, 16, 32, 64, 128, 256, 1024), default=128)
-    log = simulate([load], BayesianPolicy(), 30, SEEDS, SimulationOptions(keep_actions=True))
+    log = simulate([load], BayesianPolicy(), 30, SEEDS, SimulationConfig(keep_actions=True))
     for job in SEEDS:
         mine = (log.actions.job == job) & (log.actions.kind == ActionKind.TRAIN)
         seen = set()
@@ -262,7 +262,7 @@ def test_overlapping_jobs_come_to_the_same_end(overlap):
     """Fifty submissions at once must neither deadlock nor mislead."""
     load = made_up_workload()
     log = simulate(
-        [load], BayesianPolicy(), 40 + 2 * overlap, SEEDS, SimulationOptions(overlap=overlap)
+        [load], BayesianPolicy(), 40 + 2 * overlap, SEEDS, SimulationConfig(overlap=overlap)
     )
     assert log.reached.all()
     assert last_costs(load, log) < 1.1
@@ -296,7 +296,7 @@ def test_least_energy_within_a_slowdown_finds_the_fastest_too():
     """The bound refers to the fastest setting, which has to be found before it can be kept."""
     load = made_up_workload()
     objective = LeastEnergy(max_slowdown=0.05)
-    options = SimulationOptions(objective=objective)
+    options = SimulationConfig(objective=objective)
     log = simulate([load], BayesianPolicy(objective=objective), 80, SEEDS, options)
     assert log.within[:, -5:].mean() > 0.9
     assert np.median(log.expected[:, -5:] / log.optimal[:, -5:]) < 1.02
@@ -318,7 +318,7 @@ def test_an_objective_of_ones_own_is_pursued(slowdown):
     """A new objective would need changes of the policy and of the simulator."""
     load = made_up_workload()
     objective = MostlyEnergy(Bounds(max_slowdown=slowdown))
-    options = SimulationOptions(objective=objective)
+    options = SimulationConfig(objective=objective)
     log = simulate([load], BayesianPolicy(objective=objective), 80, SEEDS, options)
     assert log.within[:, -5:].mean() > 0.9
     assert np.median(log.expected[:, -5:] / log.optimal[:, -5:]) < 1.03

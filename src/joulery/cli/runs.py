@@ -1,0 +1,95 @@
+"""``joulery runs``: every run that reported to a store or server, recurring or not."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from joulery import reports
+from joulery.cli.dispatch import Output
+from joulery.cli.jobs import STORE_OPTIONS, with_store
+from joulery.cli.options import Action, file, option, whole
+from joulery.clock import REAL_CLOCK
+from joulery.documents import LARGEST_ID
+from joulery.reports import table_of
+from joulery.units import human, human_duration, per_cent
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Sequence
+
+    from joulery.client import DecisionBackend
+    from joulery.jobs import RunEntry
+
+_MOST = 1000  # runs of a list, as of a page of the server
+
+
+def _list(backend: DecisionBackend, arguments: argparse.Namespace) -> Output:
+    entries, _ = backend.runs(arguments.text or "", limit=arguments.limit)
+    documents = [_listed(entry) for entry in entries]
+    return Output({"runs": documents}, lambda: _text(entries))
+
+
+def _listed(entry: RunEntry) -> dict[str, object]:
+    document = entry.to_document()
+    del document["curves"]
+    return document
+
+
+def _text(entries: Sequence[RunEntry]) -> str:
+    if not entries:
+        return "No runs. Set JOULERY_STORE, and every joulery.Run and `joulery measure` is kept."
+    now = REAL_CLOCK.wall()
+    return table_of(
+        entries,
+        {
+            ">run": lambda run: str(run.id),
+            "name": lambda run: run.name,
+            "state": lambda run: reports.run_state(run, now),
+            "begun (UTC)": lambda run: reports.date_text(run.started_wall_seconds),
+            ">time": lambda run: human_duration(run.seconds),
+            ">energy": lambda run: "–" if run.joules is None else human(run.joules, "J"),
+            ">saved": lambda run: "–" if run.energy_saving is None else per_cent(run.energy_saving),
+            "setting": lambda run: run.setting,
+            "boards": lambda run: run.boards,
+            "host": lambda run: run.host,
+        },
+    )
+
+
+def _show(backend: DecisionBackend, arguments: argparse.Namespace) -> Output:
+    entry = backend.run(arguments.number)
+    report = reports.logged_run_report(entry, REAL_CLOCK.wall())
+    return Output(entry.to_document(), report, page=arguments.html)
+
+
+COMMAND = Action(
+    epilog="""\
+A joulery.Run, a framework's callback and `joulery measure` report to $JOULERY_STORE: the
+path of a store, or the address of a server. JOULERY_TAGS=lr=0.1,night adds tags.
+
+examples:
+  joulery runs list resnet
+  joulery runs show 12
+  joulery compare 12 14
+""",
+    actions={
+        "list": Action(
+            with_store(_list),
+            (
+                option("text", "text in name, host, boards or tags", "TEXT", nargs="?"),
+                option("--limit", "most runs (50)", "N", whole(1, _MOST), default=50),
+                *STORE_OPTIONS,
+            ),
+            "runs of a team, the latest first",
+        ),
+        "show": Action(
+            with_store(_show),
+            (
+                option("number", "its number, from the list", "RUN", whole(1, LARGEST_ID)),
+                file("--html", "write a page to print or to send"),
+                *STORE_OPTIONS,
+            ),
+            "power over time, energy by device and setting of a run",
+        ),
+    },
+)

@@ -1,0 +1,287 @@
+"""Runs of any kind as reports: one run over time and by device, and several beside each other."""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING
+
+from joulery.reports._chart import (
+    Axis,
+    Chart,
+    Series,
+    Unit,
+    energy_axis,
+    power_axis,
+    thin,
+    time_axis,
+)
+from joulery.reports._document import (
+    Grid,
+    Heading,
+    KeyFigure,
+    KeyFigures,
+    Paragraph,
+    Report,
+    Table,
+)
+from joulery.reports._text import NONE, count_text, date_text, energy_text, limit_text, with_error
+from joulery.units import human, human_duration, per_cent
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from datetime import tzinfo
+
+    from joulery.jobs import RunCurve, RunDevice, RunEntry
+    from joulery.reports._document import Block
+
+_MEGAHERTZ = Unit("MHz", 1e6)
+_MOST_LINES = 5  # by hand: devices with a line each; of more, the sum is drawn
+_LIMIT_COLOUR = 5  # grey, which no device has
+_LATE_SECONDS = 300.0  # by hand: a run under way reports every minute
+
+
+def logged_run_report(run: RunEntry, now: float, zone: tzinfo | None = None) -> Report:
+    """A run: its figures, power over time with limits, energy by device, and its metric.
+
+    Args:
+        run: Run with its curves.
+        now: Unix time, to tell a run under way from one that was lost.
+        zone: Time zone of the reader; UTC unless given.
+    """
+    blocks: list[Block] = [_figures(run, now, zone)]
+    charts = tuple(_charts(run))
+    blocks.append(Grid(charts) if charts else Paragraph(_NO_CURVES, soft=True))
+    if run.devices:
+        blocks += [Heading("Energy by device"), _device_table(run)]
+    if run.tags:
+        columns: dict[str, Callable[[tuple[str, str]], str]] = {
+            "tag": lambda tag: tag[0],
+            "value": lambda tag: tag[1] or NONE,
+        }
+        blocks += [Heading("Tags"), Table.of(sorted(run.tags.items()), columns)]
+    return Report(run.name, _origin(run), tuple(blocks))
+
+
+_NO_CURVES = "The run was too short for curves: they begin with its third second."
+
+
+def _origin(run: RunEntry) -> str:
+    return "simulated" if run.origin == "simulated" else ""
+
+
+def run_state(run: RunEntry, now: float) -> str:
+    """State of a run in a word or two."""
+    if run.ended:
+        return "ended"
+    silent = now - run.started_wall_seconds - run.seconds
+    return "under way" if silent < _LATE_SECONDS else "lost"
+
+
+def _figures(run: RunEntry, now: float, zone: tzinfo | None) -> KeyFigures:
+    watts = run.mean_watts
+    steps = count_text(run.steps, "step") if run.steps else ""
+    pace = f", {run.steps / run.seconds:,.3g} a second" if run.steps and run.seconds else ""
+    figures = [
+        KeyFigure("Energy", _energy(run), run.origin),
+        KeyFigure("Time", human_duration(run.seconds), steps + pace),
+        KeyFigure("Mean power", NONE if watts is None else human(watts, "W"), run.boards),
+        KeyFigure("Begun", date_text(run.started_wall_seconds, zone), f"on {run.host or NONE}"),
+        KeyFigure("State", run_state(run, now), f"reported by {run.kind}"),
+    ]
+    if run.setting:
+        figures.append(KeyFigure("Setting", run.setting, ""))
+    if run.energy_saving is not None:
+        note = "of the energy, against the original limit"
+        figures.append(KeyFigure("Saved", per_cent(run.energy_saving), note))
+    return KeyFigures(tuple(figures))
+
+
+def _energy(run: RunEntry) -> str:
+    if run.joules is None:
+        return NONE
+    error = None if run.relative_error is None else run.relative_error * run.joules
+    return with_error(run.joules, error, energy_text)
+
+
+def _curves(run: RunEntry, quantity: str) -> list[RunCurve]:
+    return [curve for curve in run.curves if curve.quantity == quantity and curve.points]
+
+
+def _charts(run: RunEntry) -> Iterator[Chart]:
+    time = time_axis([run.seconds])
+    power = [*_device_lines(_curves(run, "watts")), *_limit_lines(_curves(run, "limit_watts"))]
+    if power:
+        axis = power_axis([y for line in power for _, y in line.points])
+        yield Chart("Power by device", time, axis, tuple(power), "Power over the time of the run.")
+    for title, quantity, axis in (
+        ("Core clock by device", "clock_hertz", Axis("clock in MHz", _MEGAHERTZ)),
+        ("Training steps", "steps_per_second", Axis("steps per second")),
+        ("Metric", "metric", Axis("metric")),
+    ):
+        lines = _device_lines(_curves(run, quantity))
+        if lines:
+            text = f"{title} over the time of the run."
+            yield Chart(title, time, axis, tuple(lines), text)
+    metric = _metric_by_energy(run)
+    if metric:
+        energy = energy_axis([x for x, _ in metric])
+        series = (Series("", tuple(metric)),)
+        yield Chart("Metric by energy", energy, Axis("metric"), series, "Metric against energy.")
+
+
+def _device_lines(curves: Sequence[RunCurve]) -> list[Series]:
+    if len(curves) > _MOST_LINES:
+        total: dict[float, float] = {}
+        for curve in curves:
+            for seconds, figure in curve.points:
+                total[seconds] = total.get(seconds, 0.0) + figure / len(curves)
+        name = f"mean of {len(curves)} devices"
+        return [Series.curve(name, thin(sorted(total.items())))]
+    return [
+        Series.curve(curve.device, thin(curve.points), colour=colour)
+        for colour, curve in enumerate(curves)
+    ]
+
+
+def _limit_lines(curves: Sequence[RunCurve]) -> list[Series]:
+    """Power limits: one line where all devices have the same."""
+    different = {curve.points: curve for curve in curves}
+    if len(different) > _MOST_LINES:
+        return []
+    return [
+        Series.curve("power limit" * (not number), thin(curve.points), "dashed", _LIMIT_COLOUR)
+        for number, curve in enumerate(different.values())
+    ]
+
+
+def _metric_by_energy(run: RunEntry) -> list[tuple[float, float]]:
+    """Joules used until each metric was reported, by the curves of power; and the metric."""
+    metric, power = _curves(run, "metric"), _curves(run, "watts")
+    if not metric or not power:
+        return []
+    return [
+        (sum(_joules_until(curve, seconds) for curve in power), value)
+        for seconds, value in metric[0].points
+    ]
+
+
+def _joules_until(curve: RunCurve, end_seconds: float) -> float:
+    joules = curve.points[0][0] * curve.points[0][1]
+    for (start, _), (stop, watts) in itertools.pairwise(curve.points):
+        if start >= end_seconds:
+            break
+        joules += watts * (min(stop, end_seconds) - start)
+    return joules
+
+
+def _device_table(run: RunEntry) -> Table:
+    most = max((device.joules or 0.0 for device in run.devices), default=0.0)
+    columns: dict[str, Callable[[RunDevice], str]] = {
+        "device": lambda device: device.name,
+        ">energy": _device_energy,
+        ">mean power": lambda device: _mean(device, run.seconds),
+        ">peak power": lambda device: (
+            NONE if device.peak_watts is None else human(device.peak_watts, "W")
+        ),
+        ">power limit": lambda device: limit_text(device.limit_watts),
+        "obtained": lambda device: device.origin,
+    }
+    table = Table.of(run.devices, columns)
+    bars = [((device.joules or 0.0) / most if most else 0.0, 0.0) for device in run.devices]
+    return Table(table.headers, table.rows, table.align, bars=bars)
+
+
+def _device_energy(device: RunDevice) -> str:
+    if device.joules is None:
+        return NONE
+    error = None if device.relative_error is None else device.relative_error * device.joules
+    return with_error(device.joules, error, energy_text)
+
+
+def _mean(device: RunDevice, seconds: float) -> str:
+    return NONE if device.joules is None or not seconds else human(device.joules / seconds, "W")
+
+
+def comparison_report(runs: Sequence[RunEntry], zone: tzinfo | None = None) -> Report:
+    """Several runs beside each other, differences against the first.
+
+    Args:
+        runs: Runs, at least two, with their curves.
+        zone: Time zone of the reader; UTC unless given.
+    """
+    first = runs[0]
+    rows = [
+        ["begun", *(date_text(run.started_wall_seconds, zone) for run in runs)],
+        ["host", *(run.host or NONE for run in runs)],
+        ["boards", *(run.boards or NONE for run in runs)],
+        ["setting", *(run.setting or NONE for run in runs)],
+        ["energy", *(_compared(_energy(run), run.joules, first.joules) for run in runs)],
+        [
+            "time",
+            *(_compared(human_duration(run.seconds), run.seconds, first.seconds) for run in runs),
+        ],
+        ["mean power", *(_compared_watts(run, first) for run in runs)],
+        ["energy a step", *(_compared_steps(run, first) for run in runs)],
+        ["figures are", *(run.origin for run in runs)],
+    ]
+    headers = ["", *(f"{run.name} ({run.id})" if run.id else run.name for run in runs)]
+    blocks: list[Block] = [Table(headers, rows, "l" + "r" * len(runs))]
+    lines = [
+        Series.curve(f"{name}", thin(_whole_power(run)), colour=colour)
+        for colour, (run, name) in enumerate(zip(runs, headers[1:], strict=True))
+        if _curves(run, "watts")
+    ]
+    if lines:
+        axis = power_axis([y for line in lines for _, y in line.points])
+        time = time_axis([run.seconds for run in runs])
+        text = "Power of all devices of each run over its time."
+        blocks.append(Chart("Power of all devices", time, axis, tuple(lines), text))
+    simulated = any(run.origin == "simulated" for run in runs)
+    names = " and ".join(headers[1:])
+    return Report(f"{names}", "simulated" if simulated else "", tuple(blocks))
+
+
+def power_chart(curves: Mapping[str, Sequence[tuple[float, float]]]) -> Chart | None:
+    """Power over time, one line per name; of many, the first ones; None where nothing is known."""
+    lines = [
+        Series.curve(name, thin(points), colour=colour)
+        for colour, (name, points) in enumerate(list(curves.items())[:_MOST_LINES])
+        if len(points) > 1
+    ]
+    if not lines:
+        return None
+    axis = power_axis([y for line in lines for _, y in line.points])
+    time = time_axis([x for line in lines for x, _ in line.points])
+    return Chart(
+        "Power over time", time, axis, tuple(lines), "Power over the time of each session."
+    )
+
+
+def _whole_power(run: RunEntry) -> list[tuple[float, float]]:
+    total: dict[float, float] = {}
+    for curve in _curves(run, "watts"):
+        for seconds, watts in curve.points:
+            total[seconds] = total.get(seconds, 0.0) + watts
+    return sorted(total.items())
+
+
+def _compared(text: str, value: float | None, reference: float | None) -> str:
+    """A figure with its difference from the first run's; without it for the first itself."""
+    if value is None or not reference or value == reference:
+        return text
+    return f"{text} ({value / reference - 1:+.1%})".replace("%", " %").replace("-", "−")
+
+
+def _compared_watts(run: RunEntry, first: RunEntry) -> str:
+    watts = run.mean_watts
+    text = NONE if watts is None else human(watts, "W")
+    return _compared(text, watts, first.mean_watts)
+
+
+def _compared_steps(run: RunEntry, first: RunEntry) -> str:
+    def joules(entry: RunEntry) -> float | None:
+        return entry.joules / entry.steps if entry.joules is not None and entry.steps else None
+
+    figure = joules(run)
+    text = NONE if figure is None else human(figure, "J")
+    return _compared(text, figure, joules(first))

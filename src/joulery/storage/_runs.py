@@ -1,0 +1,124 @@
+"""Runs of any kind: stored under the key of their process, found by team, text and number."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import Text, cast, func, insert, or_, select, update
+
+from joulery.errors import UnknownRecordError
+from joulery.storage._records import RunRecord
+from joulery.storage._schema import runs
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from sqlalchemy import ColumnElement
+
+    from joulery.storage._transaction import Transaction
+
+SORTS: Mapping[str, ColumnElement[Any]] = {
+    "started": runs.c.started_wall_seconds.desc(),
+    "energy": func.coalesce(runs.c.joules, -1.0).desc(),
+    "time": runs.c.seconds.desc(),
+    "power": func.coalesce(runs.c.joules / func.nullif(runs.c.seconds, 0.0), -1.0).desc(),
+    "name": runs.c.name.asc(),
+    "number": runs.c.id.desc(),
+}
+"""Orders of a list of runs by name."""
+_LISTED = [column for column in runs.c if column.name != "curves"]
+
+
+@dataclass(frozen=True, slots=True)
+class RunQuery:
+    """Filter and order of a list of runs.
+
+    Attributes:
+        team: Team of the runs; None for every team.
+        text: Text that name, host, boards or tags contain, whatever the case.
+        open_only: Whether only runs under way are meant.
+        below: Number that those of the list are below; 0 for any.
+        sort: One of ``SORTS``.
+    """
+
+    team: str | None
+    text: str = ""
+    open_only: bool = False
+    below: int = 0
+    sort: str = "started"
+
+    def conditions(self) -> list[ColumnElement[bool]]:
+        """Conditions of the rows."""
+        conditions: list[ColumnElement[bool]] = []
+        if self.team is not None:
+            conditions.append(runs.c.team == self.team)
+        if self.below:
+            conditions.append(runs.c.id < self.below)
+        if self.open_only:
+            conditions.append(runs.c.ended.is_(False))
+        if self.text:
+            columns = runs.c.name, runs.c.host, cast(runs.c.summary, Text)
+            matches = (column.icontains(self.text, autoescape=True) for column in columns)
+            conditions.append(or_(*matches))
+        return conditions
+
+
+def put_run(transaction: Transaction, run: RunRecord) -> None:
+    """Store a run, in place of an earlier report of the same team and key."""
+    row = dataclasses.asdict(run)
+    del row["id"]  # the database gives it
+    change = update(runs).where(runs.c.team == run.team, runs.c.key == run.key)
+    if not transaction.change(change.values(row)).rowcount:
+        transaction.change(insert(runs), row)
+
+
+def find_run(transaction: Transaction, number: int) -> RunRecord:
+    """The run of a number, with its curves.
+
+    Raises:
+        UnknownRecordError: There is none.
+    """
+    row = transaction.query(select(runs).where(runs.c.id == number)).one_or_none()
+    if row is None:
+        raise UnknownRecordError(f"no run number {number}", remedy="list the runs")
+    return RunRecord(*row)
+
+
+def list_runs(
+    transaction: Transaction, query: RunQuery, limit: int, offset: int = 0
+) -> list[RunRecord]:
+    """Runs without their curves, in the order of the query; of equals, the latest first."""
+    statement = select(*_LISTED).where(*query.conditions())
+    statement = statement.order_by(SORTS[query.sort], runs.c.id.desc())
+    rows = transaction.query(statement.limit(limit).offset(offset)).mappings()
+    return [RunRecord(**row, curves={}) for row in rows]
+
+
+def count_runs(transaction: Transaction, query: RunQuery) -> int:
+    """Number of the runs that a query finds."""
+    statement = select(func.count()).select_from(runs).where(*query.conditions())
+    number: int = transaction.query(statement).scalar_one()
+    return number
+
+
+def run_totals(
+    transaction: Transaction, team: str | None, start_wall_seconds: float, end_wall_seconds: float
+) -> tuple[int, float]:
+    """Number of runs that began in a time, of a team or of all, and their joules."""
+    conditions: list[ColumnElement[bool]] = [
+        runs.c.started_wall_seconds.between(start_wall_seconds, end_wall_seconds)
+    ]
+    if team is not None:
+        conditions.append(runs.c.team == team)
+    columns = func.count(), func.coalesce(func.sum(runs.c.joules), 0.0)
+    number, joules = transaction.query(select(*columns).where(*conditions)).one()
+    return number, joules
+
+
+def runs_mark(transaction: Transaction) -> str:
+    """A text that changes when a run is added or ends, of any team."""
+    columns = func.max(runs.c.id), func.max(runs.c.started_wall_seconds + runs.c.seconds)
+    latest, end = transaction.query(select(*columns)).one()
+    return f"{latest}.{end}"

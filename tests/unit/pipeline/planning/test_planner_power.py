@@ -1,0 +1,115 @@
+"""Plans for a power or a time beyond least energy, and for boards under limits."""
+
+import numpy as np
+import pytest
+
+from joulery.errors import InfeasibleError, InvalidValueError
+from joulery.pipeline import (
+    PipelineConfig,
+    PipelinePlan,
+    build_problem,
+    load_rank_plan,
+    make_schedule,
+    profiles_from_rows,
+)
+from support.pipelines import replay
+
+
+def build(**settings):
+    """Four stages, six microbatches, two boards each, whose least energy is at a middling clock."""
+    config = PipelineConfig(devices_per_rank=2, **settings)
+    rows = [
+        {
+            "stage": stage,
+            "instruction": kind,
+            "frequency": 1400 * speed,
+            "time": size * work / speed,
+            "energy": size * work / speed * (150 + 200 * speed**3),
+        }
+        for stage, size in enumerate((1.0, 1.1, 0.9, 1.2))
+        for kind, work in (("forward", 0.05), ("backward", 0.1))
+        for speed in np.linspace(1.0, 0.4, 25).tolist()
+    ]
+    profiles = profiles_from_rows(rows, smooth=False)
+    return build_problem(make_schedule("1f1b", 4, 6), profiles, config)
+
+
+@pytest.fixture(scope="module")
+def frontier():
+    """Plans of boards that need almost nothing while they wait, so that slow clocks do not pay."""
+    return PipelinePlan(build(blocking_watts=5.0))
+
+
+def test_a_power_is_kept_by_the_fastest_plan_that_does(frontier):
+    """If it fails a budget is broken, or met by more time than needed."""
+    full = frontier.full_clocks.joules / frontier.full_clocks.seconds
+    seconds = 0.0
+    for share in (1.0, 0.9, 0.75, 0.6, 0.5):
+        plan = frontier.for_power(share * full)
+        run = replay(frontier.problem, plan.durations, plan.joules_each)
+        assert run.joules <= share * full * run.seconds * (1 + 1e-9)
+        assert run.seconds >= seconds * (1 - 1e-9)
+        seconds = run.seconds
+        if run.seconds > 1.01 * frontier.fastest_seconds:
+            faster = frontier.slowed(0.98 * run.seconds).at(0.98 * run.seconds)
+            assert faster.joules > share * full * faster.seconds
+
+
+def test_the_frontier_goes_on_beyond_least_energy(frontier):
+    """If it fails the lowest clocks are out of reach of a budget that needs them."""
+    lowest = PipelinePlan(frontier.problem.limited(1.0))
+    assert lowest.fastest_seconds > 1.2 * frontier.slowest_seconds
+    plan = frontier.for_power(1.01 * lowest.lowest_watts)
+    assert plan.seconds > frontier.slowest_seconds
+    watts = [
+        p.joules / p.seconds
+        for p in (
+            frontier.for_seconds(share * frontier.slowest_seconds)
+            for share in (1.0, 1.05, 1.1, 1.15, 1.2)
+        )
+    ]
+    assert watts == sorted(watts, reverse=True)
+    assert watts[0] > 1.05 * watts[-1]
+
+
+def test_plans_for_a_time_are_not_longer(frontier):
+    """If it fails a pace that was set is not kept."""
+    for share in (1.0, 1.1, 1.4, 3.0):
+        seconds = share * frontier.fastest_seconds
+        assert frontier.for_seconds(seconds).seconds <= seconds * (1 + 1e-9)
+    with pytest.raises(InfeasibleError, match="no clocks finish"):
+        frontier.for_seconds(0.9 * frontier.fastest_seconds)
+
+
+def test_a_power_below_all_clocks_is_refused(frontier):
+    """If it fails an impossible budget gets a plan that breaks it."""
+    with pytest.raises(InfeasibleError, match="no clocks keep the pipeline below 10 W"):
+        frontier.for_power(10.0)
+    with pytest.raises(InvalidValueError):
+        frontier.for_power(float("nan"))
+
+
+def test_limits_of_boards_are_upper_clocks():
+    """If it fails plans need clocks that capped boards do not reach, and end late."""
+    free, limited = build(blocking_watts=5.0), build(blocking_watts=5.0, board_watts=260.0)
+    for before, after in zip(free.profiles, limited.profiles, strict=True):
+        points = (*after.points, *after.others)
+        assert points
+        assert all(point.watts <= 2 * 260.0 for point in points)
+        clocks = [p.setting.clock_hertz for p in before.points if p.watts <= 2 * 260.0]
+        assert after.full_clock.setting.clock_hertz >= max(clocks)
+    assert PipelinePlan(limited).fastest_seconds > PipelinePlan(free).fastest_seconds
+
+
+def test_a_limit_below_all_clocks_leaves_the_lowest():
+    """If it fails a limit that no clock keeps makes a pipeline without choices."""
+    problem = build(blocking_watts=5.0, board_watts=1.0)
+    assert all(len(profile.points) == 1 for profile in problem.profiles)
+
+
+def test_ranks_follow_a_saved_plan_beyond_least_energy(frontier, tmp_path):
+    """If it fails ranks load faster clocks than the budget allows."""
+    seconds = 1.15 * frontier.slowest_seconds
+    frontier.save(tmp_path / "plan.json", seconds)
+    plan = load_rank_plan(tmp_path / "plan.json", 0)
+    assert frontier.slowest_seconds < plan.seconds <= seconds

@@ -1,0 +1,82 @@
+"""Memory: precision, recomputation, state and the three verdicts."""
+
+from dataclasses import replace
+
+import pytest
+
+from joulery.prediction import (
+    Calibration,
+    MeasuredStep,
+    Plan,
+    accelerator,
+    memory_verdict,
+    plan_memory,
+    prediction,
+    transformer,
+)
+
+LLAMA = transformer(
+    {
+        "layers": 32,
+        "hidden": 4096,
+        "heads": 32,
+        "kv_heads": 8,
+        "feedforward": 14336,
+        "vocabulary": 128256,
+        "sequence": 8192,
+    }
+)
+PLAN = Plan(data=8, global_batch=64, shard=3)
+
+
+def memory(**changes):
+    """Memory of the plan with changes."""
+    return plan_memory(LLAMA, replace(PLAN, **changes))
+
+
+def test_narrow_products_keep_narrow_activations():
+    """FP8 plans would be refused as if they were BF16."""
+    kept = [memory(precision=name).activations for name in ("bf16", "fp8", "nvfp4")]
+    assert kept[0] > 1.15 * kept[1] > 1.15 * kept[2]
+
+
+def test_recomputation_saves_activations_but_needs_a_layer_to_work_in():
+    """A recommended plan would run out of memory while a layer is recomputed."""
+    none, some, full = (
+        memory(recompute=word).activations for word in ("none", "selective", "full")
+    )
+    boundaries = 32 * 8192 * 4096 * 2
+    assert none > some > full > boundaries
+
+
+@pytest.mark.parametrize(
+    ("changes", "ratio"),
+    [({"state_bits": 8}, 0.5), ({"state_bits": 16}, 1 / 3), ({"offload": True}, 0.0)],
+)
+def test_the_optimizers_state_shrinks_as_its_bits_say(changes, ratio):
+    """8-bit Adam or offload change nothing."""
+    assert memory(**changes).optimizer == pytest.approx(ratio * memory().optimizer)
+
+
+def test_chunked_logits_take_no_memory():
+    """Large vocabularies would be refused though the loss is computed in parts."""
+    logits = 4.0 * 8192 * 128256
+    assert memory().temporaries - memory(chunked_loss=True).temporaries == pytest.approx(logits)
+
+
+def test_there_are_three_verdicts():
+    """A plan between certainly fitting and certainly not would be called one of them."""
+    words = {
+        count: memory_verdict(LLAMA, Plan(data=count, global_batch=count, shard=3), board)[1]
+        for board in [accelerator("h100")]
+        for count in (1, 2, 8)
+    }
+    assert words == {1: "does not fit", 2: "tight", 8: "fits"}
+
+
+def test_a_measured_peak_moves_the_verdict():
+    """Somebody's framework needs a third more, which every prediction forgets."""
+    assert prediction(LLAMA, "h100", PLAN).verdict == "fits"
+    peak = 1.5 * plan_memory(LLAMA, PLAN).reserved
+    step = MeasuredStep(LLAMA, "h100", PLAN, 6.0, peak_bytes=peak)
+    assert prediction(LLAMA, "h100", PLAN, calibration=Calibration((step,))).verdict == "tight"
