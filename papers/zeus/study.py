@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from joulery.errors import FileError, InvalidValueError
 from joulery.jobs.policies import ZeusPolicy, make_policy
-from joulery.simulate import SimulationOptions, read_traces, replay, simulate
+from joulery.simulate import SimulationConfig, read_traces, replay, simulate
 from papers.zeus import policies, settings
 from papers.zeus.ablation import WithoutProfiling, WithoutPruning
 
@@ -119,7 +119,7 @@ class Study:
         return makers
 
     def _simulate(self, what: str, policy: Any, seeds: int, **options: Any) -> SimulationLog:
-        chosen = SimulationOptions(on_progress=partial(self._on_progress, what), **options)
+        chosen = SimulationConfig(on_progress=partial(self._on_progress, what), **options)
         return simulate(self._loads, policy, None, range(seeds), chosen)
 
     @cached_property
@@ -178,7 +178,7 @@ class Study:
             loads = [change(load) for load in self._loads]
             for policy in (ZeusPolicy(window=policies.DRIFT_WINDOW), make_policy("joulery")):
                 show = partial(self._on_progress, f"{policy.name}, drift: {kind}")
-                options = SimulationOptions(on_progress=show)
+                options = SimulationConfig(on_progress=show)
                 log = simulate(loads, policy, policies.DRIFT_RECURRENCES, seeds, options)
                 logs[kind, policy.name] = log
         return policies.drifting(logs)

@@ -400,9 +400,10 @@ def test_evaluation_is_not_observed():
 
 def test_errors_of_training_pass_through():
     """If it fails an error in training is swallowed, or the schedule stays wrapped."""
-    schedule = Schedule(Stage())
-    with pytest.raises(KeyError), observed(schedule, Recorder()):
+    schedule, recorder = Schedule(Stage()), Recorder()
+    with pytest.raises(KeyError), observed(schedule, recorder):
         schedule.step(KeyError("theirs"))
+    assert recorder.log[-1] == "end"
     assert "step" not in vars(schedule)
     assert "forward_one_chunk" not in vars(schedule._stage)
 

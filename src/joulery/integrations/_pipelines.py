@@ -72,11 +72,15 @@ class ObservedCalls:
             return run()
         self._training = True
         self._observer.begin_iteration(self._mark(), microbatches=microbatches)
+        reached: Reached | None = None
         try:
-            return run()
+            result = run()
+            reached = self._mark()
         finally:
+            # After an error the device's queue is left alone: it may be what has failed.
             self._training = False
-            self._observer.end_iteration(self._mark())
+            self._observer.end_iteration(reached)
+        return result
 
     def call(self, stage: int, kind: str, microbatch: int, run: Callable[[], Any]) -> Any:
         """Run an instruction; outside of training nothing is observed."""
