@@ -133,7 +133,14 @@ def run_record(run: RunEntry, team: str) -> RunRecord:
     curves = document.pop("curves")
     columns = {name: document.pop(name) for name in _COLUMNS}
     del document["id"], document["team"]
-    return RunRecord(team=team, summary=document, curves={"curves": curves}, **columns)
+    tags = (f"{name}={value}" for name, value in run.tags.items())
+    return RunRecord(
+        team=team,
+        searched="\n".join([run.name, run.host, run.boards, run.setting, *tags]),
+        summary=document,
+        curves={"curves": curves},
+        **columns,
+    )
 
 
 def run_entry(record: RunRecord) -> RunEntry:

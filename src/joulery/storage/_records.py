@@ -204,7 +204,8 @@ class RunRecord:
         key: Key chosen by the process, under which it reports again.
         name: Name for people.
         host: Machine that it ran on.
-        kind: Reporter: ``run``, ``measure`` or the name of a framework.
+        kind: Reporter: ``run``, ``measure`` or ``callback``.
+        searched: Text that searches look in: name, host, boards, setting and tags.
         started_wall_seconds: Time of its start.
         seconds: Duration until the report.
         joules: Energy until then; None where nothing measured it.
@@ -219,6 +220,7 @@ class RunRecord:
     name: str
     host: str
     kind: str
+    searched: str
     started_wall_seconds: float
     seconds: float
     joules: float | None

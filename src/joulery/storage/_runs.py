@@ -6,7 +6,7 @@ import dataclasses
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Text, cast, func, insert, or_, select, update
+from sqlalchemy import func, insert, select, update
 
 from joulery.errors import UnknownRecordError
 from joulery.storage._records import RunRecord
@@ -37,7 +37,7 @@ class RunQuery:
 
     Attributes:
         team: Team of the runs; None for every team.
-        text: Text that name, host, boards or tags contain, whatever the case.
+        text: Text that name, host, boards, setting or tags contain, whatever the case.
         open_only: Whether only runs under way are meant.
         below: Number that those of the list are below; 0 for any.
         sort: One of ``SORTS``.
@@ -59,9 +59,7 @@ class RunQuery:
         if self.open_only:
             conditions.append(runs.c.ended.is_(False))
         if self.text:
-            columns = runs.c.name, runs.c.host, cast(runs.c.summary, Text)
-            matches = (column.icontains(self.text, autoescape=True) for column in columns)
-            conditions.append(or_(*matches))
+            conditions.append(runs.c.searched.icontains(self.text, autoescape=True))
         return conditions
 
 

@@ -18,6 +18,7 @@ def upgrade() -> None:
         "runs",
         *(sa.Column(name, sa.Text, nullable=False) for name in ("team", "key", "name", "host")),
         sa.Column("kind", sa.Text, nullable=False),
+        sa.Column("searched", sa.Text, nullable=False),
         sa.Column("started_wall_seconds", sa.Double, nullable=False),
         sa.Column("seconds", sa.Double, nullable=False),
         sa.Column("joules", sa.Double),
