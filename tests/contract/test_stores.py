@@ -516,7 +516,7 @@ def test_the_migrated_schema_is_that_of_the_tables(store):
 
 def as_first_released(connection):
     """Give an empty database the tables of the first release."""
-    later = schema.runs, schema.sessions
+    later = schema.runs, schema.curves, schema.sessions
     schema.metadata.create_all(
         connection,
         [table for table in schema.metadata.sorted_tables if table not in later],
@@ -673,8 +673,8 @@ def test_runs_are_listed_in_every_order(store):
     """A list of runs would fail on one of the databases, or be out of order."""
     for number, (seconds, joules) in enumerate(((10.0, 100.0), (0.0, None), (5.0, 400.0))):
         texts = "vision", f"{number}", f"run {number}", "", "", f"run {number}"
-        run = RunRecord(*texts, float(number), seconds, joules, True, {}, {})  # noqa: FBT003
-        store.write(lambda transaction, run=run: put_run(transaction, run))
+        run = RunRecord(*texts, float(number), seconds, joules, True, {})  # noqa: FBT003
+        store.write(lambda transaction, run=run: put_run(transaction, run, []))
     orders = {"started": "210", "energy": "201", "time": "021", "power": "201", "name": "012"}
     with store.reading() as transaction:
         for sort, keys in orders.items():

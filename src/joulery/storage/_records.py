@@ -211,7 +211,6 @@ class RunRecord:
         joules: Energy until then; None where nothing measured it.
         ended: Whether it has ended.
         summary: Boards, setting, saving, tags and provenance, for lists.
-        curves: Power, clock, limits and step rate over time.
         id: Number of the run; 0 before it is stored.
     """
 
@@ -226,7 +225,6 @@ class RunRecord:
     joules: float | None
     ended: bool
     summary: Document
-    curves: Document
     id: int = 0
 
 
