@@ -18,7 +18,17 @@ from joulery.errors import (
     UnknownRecordError,
 )
 from joulery.frontier import Frontier, OperatingPoint, Origin, Provenance, Setting
-from joulery.jobs import Definition, EnergyEntry, Job, Measured, Outcome, ProfileEntry, Request
+from joulery.jobs import (
+    Definition,
+    EnergyEntry,
+    Job,
+    Measured,
+    Outcome,
+    ProfileEntry,
+    Request,
+    RunCurve,
+    RunEntry,
+)
 from joulery.jobs.policies import ActionKind, RunEnd
 from joulery.objectives import Cost, LeastEnergy
 
@@ -423,3 +433,34 @@ def test_a_decision_is_reported_on_with_its_own_token_only(server, monkeypatch):
     assert stranger.report(decision, REACHED, "a").decision == decision.id
     holder.close()
     stranger.close()
+
+
+def test_a_run_is_stored_once_under_its_key_and_found_by_text(backend):
+    """If this fails, a run that reports every minute fills the list, or nobody finds it."""
+    curve = RunCurve("watts", "A100 0", ((1.0, 250.0), (2.0, 260.0)))
+    run = RunEntry("k1", "fine-tune", 1.8e9, 10.0, 2500.0, ended=False, tags={"lr": "0.1"})
+    backend.put_run(run)
+    ended = replace(run, seconds=20.0, joules=None, ended=True, curves=(curve,))
+    backend.put_run(ended)
+    backend.put_run(replace(run, key="k2", name="100%_sure"))
+    entries, following = backend.runs(limit=1)
+    assert [entry.name for entry in entries] == ["100%_sure"]
+    (first,), end = backend.runs(below=following, limit=1)
+    assert (first.name, first.seconds, first.joules, first.ended, end) == (
+        *("fine-tune", 20.0, None, True),
+        None,
+    )
+    assert first.curves == ()
+    whole = backend.run(first.id)
+    assert replace(whole, id=0, team="") == ended
+    for text, names in (("LR", 2), ("FINE", 1), ("%", 1), ("_s", 1), ("nothing", 0)):
+        assert len(backend.runs(text)[0]) == names, text
+    with pytest.raises(UnknownRecordError):
+        backend.run(10**9)
+
+
+@pytest.mark.parametrize("wrong", [{"joules": -1.0}, {"seconds": math.nan}, {"energy_saving": 2.0}])
+def test_a_run_that_cannot_be_is_refused(backend, wrong):
+    """If this fails, one client's nonsense breaks the pages of its team."""
+    with pytest.raises(InvalidValueError):
+        backend.put_run(replace(RunEntry("k", "n", 1.8e9, 1.0), **wrong))

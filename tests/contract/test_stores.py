@@ -17,6 +17,7 @@ from joulery.errors import (
     InvalidValueError,
     StoreBusyError,
     StoreError,
+    StoreReplacedError,
     UnknownRecordError,
 )
 from joulery.frontier import Frontier, OperatingPoint
@@ -29,6 +30,8 @@ from joulery.storage import (
     JobRecord,
     OutcomeRecord,
     ProfileRecord,
+    RunQuery,
+    RunRecord,
     Snapshot,
     Store,
     Subject,
@@ -36,10 +39,14 @@ from joulery.storage import (
     _queries,
     _schema as schema,
     _transaction as transaction_module,
+    count_runs,
+    list_runs,
+    put_run,
     records,
+    run_totals,
 )
 from joulery.storage._engines import open_engine
-from joulery.storage._migrate import HEAD, MIGRATIONS, current
+from joulery.storage._migrate import HEAD, MIGRATIONS, current, renew_generation
 from support.one_group import one_group
 
 JOB = JobRecord(
@@ -509,7 +516,7 @@ def test_the_migrated_schema_is_that_of_the_tables(store):
 
 def as_first_released(connection):
     """Give an empty database the tables of the first release."""
-    later = schema.runs, schema.sessions
+    later = schema.runs, schema.curves, schema.sessions
     schema.metadata.create_all(
         connection,
         [table for table in schema.metadata.sorted_tables if table not in later],
@@ -660,3 +667,32 @@ def test_a_store_in_memory_is_gone_when_it_is_closed():
         folder = Path(first._folder.name)
         assert folder.is_dir()
     assert not folder.exists()
+
+
+def test_runs_are_listed_in_every_order(store):
+    """A list of runs would fail on one of the databases, or be out of order."""
+    for number, (seconds, joules) in enumerate(((10.0, 100.0), (0.0, None), (5.0, 400.0))):
+        texts = "vision", f"{number}", f"run {number}", "", "", f"run {number}"
+        run = RunRecord(*texts, float(number), seconds, joules, True, {})  # noqa: FBT003
+        store.write(lambda transaction, run=run: put_run(transaction, run, []))
+    orders = {"started": "210", "energy": "201", "time": "021", "power": "201", "name": "012"}
+    with store.reading() as transaction:
+        for sort, keys in orders.items():
+            found = list_runs(transaction, RunQuery("vision", sort=sort), 10)
+            assert "".join(run.key for run in found) == keys, sort
+        assert count_runs(transaction, RunQuery(None, "RUN 1")) == 1
+        assert run_totals(transaction, "vision", 0.0, 1.5) == (2, 100.0)
+        assert count_runs(transaction, RunQuery("speech")) == 0
+
+
+def test_a_store_whose_content_was_replaced_is_refused(store, location):
+    """A process would decide from what it knows of a content that is gone."""
+    job = add_job(store)
+    engine = open_engine(location)
+    with engine.connect() as connection, connection.begin():
+        renew_generation(connection)
+    engine.dispose()
+    for work in (lambda: store.write(append_next(job), job), store.counts):
+        with pytest.raises(StoreReplacedError, match="replaced"):
+            work()
+    assert store.replaced

@@ -15,6 +15,8 @@ from joulery.storage import RunRecord
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from joulery.storage import Document
+
 MOST_DEVICES = 64  # of a run (by hand: a process sees fewer)
 MOST_POINTS = 240  # of a curve (by hand: more than a chart is wide)
 MOST_CURVE_POINTS = 8000  # of all curves of a run (by hand: some 150 kB, below a body's limit)
@@ -128,19 +130,25 @@ _COLUMNS = ("key", "name", "host", "kind", "started_wall_seconds", "seconds", "j
 
 
 def run_record(run: RunEntry, team: str) -> RunRecord:
-    """A run as it is stored."""
+    """A run as it is stored, apart from its curves."""
     document = run.to_document()
-    curves = document.pop("curves")
+    del document["curves"]
     columns = {name: document.pop(name) for name in _COLUMNS}
     del document["id"], document["team"]
-    return RunRecord(team=team, summary=document, curves={"curves": curves}, **columns)
+    tags = (f"{name}={value}" for name, value in run.tags.items())
+    return RunRecord(
+        team=team,
+        searched="\n".join([run.name, run.host, run.boards, run.setting, *tags]),
+        summary=document,
+        **columns,
+    )
 
 
-def run_entry(record: RunRecord) -> RunEntry:
+def run_entry(record: RunRecord, curves: Sequence[Document] = ()) -> RunEntry:
     """A stored run as its team sees it."""
     columns: dict[str, Any] = {name: getattr(record, name) for name in _COLUMNS}
     document = columns | record.summary | {"id": record.id, "team": record.team}
-    return RunEntry.from_document(document | {"curves": record.curves.get("curves", [])})
+    return RunEntry.from_document(document | {"curves": list(curves)})
 
 
 def thinned(curves: Sequence[RunCurve]) -> tuple[RunCurve, ...]:

@@ -273,7 +273,8 @@ class JobService:
     def put_run(self, run: RunEntry) -> None:
         """Store a run of any kind, in place of what was reported under its key before."""
         record = run_record(run.checked(), check_name(self._team, "a team's name"))
-        self._store.write(lambda transaction: put_run(transaction, record))
+        curves = [curve.to_document() for curve in run.curves]
+        self._store.write(lambda transaction: put_run(transaction, record, curves))
 
     def runs(
         self, text: str = "", below: int = 0, limit: int = 100
@@ -292,7 +293,7 @@ class JobService:
             UnknownRecordError: There is none.
         """
         with self._store.reading() as transaction:
-            return run_entry(find_run(transaction, number))
+            return run_entry(*find_run(transaction, number))
 
     def expire(self, now_wall_seconds: float | None = None) -> int:
         """Release decisions of any team whose leases have ended, and count them.

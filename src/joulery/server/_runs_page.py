@@ -13,7 +13,7 @@ from joulery.reports import comparison_report, energy_text, logged_run_report, r
 from joulery.server._auth import context_of, may_see, may_see_all
 from joulery.server._pages import PageRoute, render, zone_of
 from joulery.server._problems import not_found
-from joulery.storage import SORTS, RunQuery, count_runs, find_run, list_runs, runs_mark
+from joulery.storage import SORTS, RunQuery, count_runs, list_runs, runs_mark
 from joulery.units import human, human_duration, per_cent
 
 if TYPE_CHECKING:
@@ -91,11 +91,11 @@ def _row(run: RunEntry, now: float) -> dict[str, Any]:
 def _find(request: Request, number: int) -> RunEntry:
     if number > LARGEST_ID:
         raise not_found()
-    record = context_of(request).read(lambda transaction: find_run(transaction, number))
+    entry = context_of(request).jobs.run(number)
     caller: TokenRecord = request.state.caller
-    if not may_see(caller, record.team):
+    if not may_see(caller, entry.team):
         raise not_found()
-    return run_entry(record)
+    return entry
 
 
 @run_pages.get("/runs/{run:number}", operation_id="loggedRunPage")

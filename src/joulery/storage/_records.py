@@ -204,13 +204,13 @@ class RunRecord:
         key: Key chosen by the process, under which it reports again.
         name: Name for people.
         host: Machine that it ran on.
-        kind: Reporter: ``run``, ``measure`` or the name of a framework.
+        kind: Reporter: ``run``, ``measure`` or ``callback``.
+        searched: Text that searches look in: name, host, boards, setting and tags.
         started_wall_seconds: Time of its start.
         seconds: Duration until the report.
         joules: Energy until then; None where nothing measured it.
         ended: Whether it has ended.
         summary: Boards, setting, saving, tags and provenance, for lists.
-        curves: Power, clock, limits and step rate over time.
         id: Number of the run; 0 before it is stored.
     """
 
@@ -219,12 +219,12 @@ class RunRecord:
     name: str
     host: str
     kind: str
+    searched: str
     started_wall_seconds: float
     seconds: float
     joules: float | None
     ended: bool
     summary: Document
-    curves: Document
     id: int = 0
 
 

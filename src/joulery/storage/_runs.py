@@ -6,17 +6,18 @@ import dataclasses
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Text, cast, func, insert, or_, select, update
+from sqlalchemy import delete, func, insert, select, text, update
 
 from joulery.errors import UnknownRecordError
 from joulery.storage._records import RunRecord
-from joulery.storage._schema import runs
+from joulery.storage._schema import curves, runs
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from sqlalchemy import ColumnElement
 
+    from joulery.storage._records import Document
     from joulery.storage._transaction import Transaction
 
 SORTS: Mapping[str, ColumnElement[Any]] = {
@@ -28,7 +29,8 @@ SORTS: Mapping[str, ColumnElement[Any]] = {
     "number": runs.c.id.desc(),
 }
 """Orders of a list of runs by name."""
-_LISTED = [column for column in runs.c if column.name != "curves"]
+# Literally, or the index of open runs may not be used.
+_IS_OPEN = {"sqlite": text("runs.ended = 0"), "postgresql": text("NOT runs.ended")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +39,7 @@ class RunQuery:
 
     Attributes:
         team: Team of the runs; None for every team.
-        text: Text that name, host, boards or tags contain, whatever the case.
+        text: Text that name, host, boards, setting or tags contain, whatever the case.
         open_only: Whether only runs under way are meant.
         below: Number that those of the list are below; 0 for any.
         sort: One of ``SORTS``.
@@ -59,23 +61,24 @@ class RunQuery:
         if self.open_only:
             conditions.append(runs.c.ended.is_(False))
         if self.text:
-            columns = runs.c.name, runs.c.host, cast(runs.c.summary, Text)
-            matches = (column.icontains(self.text, autoescape=True) for column in columns)
-            conditions.append(or_(*matches))
+            conditions.append(runs.c.searched.icontains(self.text, autoescape=True))
         return conditions
 
 
-def put_run(transaction: Transaction, run: RunRecord) -> None:
-    """Store a run, in place of an earlier report of the same team and key."""
+def put_run(transaction: Transaction, run: RunRecord, content: list[Document]) -> None:
+    """Store a run with its curves, in place of an earlier report of the same team and key."""
     row = dataclasses.asdict(run)
     del row["id"]  # the database gives it
     change = update(runs).where(runs.c.team == run.team, runs.c.key == run.key)
-    if not transaction.change(change.values(row)).rowcount:
-        transaction.change(insert(runs), row)
+    number = transaction.change(change.values(row).returning(runs.c.id)).scalar()
+    if number is None:
+        number = transaction.change(insert(runs).returning(runs.c.id), row).scalar_one()
+    transaction.change(delete(curves).where(curves.c.run == number))
+    transaction.change(insert(curves), {"run": number, "content": content})
 
 
-def find_run(transaction: Transaction, number: int) -> RunRecord:
-    """The run of a number, with its curves.
+def find_run(transaction: Transaction, number: int) -> tuple[RunRecord, list[Document]]:
+    """The run of a number, and its curves.
 
     Raises:
         UnknownRecordError: There is none.
@@ -83,17 +86,17 @@ def find_run(transaction: Transaction, number: int) -> RunRecord:
     row = transaction.query(select(runs).where(runs.c.id == number)).one_or_none()
     if row is None:
         raise UnknownRecordError(f"no run number {number}", remedy="list the runs")
-    return RunRecord(*row)
+    content = transaction.query(select(curves.c.content).where(curves.c.run == number)).scalar()
+    return RunRecord(*row), content or []
 
 
 def list_runs(
     transaction: Transaction, query: RunQuery, limit: int, offset: int = 0
 ) -> list[RunRecord]:
     """Runs without their curves, in the order of the query; of equals, the latest first."""
-    statement = select(*_LISTED).where(*query.conditions())
+    statement = select(runs).where(*query.conditions())
     statement = statement.order_by(SORTS[query.sort], runs.c.id.desc())
-    rows = transaction.query(statement.limit(limit).offset(offset)).mappings()
-    return [RunRecord(**row, curves={}) for row in rows]
+    return [RunRecord(*row) for row in transaction.query(statement.limit(limit).offset(offset))]
 
 
 def count_runs(transaction: Transaction, query: RunQuery) -> int:
@@ -118,7 +121,9 @@ def run_totals(
 
 
 def runs_mark(transaction: Transaction) -> str:
-    """A text that changes when a run is added or ends, of any team."""
-    columns = func.max(runs.c.id), func.max(runs.c.started_wall_seconds + runs.c.seconds)
-    latest, end = transaction.query(select(*columns)).one()
-    return f"{latest}.{end}"
+    """A text that changes when a run is added, reports or ends, of any team."""
+    latest = transaction.query(select(func.max(runs.c.id))).scalar()
+    columns = func.count(), func.coalesce(func.sum(runs.c.seconds), 0.0)
+    condition = _IS_OPEN[transaction.dialect]
+    number, seconds = transaction.query(select(*columns).where(condition).select_from(runs)).one()
+    return f"{latest}.{number}.{seconds:g}"

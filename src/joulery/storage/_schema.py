@@ -164,7 +164,22 @@ runs = Table(
     UniqueConstraint("team", "key"),
     Index("ix_runs_team_started", "team", "started_wall_seconds"),
     Index("ix_runs_started", "started_wall_seconds"),
+    Index(
+        "ix_runs_open",
+        "team",
+        sqlite_where=text("ended = 0"),
+        postgresql_where=text("NOT ended"),
+    ),
     sqlite_autoincrement=True,
+)
+# Apart from runs, so that lists need not pass over them.
+curves = Table(
+    "curves",
+    metadata,
+    Column("run", BigInteger, nullable=False),
+    Column("content", JSON(none_as_null=True), nullable=False),
+    PrimaryKeyConstraint("run"),
+    ForeignKeyConstraint(["run"], ["runs.id"], ondelete="CASCADE"),
 )
 
 sessions = Table(

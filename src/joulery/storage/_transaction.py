@@ -142,6 +142,11 @@ class Transaction:
         self._operation = _Operation(self._cache.new_child())
 
     @property
+    def dialect(self) -> str:
+        """Name of the database: ``sqlite`` or ``postgresql``."""
+        return self._connection.dialect.name
+
+    @property
     def connection(self) -> Connection:
         """Connection of the transaction, after all that was written before."""
         self._guard()

@@ -23,6 +23,7 @@ from joulery.storage._engines import explained, open_engine
 from joulery.storage._migrate import GENERATION, HEAD, renew_generation, upgrade
 from joulery.storage._records import to_json
 from joulery.storage._schema import (
+    curves,
     decisions,
     energy,
     events,
@@ -48,7 +49,18 @@ FORMAT = "joulery-store-1"
 # In this order rows refer to nothing that comes later.
 _TABLES = {
     table.name: table
-    for table in (jobs, events, decisions, outcomes, profiles, energy, runs, tokens, settings)
+    for table in (
+        jobs,
+        events,
+        decisions,
+        outcomes,
+        profiles,
+        energy,
+        runs,
+        curves,
+        tokens,
+        settings,
+    )
 }
 _NUMBERED = ("jobs", "energy", "runs", "tokens")
 _REVISIONS = ("r0002", HEAD)  # of exports that can be read: later ones only added tables

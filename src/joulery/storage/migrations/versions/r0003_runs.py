@@ -18,12 +18,12 @@ def upgrade() -> None:
         "runs",
         *(sa.Column(name, sa.Text, nullable=False) for name in ("team", "key", "name", "host")),
         sa.Column("kind", sa.Text, nullable=False),
+        sa.Column("searched", sa.Text, nullable=False),
         sa.Column("started_wall_seconds", sa.Double, nullable=False),
         sa.Column("seconds", sa.Double, nullable=False),
         sa.Column("joules", sa.Double),
         sa.Column("ended", sa.Boolean, nullable=False),
         sa.Column("summary", sa.JSON(none_as_null=True), nullable=False),
-        sa.Column("curves", sa.JSON(none_as_null=True), nullable=False),
         sa.Column("id", row_id, nullable=False),
         sa.PrimaryKeyConstraint("id", name="pk_runs"),
         sa.UniqueConstraint("team", "key", name="uq_runs_team_key"),
@@ -31,6 +31,20 @@ def upgrade() -> None:
     )
     op.create_index("ix_runs_team_started", "runs", ["team", "started_wall_seconds"])
     op.create_index("ix_runs_started", "runs", ["started_wall_seconds"])
+    op.create_index(
+        "ix_runs_open",
+        "runs",
+        ["team"],
+        sqlite_where=sa.text("ended = 0"),
+        postgresql_where=sa.text("NOT ended"),
+    )
+    op.create_table(
+        "curves",
+        sa.Column("run", sa.BigInteger, nullable=False),
+        sa.Column("content", sa.JSON(none_as_null=True), nullable=False),
+        sa.PrimaryKeyConstraint("run", name="pk_curves"),
+        sa.ForeignKeyConstraint(["run"], ["runs.id"], ondelete="CASCADE", name="fk_curves_run"),
+    )
     op.create_table(
         "sessions",
         sa.Column("digest", sa.LargeBinary, nullable=False),
