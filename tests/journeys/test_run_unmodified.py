@@ -120,3 +120,6 @@ def test_ranks_of_an_unmodified_script_are_tuned_together(tmp_path):
     assert [run["steps"] for run in runs] == [396, 396]  # the first four agree
     chosen = {run["result"]["chosen"]["setting"]["power_limit_watts"] for run in runs}
     assert len(chosen) == 1
+    boards = [device["joules"] for device in document["devices"] if device["kind"] == "gpu"]
+    assert boards[0] == pytest.approx(boards[1], rel=0.1)  # both are in the total
+    assert document["joules"] > 0.95 * sum(boards)

@@ -1,9 +1,9 @@
-"""One rank of a training on emulated boards: frameworks, each with its one line of Joulery.
+"""Ranks of a training on emulated boards: frameworks, each with its one line of Joulery.
 
-Started by torchrun, ``ranks.py FOLDER FRAMEWORK...``: each rank writes what each framework showed
-to ``FOLDER/FRAMEWORK-RANK.json``, with the true power of all boards. Where ``RANKS_STATES`` names
-the states of emulated nodes, two ranks of each are forked, with the environment of torchrun: they
-then share the time that it takes to import frameworks.
+``ranks.py FOLDER FRAMEWORK...`` forks two ranks for each emulated node whose state ``RANKS_STATES``
+names, with the environment of torchrun: they share the time that it takes to import frameworks.
+Each rank writes what each framework showed to ``FOLDER/FRAMEWORK-RANK.json``, with the true power
+of all boards.
 """
 
 import importlib
@@ -210,8 +210,5 @@ def fork(folder, names, states):
 
 
 if __name__ == "__main__":
-    states = os.environ.get("RANKS_STATES")
-    if states is None:
-        main(sys.argv[1], sys.argv[2:])
-    elif not fork(sys.argv[1], sys.argv[2:], states.split(os.pathsep)):
-        sys.exit(1)
+    states = os.environ["RANKS_STATES"].split(os.pathsep)
+    sys.exit(0 if fork(sys.argv[1], sys.argv[2:], states) else 1)

@@ -63,6 +63,8 @@ def test_a_board_that_several_ranks_see_counts_once_and_one_that_a_single_rank_s
     assert total.joules == 300.0 + 200.0 + 100.0 + 400.0 + 2 * 50.0
     assert (total.boards, total.nodes, total.seconds) == (4, 2, 11.0)
     assert "4 GPUs and CPU on 2 nodes" in str(total)
+    alone = [figures("a", device("GPU-1", 300.0), device("GPU-2", 200.0), cpu)]
+    assert str(merged(alone)).endswith(", 2 GPUs and CPU")
 
 
 def test_the_meter_of_a_node_stands_for_all_of_that_node_alone():
