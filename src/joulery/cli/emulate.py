@@ -92,7 +92,7 @@ def _text(document: dict[str, Any]) -> str:
 COMMAND = Action(
     _run,
     (
-        Option(("boards",), {"metavar": "BOARDS", "help": "boards, such as a100,a100 or 8 names"}),
+        Option(("boards",), {"metavar": "BOARDS", "help": "names of boards, such as a100,a100"}),
         COMMAND_OPTION,
         option(
             "--workload",

@@ -143,7 +143,7 @@ COMMAND = Action(
             choices=("auto", "limit", "clock"),
             default="auto",
         ),
-        flag("--dry-run", "find out what could be saved, change nothing"),
+        flag("--dry-run", "find out what could be saved: try limits for seconds, hold none"),
         option(
             "--when",
             "greener: start when the signal is lowest while the command runs",

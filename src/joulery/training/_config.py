@@ -262,6 +262,13 @@ class RunEnvironment:
             and device.info.parent is None
         ]
 
+    def shares_boards(self, other: RunEnvironment) -> bool:
+        """Whether another run may set the same boards; runs that find theirs see the same ones."""
+        if self.devices is None or other.devices is None:
+            return self.devices is other.devices
+        ids = {device.info.id for device in self.devices}
+        return any(device.info.id in ids for device in other.devices)
+
     def metered(self) -> list[Device]:
         """Devices whose energy counts: the accelerators, or everything where there are none."""
         meters = [

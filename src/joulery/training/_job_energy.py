@@ -12,6 +12,7 @@ import math
 import os
 import pickle
 import sys
+from concurrent.futures import wait
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -289,11 +290,15 @@ class JobEnergy:
         window = self._window
         return None if window is None else window.measurement
 
-    def begin_soon(self) -> None:
-        """Begin to measure in the background: finding devices may take long."""
+    def begin_soon(self, wait_seconds: float = 0.0) -> None:
+        """Begin to measure in the background: finding devices may take long.
+
+        Args:
+            wait_seconds: Longest wait for it; what is used before it has begun does not count.
+        """
         self.begun = True
         self._driver = DriverThread(self._environment.clock)
-        self._driver.submit(self.begin)
+        wait([self._driver.submit(self.begin)], wait_seconds)
 
     def total(self, wait_seconds: float = 0.0) -> JobMeasurement:
         """The energy of the job until now, as far as ranks have said; any process may ask.

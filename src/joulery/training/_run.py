@@ -54,6 +54,7 @@ T = TypeVar("T")
 _log = logging.getLogger("joulery")
 
 _MOST_ATTEMPTS = 20  # by hand: 12 probes and some early stops
+_BEGIN_SECONDS = 2.0  # longest wait for the meter before training; by hand: a slow driver's survey
 _MOST_TRAININGS = 5  # by hand: the last of them is never stopped early
 
 
@@ -255,8 +256,11 @@ class Run(Tabular):
         """Epochs from 0, until the target is reached, the cost limit is, or they are over.
 
         After ``load_state_dict``, the epochs that are left. Closes the run after the last,
-        except within ``attempts``.
+        except within ``attempts``. A run without ``max_epochs`` and target has one epoch, and says
+        so.
         """
+        if self._config.max_epochs is None and self._config.target is None:
+            _log.warning("joulery: one epoch, since neither max_epochs nor a target is given")
         ended = False
         self._begin_energy()
         self._decide()
@@ -540,10 +544,10 @@ class Run(Tabular):
         self._write_figures()
 
     @fail_open(None)
-    def _begin_energy(self) -> None:
+    def _begin_energy(self, wait_seconds: float = _BEGIN_SECONDS) -> None:
         if not (self.energy.begun or self._closed):
             atexit.register(_close_if_alive, weakref.ref(self))
-            self.energy.begin_soon()
+            self.energy.begin_soon(wait_seconds)
             if self._log is not None:
                 self._log.start()
 
@@ -583,8 +587,9 @@ class Run(Tabular):
         if not power.begun:
             from joulery.governor import lease  # noqa: F401 - ends its watchdog after we closed
 
-            self._begin_energy()
+            self._begin_energy(wait_seconds=0.0)  # within a step
             atexit.register(_close_if_alive, weakref.ref(self))
+            self._take_boards_over()
             if attempt is None:
                 power.begin(self._batch_size)
             else:
@@ -595,6 +600,15 @@ class Run(Tabular):
             if power.tuner is not None:
                 power.tuner.step()
             power.write_report()
+
+    def _take_boards_over(self) -> None:
+        """Have earlier runs of this process give back the boards that this one is to tune."""
+        for run in tuple(_tuning_runs):
+            if not run._closed and run._environment.shares_boards(self._environment):  # noqa: SLF001
+                _log.warning("joulery: an earlier run was not closed; its power tuning ends here")
+                run._power.close()  # noqa: SLF001 - of the same class
+                _tuning_runs.discard(run)
+        _tuning_runs.add(self)
 
     @fail_open(True)  # noqa: FBT003 - the result
     def _continues(self) -> bool:
@@ -668,6 +682,7 @@ class Run(Tabular):
             self._recurrence.close()
 
 
+_tuning_runs: weakref.WeakSet[Run] = weakref.WeakSet()  # of this process
 _notebook_runs: dict[str, tuple[int, weakref.ref[Run]]] = {}  # with the execution of their cell
 
 
