@@ -63,15 +63,17 @@ def _export(arguments: argparse.Namespace) -> Output:
 def _restore(arguments: argparse.Namespace) -> Output:
     location_text = store_location(arguments)
     restored = storage.restore(location_text, arguments.file, replace=arguments.replace)
-    rows, kept = restored.rows, restored.replaced
+    rows, replaced = restored.rows, restored.replaced
     document = {
         "restore": str(arguments.file),
         "rows": rows,
-        "replaced": None if kept is None else str(kept),
+        "replaced": None if replaced is None else str(replaced),
     }
     text = f"restored {rows['jobs']} jobs with {rows['events']} events"
-    if kept is not None:
-        text += f"\nwhat was there before is kept in {kept}: delete it once the new store serves"
+    if replaced is not None:
+        text += (
+            f"\nwhat was there before is kept in {replaced}: delete it once the new store serves"
+        )
     return Output(document, text)
 
 

@@ -309,18 +309,18 @@ def _fine_tunes(end: float, draw: random.Random) -> Iterator[tuple[str, RunEntry
         work = catalog.workload(work_name, board)
         original = _settle(board, work, board.default_limit_watts)
         watts = draw.uniform(0.6, 0.85) * board.default_limit_watts
-        held = _settle(board, work, watts)
+        steady = _settle(board, work, watts)
         seconds = draw.uniform(0.5, 6.0) * 3600.0
         run = _SimulatedRun(board, work, boards, round(watts), draw).entry(
             name=name,
             key=f"{name}, {day}",
             started_wall_seconds=end - (_DAYS - day) * _DAY + draw.uniform(9.0, 18.0) * 3600.0,
             seconds=seconds,
-            joules=boards * held.watts * seconds,
+            joules=boards * steady.watts * seconds,
             host=draw.choice(_HOSTS),
             setting=f"{watts:.0f} W",
-            steps=int(seconds / held.seconds),
-            energy_saving=1 - held.seconds * held.watts / (original.seconds * original.watts),
+            steps=int(seconds / steady.seconds),
+            energy_saving=1 - steady.seconds * steady.watts / (original.seconds * original.watts),
             tags={"lr": draw.choice(("1e-4", "3e-4", "1e-3")), "project": name.split("-")[0]},
         )
         if run.started_wall_seconds + run.seconds < end:

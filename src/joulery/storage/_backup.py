@@ -85,8 +85,8 @@ def restore(location: str | None, source: Path, *, replace: bool) -> Restoration
         with source.open("rb") as file:
             if file.read(16) != _SQLITE_MARK:
                 file.seek(0)
-                kept = _keep_content(store, file) if replace else None
-                return Restoration(imported(store, file, replace=replace), kept)
+                earlier = _keep_content(store, file) if replace else None
+                return Restoration(imported(store, file, replace=replace), earlier)
     except OSError as error:
         raise FileError(
             f"cannot read {source}: {error.strerror}", remedy="check the path"
@@ -105,13 +105,13 @@ def _keep_content(store: str | Path, source: BinaryIO) -> Path | None:
     if "://" not in str(store):
         if not Path(store).exists():
             return None
-        kept = _free_name(Path(store))
-        backup(str(store), kept)
-        return kept
+        earlier = _free_name(Path(store))
+        backup(str(store), earlier)
+        return earlier
     data_folder().mkdir(parents=True, exist_ok=True)
-    kept = _free_name(data_folder() / "store.jsonl")
-    export(str(store), kept)
-    return kept
+    earlier = _free_name(data_folder() / "store.jsonl")
+    export(str(store), earlier)
+    return earlier
 
 
 def _free_name(path: Path) -> Path:
@@ -125,7 +125,7 @@ def _put_in_place(path: Path, source: Path, *, replace: bool) -> Restoration:
     if path.exists() and not replace:
         _check_empty(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    kept = None
+    earlier = None
     with whole_file(path) as draft:
         _copy(source, draft)
         with Store.open(draft) as copy:  # upgraded, where an older version wrote it
@@ -133,13 +133,13 @@ def _put_in_place(path: Path, source: Path, *, replace: bool) -> Restoration:
             counts = copy.counts()
             copy.write(lambda transaction: renew_generation(transaction.connection))
         if path.exists():
-            kept = _free_name(path)
-            kept.hardlink_to(path)
+            earlier = _free_name(path)
+            earlier.hardlink_to(path)
             # The log belongs to the file: it must not be mistaken for the new one's.
             for end in _SIDE_FILES:
                 with contextlib.suppress(FileNotFoundError):
-                    Path(f"{path}{end}").rename(f"{kept}{end}")
-    return Restoration(counts, kept)
+                    Path(f"{path}{end}").rename(f"{earlier}{end}")
+    return Restoration(counts, earlier)
 
 
 def _check_is_store(path: Path) -> None:

@@ -177,8 +177,8 @@ class RunLog:
 
         try:
             entry = self._entry(measured, ended=ended)
-            place = self._service.location, self._service.team, self._service.token
-            with closing(open_backend(*place, clock=self._clock)) as backend:
+            address = self._service.location, self._service.team, self._service.token
+            with closing(open_backend(*address, clock=self._clock)) as backend:
                 backend.put_run(entry)
         except Exception as error:  # noqa: BLE001 - training matters more
             if not self._failed:
