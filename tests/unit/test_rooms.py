@@ -38,12 +38,15 @@ def test_modules_of_a_room_are_private(room):
 
 def test_unit_tests_are_named_after_modules():
     """A reader of a module could not find its tests, or the tests outlive it."""
-    folder, whole = ROOT / "tests" / "unit", {
-        "test_docstrings",
-        "test_environment_page",
-        "test_package",
-        "test_rooms",
-    }
+    folder, whole = (
+        ROOT / "tests" / "unit",
+        {
+            "test_docstrings",
+            "test_environment_page",
+            "test_package",
+            "test_rooms",
+        },
+    )
     lost = []
     for path in folder.rglob("test_*.py"):
         package = SOURCE / path.relative_to(folder).parent

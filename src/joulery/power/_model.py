@@ -331,6 +331,7 @@ class Score:
         excess: Expected relative excess at every knob value, bounds aside: the cost of being there.
         gains: Expected relative gain over the best one, were each knob value known exactly.
         safe: Whether each knob value keeps the bounds with the confidence required.
+        likely: Whether each knob value keeps the bounds rather than not.
     """
 
     position: int
@@ -338,6 +339,7 @@ class Score:
     excess: Array
     gains: Array
     safe: NDArray[np.bool_]
+    likely: NDArray[np.bool_]
 
 
 class ObjectiveScorer:
@@ -361,18 +363,20 @@ class ObjectiveScorer:
         seconds, scores, allowed = self._evaluate(posterior)
         best = np.where(allowed, scores, np.inf).min(axis=1, keepdims=True)
         relative = scores / best - 1.0
-        safe = allowed.mean(axis=0) >= 1.0 - _RISK
+        odds = allowed.mean(axis=0)
+        safe = odds >= 1.0 - _RISK
         mean = relative.mean(axis=0)
         if safe.any():
             position = int(np.argmin(np.where(safe, mean, np.inf)))
         else:
-            position = int(np.argmax(allowed.mean(axis=0)))
+            position = int(np.argmax(odds))
         # A setting that breaks a bound seems cheap, but is of no use.
         late = np.maximum(0.0, seconds / np.where(allowed, seconds, 0.0).max(axis=1)[:, None] - 1)
         excess = np.maximum(relative, late).mean(axis=0)
         better = np.maximum(0.0, relative[:, [position]] - relative) * allowed
         regret = max(0.0, float(mean[position]))
-        return Score(position, regret, np.maximum(0.0, excess), better.mean(axis=0), safe)
+        gains = better.mean(axis=0)
+        return Score(position, regret, np.maximum(0.0, excess), gains, safe, odds >= 0.5)
 
     def _evaluate(self, posterior: Curves) -> tuple[Array, Array, NDArray[np.bool_]]:
         """Seconds, scores and whether bounds are kept."""

@@ -448,7 +448,8 @@ class TuningMachine(ProfilingMachine):
         """The position that may turn out best; the choice where none would gain enough."""
         assert self.choice is not None  # noqa: S101 - probing made it
         posterior = self._posterior(self._profiler.estimates())
-        gains = self._scorer.score(posterior).gains
+        score = self._scorer.score(posterior)
+        gains = np.where(score.likely, score.gains, 0.0)
         candidate = int(gains.argmax())
         unknown = float(posterior.log_seconds[:, candidate].std()) > _KNOWN
         worthwhile = unknown and gains[candidate] > _WORTHWHILE

@@ -51,6 +51,7 @@ _log = logging.getLogger("joulery")
 _NEVER = sys.maxsize
 # Longest wait for the driver at the end; by hand: users wait for it.
 RELEASE_SECONDS = 2.0
+_TELLING_ERROR = 0.01  # relative, from which on a result states it; by hand
 # Predicted points are listed this many apart at most; all of them would only be noise to a reader.
 _MOST_PREDICTED = 60
 
@@ -105,8 +106,15 @@ class TuningResult:
             saves = "saved" if self.ended else "saves"
         return (
             f"{self.chosen.setting}: {saves} {per_cent(self.energy_saving)} of the energy "
-            f"at {per_cent(max(0.0, self.slowdown))} more time than {self.reference.setting}"
+            f"at {per_cent(max(0.0, self.slowdown))} more time{self._error_text()} "
+            f"than {self.reference.setting}"
         )
+
+    def _error_text(self) -> str:
+        """One sigma of the figures, where it is worth a word."""
+        errors = [point.provenance.relative_error for point in (self.chosen, self.reference)]
+        error = math.hypot(*(value for value in errors if value is not None))
+        return f" (± {per_cent(error)})" if error > _TELLING_ERROR else ""
 
     def to_dict(self) -> dict[str, Any]:
         """The result as a JSON document."""

@@ -211,3 +211,17 @@ def test_a_report_that_cannot_be_made_is_ignored(clock, monkeypatch):
     run = Run(devices=[gpu])
     train(run, gpu, clock, steps=5)
     assert gpu.power_limits().current_watts == 250
+
+
+def test_a_second_run_of_a_process_takes_the_board_over(clock):
+    """Trainings in a row, none of them closed, would all run at a probe limit of the first."""
+    gpu = SimulatedGpu(BOARD, clock)
+    runs = [Run(devices=[gpu]) for _ in range(2)]
+    for run in runs:
+        for _ in range(300):
+            gpu.run(WORK)
+            run.step()
+        assert run.tuning_skipped is None
+        assert run.result is not None
+    runs[1].close()
+    assert gpu.power_limits().current_watts == 250
