@@ -305,7 +305,8 @@ def measure_policies(results: Results, traces: dict[str, Any], options: argparse
                 {"case": title, "physics": physics}
                 | {name: outcome.to_dict() for name, outcome in outcomes.items()}
             )
-        _summarise(results, physics, table)
+        if any(table.values()):
+            _summarise(results, physics, table)
     _measure_robustness(results, traces, seconds, stride)
 
 

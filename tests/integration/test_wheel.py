@@ -29,7 +29,9 @@ def test_the_wheel_runs_in_an_empty_environment(tmp_path):
     assert "The second run saved" in told
     assert (tmp_path / "out" / "frontier.html").exists()
     assert "joulery" in _run(str(programs / "joulery"), "--help", cwd=tmp_path)
-    listed = _run(str(programs / "joulery"), "jobs", "--store", "jobs.db", "--json", cwd=tmp_path)
+    listed = _run(
+        str(programs / "joulery"), "jobs", "list", "--store", "jobs.db", "--json", cwd=tmp_path
+    )
     assert listed.strip(), "a store works after the plain install"
     listed = _run(str(programs / "python"), "-m", "zipfile", "-l", str(wheel), cwd=tmp_path)
     assert "papers/" not in listed

@@ -264,7 +264,8 @@ def _check_report(
         receipt = Receipt(
             call.sent["decision"], outcome.event, outcome.late, outcome.quarantined
         ).to_document()
-        matches = matches and receipt == call.answer
+        # Its reason is that of the moment.
+        matches = matches and receipt == {**call.answer, "reason": ""}
     findings.expect(Fault.ALTERED, about, holds=matches)
 
 

@@ -168,7 +168,9 @@ def test_an_event_is_announced(visit, jobs):
         for name, value in (("id", "evening"), ("reduce", "25"), ("minutes", "60")):
             visitor.page.fill(f"[name={name}]", value)
         visitor.page.click("text=Announce >> nth=-1")
-        visitor.page.wait_for_load_state()
+        visitor.page.wait_for_selector("text=Announce event evening?")
+        visitor.page.click("button >> text=Announce")
+        visitor.page.wait_for_selector("h1 >> text=Cluster")
         folder = jobs[0].parent / "agent" / "events"
         assert json.loads((folder / "evening.json").read_text())["reduction"] == 0.25
 

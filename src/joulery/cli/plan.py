@@ -6,7 +6,7 @@ import math
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from joulery import pipeline
+from joulery import pipeline, reports
 from joulery.cli import plan_coordinate
 from joulery.cli.dispatch import Output
 from joulery.cli.options import (
@@ -23,7 +23,6 @@ from joulery.cli.options import (
     whole,
 )
 from joulery.errors import InvalidValueError
-from joulery.reports import PipelineView, pipeline_report
 from joulery.units import human
 
 if TYPE_CHECKING:
@@ -39,6 +38,7 @@ if TYPE_CHECKING:
         ScheduleComparison,
         ScheduleSearch,
     )
+    from joulery.reports import PipelineView
 
 _EPILOG = """\
 The profile is a CSV or JSON file, or a folder of them, with one row per stage, instruction and
@@ -66,7 +66,7 @@ def _run(arguments: argparse.Namespace) -> Output | int:
         # Ranks follow the plan for the budget, where there is one, or that of equal time.
         held = None if arguments.budget is None else view.savings[-1].seconds
         view.plan.save(arguments.out, held)
-    output = Output(_document(view), lambda: pipeline_report(view), page=arguments.html)
+    output = Output(_document(view), lambda: reports.pipeline_report(view), page=arguments.html)
     if endpoint is None:
         return output
     output.announce(as_json=arguments.json)
@@ -110,7 +110,7 @@ def _plan(arguments: argparse.Namespace) -> PipelineView:
         )
     savings = tuple(_savings(arguments, plan, search))
     holding = pipeline.hold_clocks(plan, savings[0].plan)
-    return PipelineView(plan, savings, tuple(profiles.notes), search, holding)
+    return reports.PipelineView(plan, savings, tuple(profiles.notes), search, holding)
 
 
 def _savings(

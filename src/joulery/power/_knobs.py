@@ -332,9 +332,9 @@ class BetterOfTwo:
         command = machine.send(reading)
         if self._tried < 2 and self._has_chosen(machine, command.state):
             command = self._turn(reading, command)
-        if self._tried < 2:
-            return replace(self._shift(command), state=TunerState.PROBING)
-        self.choice = self._combine()
+        self.choice = self._combine() or self.choice  # a forecast until both have chosen
+        if self._tried < 2 and command.state is TunerState.HOLDING:
+            command = replace(command, state=TunerState.PROBING)
         return self._shift(command)
 
     def _has_chosen(self, machine: Machine, state: TunerState) -> bool:

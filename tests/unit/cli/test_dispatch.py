@@ -121,7 +121,7 @@ def test_interruption_has_the_code_that_shells_expect(command, capsys):
 
 @pytest.mark.parametrize(
     "arguments",
-    [["doctor", "--colour"], ["doctor", "extra"], ["predict"]],
+    [["doctor", "--colour"], ["doctor", "extra"]],
     ids=" ".join,
 )
 def test_wrong_options_point_to_the_help(arguments, capsys):

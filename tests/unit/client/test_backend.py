@@ -4,7 +4,7 @@ import pytest
 
 from joulery.client import open_backend, write_token
 from joulery.client._http import HttpBackend
-from joulery.errors import InvalidValueError, MissingExtraError
+from joulery.errors import InvalidValueError
 from joulery.jobs import JobService
 
 
@@ -50,10 +50,3 @@ def test_nonsense_is_refused():
         open_backend("ftp://server")
     with pytest.raises(InvalidValueError):
         open_backend("http://user:password@server")
-
-
-def test_missing_packages_are_named(monkeypatch):
-    """If this fails, a user without the extra sees an import error."""
-    monkeypatch.setitem(__import__("sys").modules, "joulery.storage", None)
-    with pytest.raises(MissingExtraError, match=r"joulery\[store\]"):
-        open_backend()

@@ -1,9 +1,6 @@
 """Where stores can be, and what their errors mean."""
 
-import contextlib
-import importlib
 import sqlite3
-import sys
 
 import pytest
 from sqlalchemy.exc import DataError, IntegrityError, OperationalError
@@ -12,7 +9,6 @@ from joulery.errors import (
     ConflictError,
     FileError,
     InvalidValueError,
-    MissingExtraError,
     StoreBusyError,
     StoreError,
 )
@@ -102,20 +98,3 @@ def test_errors_say_what_to_do_and_nothing_of_the_inside(kind, cause, meaning):
     assert type(error) is meaning
     assert "secret" not in str(error)
     assert "hidden" not in str(error)
-
-
-@pytest.mark.parametrize("missing", ["sqlalchemy", "alembic"])
-def test_a_missing_package_names_its_extra(missing, monkeypatch, tmp_path):
-    """People would see a traceback about a package they never heard of."""
-    for name in list(sys.modules):
-        if name == missing or name.startswith((f"{missing}.", "joulery.storage.")):
-            monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setitem(sys.modules, missing, None)
-    path = tmp_path / "store.sqlite"
-    with contextlib.closing(sqlite3.connect(path)) as old:  # one that has to be upgraded
-        old.execute("CREATE TABLE alembic_version (version_num VARCHAR(32) NOT NULL)")
-        old.execute("INSERT INTO alembic_version VALUES ('r0001')")
-        old.execute("CREATE TABLE jobs (id INTEGER)")
-        old.commit()
-    with pytest.raises(MissingExtraError, match=r"joulery\[store\]"):
-        importlib.import_module("joulery.storage._store").Store.open(path)
