@@ -76,6 +76,7 @@ def _run(script: str, rank: int, ranks: str, folder: str) -> int:
 
 def main(script: str, ranks: str, folder: str) -> int:
     """Fork the ranks; 0 if all succeed."""
+    sys.path.insert(0, str(Path(__file__).parents[1]))  # for what ranks import from `support`
     import torch
 
     torch.set_num_threads(1)

@@ -305,7 +305,7 @@ class LiveState(JsonModel, frozen=True):
 
 
 class Receipt(JsonModel, frozen=True):
-    """Answer to a report; the same whenever it is repeated.
+    """Answer to a report; the same whenever it is repeated, but for the reason.
 
     Attributes:
         decision: Id of the decision that was reported on.
