@@ -1,8 +1,8 @@
 """Published trainings, each with its source.
 
-Figures of torchtitan and OLMo were looked up there; the others were written down from memory of their
-sources and are to be checked. Factors of frameworks were chosen on these rows, each source left out
-in turn.
+Figures of torchtitan and OLMo were looked up there; the others were written down from memory of
+their sources and are to be checked. Factors of frameworks were chosen on these rows, each source
+left out in turn.
 """
 
 from __future__ import annotations
