@@ -10,7 +10,9 @@ import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import text
+from sqlalchemy import select, text
+from sqlalchemy.engine.default import DefaultDialect
+from sqlalchemy.exc import OperationalError
 
 from joulery.errors import (
     ConflictError,
@@ -278,6 +280,32 @@ def test_a_failed_commit_undoes_and_refuses_all(store):
         with pytest.raises(StoreError, match="disk is full"):
             future.result(60)
     assert undone == [1]
+    with store.reading() as transaction:
+        assert (transaction.job(job).events, list(transaction.events(job))) == (0, [])
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_database_that_dies_at_a_savepoint_undoes_all(store, monkeypatch, fails):
+    """A process whose memory runs ahead of the store numbers decisions that nobody can follow."""
+    job = add_job(store)
+    undone = []
+
+    def lose(*_):
+        raise OperationalError("", {}, Exception("the database crashed"))
+
+    def doomed(transaction):
+        transaction.on_rollback(lambda: undone.append(1))
+        append_next(job)(transaction)
+        transaction.query(select(schema.jobs))  # sees its own rows, after a savepoint
+        if fails:
+            raise InvalidValueError("no", remedy="none")
+
+    for name in ("release", "rollback_to"):
+        monkeypatch.setattr(DefaultDialect, f"do_{name}_savepoint", lose)
+    with pytest.raises(StoreError, match="crashed"):
+        store.submit(doomed, job).result(60)
+    assert undone == [1]
+    monkeypatch.undo()
     with store.reading() as transaction:
         assert (transaction.job(job).events, list(transaction.events(job))) == (0, [])
 

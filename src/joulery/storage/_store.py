@@ -171,7 +171,10 @@ class Store:
                 a version that was not released wrote it.
         """
         wrong = []
-        with self._engine.connect().execution_options(reads_only=True) as connection:
+        with (
+            _explaining(),
+            self._engine.connect().execution_options(reads_only=True) as connection,
+        ):
             missing = missing_columns(connection)
         if missing:
             raise StoreError(

@@ -162,6 +162,8 @@ class Transaction:
         """
         try:
             yield
+            if self._operation.savepoint is not None:
+                self._operation.savepoint.commit()
         except BaseException as error:
             meaning = explained(error) if isinstance(error, DBAPIError) else error
             if not isinstance(meaning, (StoreError, RefusedRowsError)):
@@ -170,18 +172,19 @@ class Transaction:
                 raise
             raise meaning from error
         operation, self._operation = self._operation, _Operation(self._cache.new_child())
-        if operation.savepoint is not None:
-            operation.savepoint.commit()
         self._cache.update(operation.cache.maps[0])
         self._rows |= operation.rows
         self._undo += operation.undo
 
     def _undo_operation(self) -> None:
         failed, self._operation = self._operation, _Operation(self._cache.new_child())
-        if failed.savepoint is not None:
-            failed.savepoint.rollback()
-        for undo in reversed(failed.undo):
+        for undo in reversed(failed.undo):  # first, since the database may fail here as well
             undo()
+        if failed.savepoint is not None:
+            try:
+                failed.savepoint.rollback()
+            except DBAPIError as error:
+                raise explained(error) from error
 
     def on_rollback(self, undo: Callable[[], None]) -> None:
         """Call ``undo`` if what this operation does is not kept."""

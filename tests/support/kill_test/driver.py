@@ -206,7 +206,8 @@ class KillTest:
         for slot, _ in occupied:
             if slot.died():
                 log = (self._folder / "log").read_text(encoding="utf-8", errors="replace")
-                self._result.violations.append(f"a process ended by itself: {log[-2000:]}")
+                errors = [line for line in log.splitlines() if "Error" in line and line[:1] != "{"]
+                self._result.violations.append(f"a process ended by itself: {errors[-5:]}")
 
     def _maybe_crash(self) -> None:
         if self._cluster is not None and self._result.kills % self._plan.crash_every == 0:
