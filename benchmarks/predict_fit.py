@@ -461,7 +461,7 @@ def steps_of(cases: list[Case]) -> list[Step]:
 
 @cache
 def _steps_under(data: Path, constants: str) -> list[Step]:
-    """All steps under the constants in force, which most fits share: their text tells them apart."""
+    """All steps under the constants in force, which are told apart by their text."""
     del constants
     return steps_of([replace(case, device=_again(case.device)) for case in step_cases(data)])
 
