@@ -100,7 +100,7 @@ def test_reasons_and_changes_name_the_rivals(answer):
 
 def test_the_probe_is_a_step_on_few_devices_where_it_helps(answer):
     """A measurement that needs the whole cluster, or narrows nothing, is money lost."""
-    experts = LLAMA | {"experts": 64, "experts_per_token": 4, "expert_feedforward": 1408}
+    experts = LLAMA | {"experts": 16, "experts_per_token": 2, "expert_feedforward": 1408}
     probe = recommend(experts, WORK, ["h100"], max_devices=FEW).probe
     assert int(probe.split(" on ")[1].split(" ")[0]) <= 8
     assert answer.probe == ""
