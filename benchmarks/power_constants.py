@@ -79,9 +79,10 @@ def main() -> None:
     parser.add_argument("--smoke", action="store_true", help="seconds, to see that it runs")
     options = parser.parse_args()
     power_draws.FIRST_SEED = FIRST_SEED
-    jobs = [*list(tables(options.data))[:: options.every], *made_up(options.count)]
     if options.smoke:
         jobs = list(made_up(1))[:1]
+    else:
+        jobs = [*list(tables(options.data))[:: options.every], *made_up(options.count)]
     boards = sorted({job.board for job in jobs})
     present = next(iter(CONSTANTS.items()))
     settings = [(present[0], present[1][0])]
