@@ -1,9 +1,9 @@
 """Whether the tuner keeps "5 % slower" on loads that fade, drift, repeat, jitter, stall and so on.
 
 Boards and jobs are drawn at random (``power_draws``); each scenario draws its own disturbance, so
-two runs are never alike. A run is judged by the truth: the slowdown of the limit that is held at its
-end, and its energy against the best limit that keeps the bound and against the limit found; and the
-time of the whole run, probes and comparisons included, against the same steps under the limit found.
+two runs are never alike. A run is judged by the truth: the slowdown of the limit that is held at
+its end, its energy against the best limit that keeps the bound and against the limit found, and the
+time of the whole run, probes included, against the same steps under the limit found.
 Settled means the first time that a limit is held.
 
 The constants of the tuner were chosen on the scenarios in ``CHOSEN_ON``, with other seeds; the
@@ -89,7 +89,10 @@ class Load:
         noise = np.maximum(0.3, 1 + self.noise * self.chance.standard_normal(count))
         work = float((self.factor(numbers) * noise).sum())
         waiting = float(self.waiting(numbers).sum())
-        busy, full = work * self.seconds[at], work * self.seconds[-1 if ceiling is None else ceiling]
+        busy, full = (
+            work * self.seconds[at],
+            work * self.seconds[-1 if ceiling is None else ceiling],
+        )
         joules = self.watts[at] * (busy + WAITING * waiting)
         return float(busy + waiting), float(joules), float(full + waiting)
 
