@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from joulery import hardware
 from joulery.cli.dispatch import Output
-from joulery.cli.options import Action
+from joulery.cli.options import Action, file, flag, option, quantity
 from joulery.errors import DeviceError, JouleryError
 from joulery.frontier import Origin
 from joulery.hardware import Capability, DeviceKind
@@ -28,7 +28,11 @@ _EXTRAS = {
 }
 
 
-def _run(_: argparse.Namespace) -> Output:
+def _run(arguments: argparse.Namespace) -> Output:
+    if arguments.selftest:
+        from joulery.cli.doctor_selftest import run_selftest
+
+        return run_selftest(arguments)
     survey = hardware.survey()
     visible = {device.info.id for device in hardware.visible_devices(survey.devices)}
     lent = _ask_governor(survey)
@@ -180,4 +184,24 @@ def may_set_limits() -> bool:
     return os.geteuid() == 0
 
 
-COMMAND = Action(_run)
+_EPILOG = """\
+--selftest switches a load on and off, sets limits and clocks by leases and restores them, and says
+what agrees with what Joulery assumes about the board. PyTorch with CUDA is the load, where it is
+installed; otherwise keep the board busy by a program of yours. Nobody else should use the board.
+
+examples:
+  joulery doctor --selftest --device gpu:0
+  joulery emulate a100 -- joulery doctor --selftest --duration 30s
+"""
+COMMAND = Action(
+    _run,
+    (
+        flag("--selftest", "compare one board with what Joulery assumes about it"),
+        option(
+            "--device", "the board of the self-test (gpu:0, an id …), by default the first", "NAME"
+        ),
+        option("--duration", "time of the self-test (10min)", "TIME", quantity("s", 8.0)),
+        file("--out", "file of the self-test (joulery-selftest.json)"),
+    ),
+    epilog=_EPILOG,
+)
