@@ -9,7 +9,6 @@ import threading
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from importlib.util import find_spec
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from joulery import __version__, hardware, metering
@@ -24,6 +23,7 @@ from joulery.units import human, human_duration
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator
+    from pathlib import Path
 
     from joulery.hardware import Device, Steady
     from joulery.metering import BurstLoad, SelfTest
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
 SCHEMA = "joulery.selftest/1"
 SECONDS = 600.0  # by hand: a hundred refreshes of every sensor for each check
-DEFAULT_FILE = Path("joulery-selftest.json")
 _EMULATED = "JOULERY_EMULATOR_STATE"
 _SIZE = 2048  # by hand: a product takes about a millisecond, the precision of an edge
 _ADVICE = """\
@@ -58,7 +57,7 @@ def run_selftest(arguments: argparse.Namespace) -> Output:
         )
     progress.done()
     document = _document(device, result, name, seconds)
-    path = arguments.out or DEFAULT_FILE
+    path: Path = arguments.out
     write_file(path, _json(document), "--out")
     code = 1 if result.restored is False else 0
     return Output(document | {"file": str(path)}, lambda: _text(result, path), code)

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
         SelfTest as SelfTest,
         selftest as selftest,
     )
+    from joulery.metering._sensor_fit import find_refreshes as find_refreshes
     from joulery.metering._window import Window as Window
     from joulery.metering.energy._sampler import Sampler as Sampler
     from joulery.metering.energy._timeline import EnergyTimeline as EnergyTimeline, Knot as Knot
