@@ -1,8 +1,8 @@
 """Published trainings, each with its source.
 
-Figures of torchtitan and OLMo were looked up there; the others were written down from memory of
-their sources and are to be checked. Factors of frameworks were chosen on these rows, each source
-left out in turn.
+Shapes, plans and figures were compared with their sources (those of papers with public excerpts of
+their tables); what a source does not state is marked below. Factors of frameworks were chosen on
+these rows, each source left out in turn.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ _KORTHIKANTI_RUNS = (
     (160, 25600, 128, 64, 1, 512, 1, 94.42, 71.49),
 )
 _LLAMA3 = "The Llama 3 Herd of Models, 2024, table 4"
-_SMITH = "Smith et al., MT-NLG 530B, 2022, section 2.3"
+_SMITH = "Smith et al., MT-NLG 530B, 2022, section 2.4"
 
 
 def published_runs() -> Iterator[Run]:

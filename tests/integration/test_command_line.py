@@ -231,10 +231,8 @@ def files(tmp_path_factory):
 WRONG_USE = {
     "unknown-command": ["frobnicate"],
     "unknown-option": ["doctor", "--frobnicate"],
-    "unknown-device": ["measure", "--device", "gpu:99", "--", "true"],
+    "unknown-device": ["measure", "--device", "tpu:99", "--", "true"],
     "empty-command": ["measure", "--"],
-    "missing-program": ["measure", "--", "/no/such/program"],
-    "not-a-program": ["measure", "--", "/etc/passwd"],
     "negative-grid": ["measure", "--grid", "-1", "--", "true"],
     "textual-price": ["measure", "--price", "cheap", "--", "true"],
     "log-in-no-folder": ["measure", "--log", "missing/energy.log", "--", "true"],
@@ -251,6 +249,23 @@ WRONG_USE = {
     "wrong-epochs": ["demo", "--epochs", "many"],
     "unknown-board": ["demo", "--device", "Voodoo2"],
 }
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (["--device", "gpu", "--", "true"], 3),
+        (["--", "/no/such/program"], 127),
+        (["--", "/etc/passwd"], 127),
+    ],
+)
+def test_missing_hardware_and_programs_have_exit_codes_of_their_own(files, arguments, code):
+    """Scripts cannot tell a machine without GPU, or a missing program, from wrong use."""
+    done = _joulery("measure", "--json", *arguments, cwd=files)
+    assert done.returncode == code, done.stderr
+    message, remedy = done.stderr.decode().splitlines()
+    assert message.startswith("joulery: ")
+    assert remedy.startswith("  → ")
 
 
 def _check_wrong_use(code, out, err):

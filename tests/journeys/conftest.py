@@ -29,10 +29,10 @@ def make_world(tmp_path, draw):
         pytest.skip("no C compiler: the emulated NVML cannot be built")
     nodes = []
 
-    def make(boards=1):
+    def make(boards=1, change=lambda spec: spec):
         assumptions = Assumptions.drawn(draw)
         print(assumptions)  # noqa: T201 - pytest shows it on failure
-        node = EmulatedNode([assumptions.spec] * boards, directory=tmp_path)
+        node = EmulatedNode([change(assumptions.spec)] * boards, directory=tmp_path)
         nodes.append(node.__enter__())
         return World(node, assumptions, tmp_path, draw)
 

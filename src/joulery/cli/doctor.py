@@ -5,11 +5,12 @@ from __future__ import annotations
 import importlib.util
 import os
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from joulery import hardware
 from joulery.cli.dispatch import Output
-from joulery.cli.options import Action
+from joulery.cli.options import Action, file, flag, option, quantity
 from joulery.errors import DeviceError, JouleryError
 from joulery.frontier import Origin
 from joulery.hardware import Capability, DeviceKind
@@ -28,11 +29,20 @@ _EXTRAS = {
 }
 
 
-def _run(_: argparse.Namespace) -> Output:
+def _run(arguments: argparse.Namespace) -> Output:
+    if arguments.selftest:
+        from joulery.cli.doctor_selftest import run_selftest
+
+        return run_selftest(arguments)
     survey = hardware.survey()
     visible = {device.info.id for device in hardware.visible_devices(survey.devices)}
     lent = _ask_governor(survey)
-    return Output(_document(survey, visible, lent), lambda: _text(survey, visible, lent))
+    output = Output(_document(survey, visible, lent), lambda: _text(survey, visible, lent))
+    if arguments.bundle is None:
+        return output
+    from joulery.cli.doctor_bundle import write_bundle
+
+    return write_bundle(arguments.bundle, survey.devices, output, arguments.out)
 
 
 def _ask_governor(survey: Survey) -> dict[str, Obstacle | None] | None:
@@ -180,4 +190,28 @@ def may_set_limits() -> bool:
     return os.geteuid() == 0
 
 
-COMMAND = Action(_run)
+_SELFTEST_FILE = Path("joulery-selftest.json")
+_EPILOG = """\
+--selftest switches a load on and off, sets limits and clocks by leases and restores them, and says
+what agrees with what Joulery assumes about the board. PyTorch with CUDA is the load, where it is
+installed; otherwise keep the board busy by a program of yours. Nobody else should use the board.
+--bundle says what is in its file; nothing is sent anywhere.
+
+examples:
+  joulery doctor --selftest --device gpu:0
+  joulery emulate a100 -- joulery doctor --selftest --duration 30s
+  joulery doctor --bundle report.json
+"""
+COMMAND = Action(
+    _run,
+    (
+        flag("--selftest", "compare one board with what Joulery assumes about it"),
+        option(
+            "--device", "the board of the self-test (gpu:0, an id …), by default the first", "NAME"
+        ),
+        option("--duration", "time of the self-test (10min)", "TIME", quantity("s", 8.0)),
+        file("--out", "file of the self-test (joulery-selftest.json)", default=_SELFTEST_FILE),
+        file("--bundle", "write what a report needs, without names and secrets, to this file"),
+    ),
+    epilog=_EPILOG,
+)

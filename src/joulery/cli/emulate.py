@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from joulery import metering
 from joulery.cli.dispatch import Output
 from joulery.cli.options import COMMAND_OPTION, Action, Option, flag, given_command, option
 from joulery.errors import InvalidValueError
-from joulery.hardware import catalog
+from joulery.hardware import catalog, sensor_of
 from joulery.reports import table_of
 from joulery.units import human, human_duration
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     import argparse
     from typing import Any
 
-    from joulery.testing.emulator import EmulatedNode
+    from joulery.testing.emulator import BoardSpec, EmulatedNode
 
 # By hand: compute, memory traffic and time on the host in about equal parts.
 _WORKLOAD = "resnet50"
@@ -27,9 +28,9 @@ def _run(arguments: argparse.Namespace) -> Output:
     from joulery.testing.emulator import EmulatedNode, ProgramLoad
 
     command = given_command(arguments)
-    metering.check_command(command)
+    metering.check_command(command, f"joulery emulate {arguments.boards}")
     with (
-        EmulatedNode([name for name in arguments.boards.split(",") if name]) as node,
+        EmulatedNode([_spec(name) for name in arguments.boards.split(",") if name]) as node,
         ProgramLoad(node, arguments.workload, always_busy=arguments.always_busy) as load,
     ):
         if not node.specs:
@@ -53,6 +54,19 @@ def _run(arguments: argparse.Namespace) -> Output:
         "exit_code": code,
     }
     return Output(document, lambda: _text(document), code, aside=True)
+
+
+def _spec(name: str) -> BoardSpec:
+    """A board of the catalog whose power sensor is the catalog's, too."""
+    from joulery.testing.emulator import BoardSpec
+
+    board = catalog.board(name)
+    sensor = sensor_of(board.name)
+    return BoardSpec(
+        replace(board, counter_period_seconds=sensor.period_seconds),
+        window_seconds=sensor.window_seconds,
+        sensor_lag_seconds=sensor.lag_seconds,
+    )
 
 
 def _board(node: EmulatedNode, index: int, original_watts: float) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from joulery.clock import REAL_CLOCK
 from joulery.errors import JouleryError
 from joulery.hardware._device import Capability, Device, DeviceKind, Obstacle, Survey, protocol_of
+from joulery.hardware._sensors import check_sensor_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -56,6 +57,7 @@ def survey(clock: Clock = REAL_CLOCK, *, environ: Mapping[str, str] = os.environ
         + _attempted("AMD GPUs", lambda: amd.survey(clock))
         + _attempted("CPU energy counters", lambda: rapl.survey(clock))
         + _attempted("node meters", lambda: node.survey(environ, clock))
+        + _attempted("sensor file", _check_sensor_file)
     )
     for point in entry_points():
         result += _plugin(point, clock)
@@ -64,6 +66,11 @@ def survey(clock: Clock = REAL_CLOCK, *, environ: Mapping[str, str] = os.environ
     # Devices with a power sensor but no counter, such as old GPUs, are integrated.
     counting = tuple(with_energy(device, clock) for device in result.devices)
     return _without_duplicates(Survey(counting, result.obstacles))
+
+
+def _check_sensor_file() -> Survey:
+    check_sensor_file()
+    return Survey()
 
 
 def _attempted(subject: str, find: Callable[[], Survey]) -> Survey:

@@ -10,11 +10,19 @@ Examples:
 from __future__ import annotations
 
 import math
+import os
 import re
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from typing import Any
 
+from joulery.errors import FileError, JouleryError
+from joulery.units import finite
+
+# File of a self-test whose sensor goes before those of the catalog.
+SENSORS_VARIABLE = "JOULERY_SENSORS"
+_TIMES = ("period_seconds", "window_seconds", "lag_seconds")
 _SIGMAS_95 = 1.96  # half the interval of 95 % of a normal distribution
 
 
@@ -75,13 +83,22 @@ def sensor_of(board: str, *, field: str = "instant", driver: str = "") -> PowerS
         driver: Version of the driver, such as ``535.54.03``.
     """
     major = int(digits[0]) if (digits := re.match(r"\d+", driver)) else None
-    for entry in _document()["sensor"]:
+    try:
+        entries = _own_entries(os.environ.get(SENSORS_VARIABLE, ""))
+    except FileError:  # which ``check_sensor_file`` reports
+        entries = ()
+    for entry in (*entries, *_document()["sensor"]):
         first, last = entry.get("drivers", (0, 10**6))
         fits = entry.get("field", field) == field
         in_range = "drivers" not in entry or (major is not None and first <= major <= last)
         if fits and in_range and re.search(entry["boards"], board, re.IGNORECASE):
             return _sensor(entry)
     return _sensor({"name": "unknown", **_document()["unknown"]})
+
+
+def check_sensor_file() -> None:
+    """Raise ``FileError`` where JOULERY_SENSORS names a file that is not of a self-test."""
+    _own_entries(os.environ.get(SENSORS_VARIABLE, ""))
 
 
 def known_sensors() -> tuple[PowerSensor, ...]:
@@ -104,6 +121,35 @@ def _sensor(entry: dict[str, Any]) -> PowerSensor:
     }
     ranges = {"gains": gains, "offsets_watts": offsets}
     return PowerSensor(**values | errors | ranges, source=document["source"])
+
+
+@cache
+def _own_entries(path: str) -> tuple[dict[str, Any], ...]:
+    """The sensor that a self-test of a board found, as an entry of the catalog."""
+    if not path:
+        return ()
+    import json
+
+    try:
+        entry = json.loads(Path(path).read_bytes())["sensor"]
+        re.compile(entry["boards"])
+        times = {name: finite(entry[name], name, minimum=0.0) for name in _TIMES}
+        if not times["period_seconds"] * times["window_seconds"]:
+            raise ValueError("a sensor has a period and a window above 0")  # noqa: TRY301
+        return ({"name": str(entry["name"]), "boards": entry["boards"], **times},)
+    except (
+        OSError,
+        ValueError,
+        TypeError,
+        KeyError,
+        re.error,
+        RecursionError,
+        JouleryError,
+    ) as error:
+        raise FileError(
+            f"{SENSORS_VARIABLE}: cannot read {path!r}: {error}",
+            remedy="name a file that `joulery doctor --selftest` wrote, or leave it out",
+        ) from None
 
 
 @cache

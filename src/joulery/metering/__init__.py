@@ -33,6 +33,12 @@ if TYPE_CHECKING:
     )
     from joulery.metering._measurement import Measurement as Measurement
     from joulery.metering._meter import Meter as Meter
+    from joulery.metering._selftest import (
+        BurstLoad as BurstLoad,
+        SelfTest as SelfTest,
+        selftest as selftest,
+    )
+    from joulery.metering._sensor_fit import find_refreshes as find_refreshes
     from joulery.metering._window import Window as Window
     from joulery.metering.energy._sampler import Sampler as Sampler
     from joulery.metering.energy._timeline import EnergyTimeline as EnergyTimeline, Knot as Knot

@@ -190,4 +190,5 @@ def test_a_governor_that_lends_is_said_to_plain_users(machine, capsys):
 def test_serving_engines_are_named(machine):
     """A user who serves a model does not learn that its energy can be metered."""
     machine.engines = {"http://127.0.0.1:8000": "vLLM"}
-    assert "vLLM serves a model at http://127.0.0.1:8000" in doctor._run(None).text()
+    arguments = types.SimpleNamespace(selftest=False, bundle=None)
+    assert "vLLM serves a model at http://127.0.0.1:8000" in doctor._run(arguments).text()

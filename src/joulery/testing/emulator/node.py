@@ -8,7 +8,7 @@ import os
 import shutil
 import sys
 import tempfile
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
@@ -29,7 +29,7 @@ from joulery.testing.emulator.board import (
 from joulery.testing.emulator.build import SONAME, build
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from joulery.clock import Clock
     from joulery.hardware import Workload
@@ -185,6 +185,24 @@ class EmulatedNode:
                 "this process has already loaded another NVML",
                 remedy="start a process of its own with the environment that env gives",
             )
+
+    @contextmanager
+    def driven(self) -> Iterator[None]:
+        """Keep loads that follow programs off the boards, for a process that sets them itself."""
+        self._mark.touch()
+        try:
+            yield
+        finally:
+            self._mark.unlink(missing_ok=True)
+
+    @property
+    def is_driven(self) -> bool:
+        """Whether a process sets the loads itself."""
+        return self._mark.exists()
+
+    @property
+    def _mark(self) -> Path:
+        return self._state.parent / "driven"
 
     def set_load(
         self, index: int, workload: Workload | None, phases: Sequence[Phase] | None = None

@@ -120,7 +120,9 @@ class ProgramLoad:
                 latest = self._followed()
                 cores = _used_seconds(processes, latest) / max(elapsed - paused_seconds, 1e-3)
                 self.busy_seconds += elapsed if busy else 0.0
-                if (cores >= _BUSY_CORES or self._always_busy) != busy:
+                if self._node.is_driven:
+                    busy = False
+                elif (cores >= _BUSY_CORES or self._always_busy) != busy:
                     busy = not busy
                     self._set_busy(busy=busy)
                 processes, look_seconds, paused_seconds = latest, self._clock.now(), 0.0

@@ -1,0 +1,276 @@
+"""What is in deploy/ can be deployed: manifests, units, scripts, dashboards and rules."""
+
+import configparser
+import json
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from prometheus_client.parser import text_string_to_metric_families
+
+from joulery.cli import cluster_site, dispatch, governor
+from joulery.cluster import metrics_text
+from joulery.governor import load_policy
+from joulery.hardware import SimulatedGpu, catalog
+from joulery.integrations.prometheus import DeviceCollector
+from joulery.metering import Meter
+from joulery.server._metrics import Metrics
+
+DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
+PYTHON = "/opt/joulery/bin/python"
+NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
+# Members that our manifests use; another one is a typing error or a reason to extend this list.
+KINDS = {
+    ("v1", "Namespace"),
+    ("v1", "ConfigMap"),
+    ("v1", "Service"),
+    ("v1", "PersistentVolumeClaim"),
+    ("apps/v1", "DaemonSet"),
+    ("apps/v1", "Deployment"),
+}
+WORKLOAD = {"selector", "template", "replicas", "strategy"}
+POD = {"containers", "volumes", "hostPID", "nodeSelector", "tolerations", "securityContext"}
+CONTAINER = {
+    *("name", "image", "args", "env", "ports", "resources", "securityContext", "volumeMounts"),
+    *("livenessProbe", "readinessProbe"),
+}
+
+
+def _manifests():
+    paths = sorted((DEPLOY / "kubernetes").glob("*.yaml"))
+    return [
+        manifest
+        for path in paths
+        if path.stem != "kustomization"
+        for manifest in yaml.safe_load_all(path.read_text("utf-8"))
+    ]
+
+
+def _pods():
+    return [
+        manifest["spec"]["template"]["spec"]
+        for manifest in _manifests()
+        if manifest["kind"] in ("DaemonSet", "Deployment")
+    ]
+
+
+def _parse(words):
+    """Parse a command of ours, which raises for an option that it does not have."""
+    name, *arguments = words
+    module = __import__(f"joulery.cli.{name}", fromlist=["COMMAND"])
+    parser = dispatch.Parser(prog=name)
+    module.COMMAND.define(parser)
+    parser.parse(arguments)
+
+
+def test_manifests_have_the_form_of_kubernetes():
+    """`kubectl apply` refuses a manifest, or ignores a member that is misspelled."""
+    manifests = _manifests()
+    assert len(manifests) == 8
+    for manifest in manifests:
+        assert (manifest["apiVersion"], manifest["kind"]) in KINDS
+        assert manifest.keys() <= {"apiVersion", "kind", "metadata", "spec", "data"}
+        assert NAME.fullmatch(manifest["metadata"]["name"])
+        if manifest["kind"] in ("DaemonSet", "Deployment"):
+            spec = manifest["spec"]
+            labels = spec["template"]["metadata"]["labels"]
+            assert spec.keys() <= WORKLOAD
+            assert spec["selector"]["matchLabels"].items() <= labels.items()
+    resources = yaml.safe_load((DEPLOY / "kubernetes/kustomization.yaml").read_text("utf-8"))
+    files = {path.name for path in (DEPLOY / "kubernetes").glob("*.yaml")}
+    assert {*resources["resources"], "kustomization.yaml"} == files
+
+
+@pytest.mark.parametrize("pod", _pods(), ids=lambda pod: pod["containers"][0]["name"])
+def test_pods_hold_together(pod):
+    """A pod does not start: a volume, a port or an option of ours is missing."""
+    assert pod.keys() <= POD
+    (container,) = pod["containers"]
+    assert container.keys() <= CONTAINER
+    volumes = {volume["name"] for volume in pod["volumes"]}
+    assert {mount["name"] for mount in container["volumeMounts"]} == volumes
+    ports = {port["name"]: port["containerPort"] for port in container.get("ports", [])}
+    _parse(container["args"])
+    listen = [word for word in container["args"] if word.startswith("0.0.0.0:")]
+    assert [int(word.partition(":")[2]) for word in listen] == list(ports.values())
+    for probe in ("livenessProbe", "readinessProbe"):
+        check = container.get(probe, {})
+        assert check.get("httpGet", {}).get("port") in {*ports, None}
+        if "exec" in check:
+            _parse(check["exec"]["command"][1:])
+    privileged = container["securityContext"].get("privileged", False)
+    assert privileged == (container["name"] == "governor")
+
+
+def test_services_reach_pods():
+    """A service has no pods behind it, or names a port that they lack."""
+    pods = {
+        manifest["spec"]["template"]["metadata"]["labels"]["app"]: manifest["spec"]["template"][
+            "spec"
+        ]
+        for manifest in _manifests()
+        if manifest["kind"] in ("DaemonSet", "Deployment")
+    }
+    services = [manifest["spec"] for manifest in _manifests() if manifest["kind"] == "Service"]
+    assert len(services) == 2
+    for service in services:
+        (container,) = pods[service["selector"]["app"]]["containers"]
+        ports = {port["name"] for port in container["ports"]}
+        assert {port["targetPort"] for port in service["ports"]} <= ports
+
+
+def test_the_policy_of_the_manifest_is_one(tmp_path):
+    """The governor of a node does not start, since its policy is wrong."""
+    (config,) = (manifest for manifest in _manifests() if manifest["kind"] == "ConfigMap")
+    path = tmp_path / "governor.toml"
+    path.write_text(config["data"]["governor.toml"], "utf-8")
+    assert len(load_policy(path).rules) == 1
+
+
+def test_the_image_is_made_of_files_that_exist():
+    """The image cannot be built from a checkout."""
+    lines = (DEPLOY / "Containerfile").read_text("utf-8").splitlines()
+    words = [line.split() for line in lines if line.startswith("COPY ") and "--from" not in line]
+    sources = [word for copied in words for word in copied[1:-1]]
+    assert {"pyproject.toml", "hatch_build.py", "src"} <= set(sources)
+    assert all((DEPLOY.parent / source).exists() for source in sources)
+
+
+@pytest.mark.parametrize(
+    "path", sorted(DEPLOY.glob("systemd/*.service")), ids=lambda path: path.stem
+)
+def test_units_start_commands_that_exist(path):
+    """A unit is restarted for ever whose command has no such option."""
+    parser = configparser.ConfigParser(strict=False, interpolation=None)
+    parser.optionxform = str
+    parser.read_string(path.read_text("utf-8"))
+    assert parser.sections() == ["Unit", "Service", "Install"]
+    words = shlex.split(parser["Service"]["ExecStart"])
+    assert words[0].startswith("/opt/joulery/bin/")
+    _parse(words[words.index("joulery") + 1 :] if "joulery" in words else words[1:])
+
+
+def test_units_and_scripts_are_those_that_commands_print(monkeypatch):
+    """A file in deploy/ lacks what a later version of its command does."""
+    monkeypatch.setattr(sys, "executable", PYTHON)
+    state = "/srv/joulery/state"
+    texts = {
+        "systemd/joulery-governor.service": governor.unit_text(None, {}),
+        "systemd/joulery-agent.service": cluster_site._AGENT_UNIT.format(
+            python=PYTHON, settings="/srv/joulery/agent.toml"
+        ),
+        "slurm/prolog.sh": cluster_site._PROLOG.format(state=state),
+        "slurm/epilog-slurmctld.sh": cluster_site._EPILOG.format(python=PYTHON, state=state),
+    }
+    for name, text in texts.items():
+        assert (DEPLOY / name).read_text("utf-8") == text, name
+
+
+@pytest.mark.parametrize(
+    ("environment", "lines"),
+    [
+        ({"SLURM_JOB_ID": "7"}, ["export JOULERY_TAGS=slurm=7"]),
+        (
+            {
+                "SLURM_JOB_ID": "7",
+                "SLURM_JOB_ACCOUNT": "vision",
+                "SLURM_JOB_PARTITION": "a100",
+                "JOULERY_TAGS": "night",
+                "JOULERY_STORE": "https://joulery.example",
+            },
+            [
+                "export JOULERY_STORE=https://joulery.example",
+                "export JOULERY_TAGS=night,slurm=7,account=vision,partition=a100",
+            ],
+        ),
+    ],
+    ids=["plain", "full"],
+)
+def test_the_task_prolog_tags_runs(environment, lines):
+    """Runs of a cluster cannot be found by job or account, or a job fails in its prolog."""
+    script = DEPLOY / "slurm/task-prolog.sh"
+    done = subprocess.run(
+        ["/bin/sh", str(script)], env=environment, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.splitlines() == lines
+
+
+@pytest.fixture(scope="module")
+def emitted():
+    """Label names by the name of every series that our exporters really emit."""
+    from joulery.clock import VirtualClock
+
+    clock = VirtualClock()
+    meter = Meter([SimulatedGpu(catalog.board("A100"), clock)], clock=clock)
+    collector = DeviceCollector(meter)
+    clock.sleep(2.0)
+    metrics = Metrics()
+    metrics.observe("decide", 200, 0.1)
+    report = dict.fromkeys(
+        ("budget_watts", "power_watts", "caps_watts", "correction", "epoch", "loop_seconds", "at"),
+        1.0,
+    ) | dict.fromkeys(("is_short", "is_alarmed", "is_metered"), False)
+    report |= {name: [] for name in ("paused", "jobs", "lost_nodes", "events")}
+    texts = (
+        metrics.text({"jobs": 1, "events": 1, "open_decisions": 0}).decode(),
+        metrics_text(report),
+    )
+    families = [*collector.collect()]
+    for text in texts:
+        families += text_string_to_metric_families(text)
+    names: dict[str, set[str]] = {}
+    for family in families:
+        for sample in family.samples:
+            names.setdefault(sample.name, set()).update(sample.labels)
+    meter.close()
+    return names
+
+
+def _expressions():
+    rules = yaml.safe_load((DEPLOY / "prometheus/rules.yaml").read_text("utf-8"))
+    expressions = [rule["expr"] for group in rules["groups"] for rule in group["rules"]]
+    dashboard = json.loads((DEPLOY / "grafana/cluster-and-server.json").read_text("utf-8"))
+    for panel in dashboard["panels"]:
+        expressions += [target["expr"] for target in panel.get("targets", [])]
+    return expressions
+
+
+@pytest.mark.parametrize("expression", _expressions())
+def test_expressions_use_series_that_exist(emitted, expression):
+    """An alert never fires, or a panel stays empty, since nothing emits its series."""
+    series = re.findall(r"\bjoulery_\w+", expression)
+    assert series
+    assert set(series) <= emitted.keys()
+    labels = re.findall(r"(\w+)\s*(?:=~|!=|!~|=)\s*\"", expression)
+    labels += [
+        label.strip()
+        for group in re.findall(r"\bby \(([^)]*)\)", expression)
+        for label in group.split(",")
+    ]
+    assert set(labels) <= {
+        "instance",
+        "job",
+        *(label for name in series for label in emitted[name]),
+    }
+    assert expression.count("(") == expression.count(")")
+
+
+def test_rules_and_panels_can_be_read():
+    """Prometheus or Grafana refuses the file."""
+    rules = yaml.safe_load((DEPLOY / "prometheus/rules.yaml").read_text("utf-8"))
+    for group in rules["groups"]:
+        for rule in group["rules"]:
+            assert ("alert" in rule) != ("record" in rule)
+            if "alert" in rule:
+                assert rule["labels"]["severity"] in {"info", "warning", "critical"}
+                assert rule["annotations"]["summary"]
+    dashboard = json.loads((DEPLOY / "grafana/cluster-and-server.json").read_text("utf-8"))
+    identifiers = [panel["id"] for panel in dashboard["panels"]]
+    assert len(identifiers) == len(set(identifiers))
+    for panel in dashboard["panels"]:
+        position = panel["gridPos"]
+        assert position["x"] + position["w"] <= 24

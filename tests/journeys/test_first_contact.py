@@ -1,0 +1,109 @@
+"""Journey: somebody tries Joulery on a board for the first time, and checks what it assumes."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from joulery.clock import VirtualClock
+from joulery.hardware import Faults, Sensor, SimulatedGpu, catalog, sensor_of
+from joulery.metering import selftest
+from support.first_contact import SimulatedLoad
+
+SECONDS = 40.0
+EXPECTED = sensor_of("A100")
+USUAL = {"window_seconds": EXPECTED.window_seconds}
+VARIATIONS = {
+    "none": ({}, {}, set()),
+    "refresh": (
+        {"counter_period_seconds": (0.04, 0.08)},
+        {},
+        {"counter refresh", "power refresh"},
+    ),
+    "duty of the sensor": ({}, {"window_seconds": (0.06, 0.1)}, {"power averages over"}),
+    "running mean": ({}, {"window_seconds": (0.5, 1.0)}, {"power averages over"}),
+    "lag": ({}, {"lag_seconds": (0.06, 0.25)}, {"power lag"}),
+    "duty of the counter": ({}, {"counts_looks": True}, {"counter in bursts"}),
+    "idle power": ({"idle_watts": (5.0, 20.0)}, {}, {"idle power"}),
+    "range of limits": (
+        {"min_limit_watts": (120.0, 180.0), "max_limit_watts": (430.0, 500.0)},
+        {},
+        {"lowest limit", "highest limit"},
+    ),
+    "slow power": ({"power_lag_seconds": (2.0, 3.0)}, {}, {"power averages over"}),
+}
+
+
+def _differences(result):
+    return {check.name for check in result.checks if check.agrees is False}
+
+
+@pytest.mark.parametrize("name", VARIATIONS)
+def test_every_variation_is_found(draw, name):
+    """A board that behaves in another way than we assume passes the check list."""
+    changes, sensors, differences = VARIATIONS[name]
+
+    def drawn(ranges):
+        return {
+            key: draw.uniform(*value) if isinstance(value, tuple) else value
+            for key, value in ranges.items()
+        }
+
+    board = replace(
+        catalog.board("A100"),
+        **{"counter_period_seconds": EXPECTED.period_seconds} | drawn(changes),
+    )
+    sensor = Sensor(expected=EXPECTED, noise=draw.uniform(0.0, 0.01), **USUAL | drawn(sensors))
+    clock = VirtualClock()
+    gpu = SimulatedGpu(board, clock, seed=draw.randrange(2**16), sensor=sensor)
+    result = selftest(gpu, SimulatedLoad(gpu), seconds=SECONDS, clock=clock)
+    print(board, sensor, result.checks)  # noqa: T201 - pytest shows it on failure
+    if name == "slow power":  # which cannot be told from a slow sensor
+        assert differences <= _differences(result)
+    else:
+        assert _differences(result) == differences
+        assert result.sensor.period_seconds == pytest.approx(board.counter_period_seconds, rel=0.02)
+        assert result.sensor.window_seconds == pytest.approx(sensor.window_seconds, 0.2, abs=0.006)
+        assert result.sensor.lag_seconds == pytest.approx(sensor.lag_seconds, rel=0.2, abs=0.01)
+    assert result.restored
+    assert gpu.power_limits().current_watts == board.default_limit_watts
+    assert gpu.steady().watts == board.idle_watts
+
+
+def test_no_rights_leave_the_rest_of_the_list(draw):
+    """A user without root learns nothing about the board."""
+    clock = VirtualClock()
+    faults = Faults(no_permission=True)
+    gpu = SimulatedGpu(catalog.board("A100"), clock, sensor=Sensor(**USUAL), faults=faults)
+    result = selftest(gpu, SimulatedLoad(gpu), seconds=SECONDS, clock=clock)
+    reasons = {check.name: check for check in result.checks}
+    assert reasons["set limits"].agrees is None
+    assert "not tried" in reasons["set limits"].observed
+    assert result.restored is None
+    assert result.sensor is not None
+
+
+@pytest.mark.slow
+def test_the_command_on_an_emulated_board(make_world, draw):
+    """The command does not find what differs, or leaves a limit changed."""
+    lowest = draw.uniform(120.0, 180.0)
+
+    def change(spec):
+        board = replace(spec.board, min_limit_watts=lowest, counter_period_seconds=0.1)
+        return replace(spec, board=board, noise=0.0)
+
+    world = make_world(change=change)
+    original = round(draw.uniform(0.8, 1.0) * world.board.default_limit_watts)
+    world.node.set_power_limit(0, original)
+    document = world.joulery("doctor", "--selftest", "--duration", "8s")
+    checks = {check["name"]: check for check in document["checks"]}
+    assert checks["lowest limit"]["agrees"] is False
+    assert checks["counter against power"]["agrees"] is True
+    assert document["counter"]["period_seconds"] == pytest.approx(0.1, rel=0.1)
+    assert document["restored"] is True
+    assert world.node.power_limit(0) == original
+    assert world.node.truth(0).steady.seconds == 0
+    assert [point["limit_watts"] for point in document["points"]][-1] == pytest.approx(original)
+    written = json.loads((world.folder / "joulery-selftest.json").read_text("utf-8"))
+    assert written == {key: value for key, value in document.items() if key != "file"}
+    assert written["sensor"]["boards"] == f"^NVIDIA\\ {world.board.name}$"
