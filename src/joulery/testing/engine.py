@@ -214,7 +214,7 @@ class StandInEngine:
                 lines += [f"# TYPE vllm:{name} {kind}", f"vllm:{name}{{{labels}}} {float(value)}"]
             lines += self._ttft.lines("vllm:time_to_first_token_seconds", labels)
             lines += self._tpot.lines("vllm:request_time_per_output_token_seconds", labels)
-            return self.page("\n".join(lines) + "\n")
+        return self.page("\n".join(lines) + "\n")  # without the lock: a page may hang
 
     def _handler(self) -> type[BaseHTTPRequestHandler]:
         engine = self
