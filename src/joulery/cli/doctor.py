@@ -70,6 +70,7 @@ def _document(
         "governor": refusals,
         "extras": {name: _installed(module) for name, (module, _) in _EXTRAS.items()},
         "serving": _engines(),
+        "machine": [asdict(machine) for machine in hardware.find_machines()],
         "may_set_limits": may_set_limits() or None in (lent or {}).values(),
     }
 
@@ -125,6 +126,7 @@ def _text(survey: Survey, visible: set[str], lent: dict[str, Obstacle | None] | 
         lines += ["", "Obstacles"]
         for obstacle in survey.obstacles:
             lines += [f"  {obstacle.subject}: {obstacle.reason}", f"    → {obstacle.remedy}"]
+    lines += _machine_lines()
     hints = _hints(survey)
     if hints:
         lines += ["", "How to get more", *hints]
@@ -140,6 +142,22 @@ def _text(survey: Survey, visible: set[str], lent: dict[str, Obstacle | None] | 
         text = "Power limits and clocks can be read, but only root may set them, or a governor"
         lines += ["", f"{text} that an administrator starts (`joulery governor serve`)."]
     return "\n".join(lines) + "\n"
+
+
+def _machine_lines() -> list[str]:
+    """What is special about this machine; what is to say of CPUs, devices and obstacles say."""
+    lines = []
+    for machine in hardware.find_machines():
+        if not machine.name.endswith("CPU"):
+            lines += [
+                "",
+                f"Kind of machine: {machine.name}",
+                f"  measured: {machine.measured}",
+                f"  estimated: {machine.estimated}",
+                f"  not possible: {machine.impossible}",
+                f"  still works: {machine.works}",
+            ]
+    return lines
 
 
 def _engines() -> dict[str, str]:

@@ -36,6 +36,11 @@ if TYPE_CHECKING:
         IntegratedPower as IntegratedPower,
         with_energy as with_energy,
     )
+    from joulery.hardware._machines import (
+        MACHINES as MACHINES,
+        MachineKind as MachineKind,
+        find_machines as find_machines,
+    )
     from joulery.hardware._sensors import (
         PowerSensor as PowerSensor,
         known_sensors as known_sensors,

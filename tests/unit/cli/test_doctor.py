@@ -49,7 +49,14 @@ MUTE = _plain(DeviceKind.MEMORY, Origin.MEASURED, "")
 def machine(monkeypatch):
     """A machine with the devices and obstacles that a test gives it."""
     parts = types.SimpleNamespace(
-        devices=(), obstacles=(), mine=None, root=False, extras=set(), lent=None, engines={}
+        devices=(),
+        obstacles=(),
+        mine=None,
+        root=False,
+        extras=set(),
+        lent=None,
+        engines={},
+        machines=[],
     )
     monkeypatch.setattr(
         joulery.hardware, "survey", lambda: Survey(tuple(parts.devices), tuple(parts.obstacles))
@@ -63,6 +70,7 @@ def machine(monkeypatch):
     monkeypatch.setattr(joulery.governor, "daemon_obstacles", lambda _: parts.lent)
     monkeypatch.setattr(doctor, "_installed", lambda module: module in parts.extras)
     monkeypatch.setattr(doctor, "_engines", lambda: parts.engines)
+    monkeypatch.setattr(joulery.hardware, "find_machines", lambda: parts.machines)
     return parts
 
 
@@ -135,6 +143,7 @@ def test_the_document_has_all_of_it(machine, capsys):
         "devices",
         "extras",
         "governor",
+        "machine",
         "may_set_limits",
         "obstacles",
         "serving",
@@ -192,3 +201,15 @@ def test_serving_engines_are_named(machine):
     machine.engines = {"http://127.0.0.1:8000": "vLLM"}
     arguments = types.SimpleNamespace(selftest=False, bundle=None)
     assert "vLLM serves a model at http://127.0.0.1:8000" in doctor._run(arguments).text()
+
+
+def test_kinds_of_machines_say_what_is_not_possible(machine, capsys):
+    """Somebody on a Jetson or in a container looks for a fault that is a limitation."""
+    kinds = {kind.name: kind for kind in joulery.hardware.MACHINES}
+    machine.machines = [kinds["Intel CPU"], kinds["NVIDIA Jetson"]]
+    out = _text(capsys)
+    assert "NVIDIA Jetson" in out
+    assert f"not possible: {kinds['NVIDIA Jetson'].impossible}" in out
+    assert "Intel CPU" not in out
+    names = [entry["name"] for entry in _document(capsys)["machine"]]
+    assert names == ["Intel CPU", "NVIDIA Jetson"]

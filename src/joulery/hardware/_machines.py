@@ -1,0 +1,170 @@
+"""Kinds of machines that are not NVIDIA servers: what is measured on them, and what is not.
+
+The table is also that of ``docs/reference/hardware.md``; a test compares them.
+"""
+
+from __future__ import annotations
+
+import platform
+from dataclasses import dataclass
+from pathlib import Path
+
+_INTEL, _GOOGLE = "0x8086", "0x1ae0"  # PCI ids of the vendors
+
+
+@dataclass(frozen=True, slots=True)
+class MachineKind:
+    """What works on one kind of machine or part.
+
+    Attributes:
+        name: The kind.
+        measured: Figures by counters and sensors.
+        estimated: Figures that are guessed from load and data sheet, marked assumed.
+        impossible: What Joulery cannot do there today.
+        works: What it can do all the same.
+    """
+
+    name: str
+    measured: str
+    estimated: str
+    impossible: str
+    works: str
+
+
+_NODE = "a meter of the node, a plug-in"
+MACHINES = (
+    MachineKind(
+        "Intel CPU",
+        "packages and DRAM, by powercap, with the right to read it",
+        "the CPU by its load and TDP, ± 50 %, without that right",
+        "limits of CPUs",
+        "everything else",
+    ),
+    MachineKind(
+        "AMD CPU",
+        "packages, by powercap, with the right to read it",
+        "the CPU by its load and TDP, ± 50 %, without that right",
+        "DRAM; limits of CPUs",
+        "everything else",
+    ),
+    MachineKind(
+        "Arm CPU",
+        "nothing: there is no powercap",
+        "the CPU by its load and TDP, ± 50 %",
+        "DRAM; limits of CPUs",
+        f"GPUs, {_NODE}",
+    ),
+    MachineKind(
+        "AMD GPU",
+        "energy from MI200 on, power of others added up; limits and clocks (`joulery[amd]`)",
+        "nothing",
+        "error bars for its sensor, which nobody has catalogued",
+        "everything else",
+    ),
+    MachineKind(
+        "Intel GPU",
+        "nothing",
+        "nothing",
+        "energy, limits and clocks of the GPU",
+        f"CPUs, {_NODE}",
+    ),
+    MachineKind(
+        "NVIDIA Jetson",
+        "nothing: its rails are not read",
+        "the CPU by its load and TDP, ± 50 %",
+        "energy of the GPU, `nvpmodel` as a limit",
+        _NODE,
+    ),
+    MachineKind(
+        "Apple",
+        "nothing",
+        "nothing: there is no `/proc`",
+        "all that measures or sets; macOS has not been tried",
+        "what needs no hardware: predict, recommend, plan, simulate, reports",
+    ),
+    MachineKind(
+        "Intel Gaudi",
+        "nothing",
+        "nothing",
+        "energy and limits of the cards",
+        f"CPUs, {_NODE}; `predict` knows Gaudi 2 and 3",
+    ),
+    MachineKind(
+        "Google TPU",
+        "nothing",
+        "nothing",
+        "energy and limits of the chips",
+        f"CPUs, {_NODE}; `predict` with a device file of yours",
+    ),
+    MachineKind(
+        "AWS Trainium",
+        "nothing",
+        "nothing",
+        "energy and limits of the chips",
+        f"CPUs, {_NODE}; `predict` with a device file of yours",
+    ),
+    MachineKind(
+        "laptop",
+        "an NVIDIA GPU, CPUs by powercap",
+        "nothing more",
+        "limits of most laptop GPUs, whose drivers state none; the battery is not read",
+        "everything else; clocks where they can be locked",
+    ),
+    MachineKind(
+        "WSL",
+        "NVIDIA GPUs as far as Windows passes NVML on",
+        "the CPU by its load and TDP, ± 50 %",
+        "limits and clocks, which Windows owns",
+        "measuring, advice without limits (`dry_run`)",
+    ),
+    MachineKind(
+        "container",
+        "GPUs that are passed in with the `utility` capability",
+        "the CPU by its load and TDP, ± 50 %: most runtimes hide powercap",
+        "limits and clocks, unless it is privileged or has the socket of a governor",
+        "everything else",
+    ),
+    MachineKind(
+        "virtual machine",
+        "whole GPUs that are passed through",
+        "the CPU by its load and TDP, ± 50 %: clouds hide its counters",
+        "shares of a GPU (vGPU); limits that the host owns; the rest of the node",
+        "everything else",
+    ),
+)
+
+
+def find_machines(root: Path = Path("/")) -> list[MachineKind]:
+    """Kinds of machines and parts that this one shows, in the order of the table.
+
+    Args:
+        root: Folder that holds ``proc``, ``sys`` and ``dev``.
+    """
+    cpuinfo = _read(root / "proc/cpuinfo")
+    model = _read(root / "proc/device-tree/model")
+    vendors = {_read(path) for path in root.glob("sys/class/drm/card*/device/vendor")}
+    accelerators = {_read(path) for path in root.glob("sys/class/accel/accel*/device/vendor")}
+    signs = {
+        "Intel CPU": "GenuineIntel" in cpuinfo,
+        "AMD CPU": "AuthenticAMD" in cpuinfo,
+        "Arm CPU": "CPU implementer" in cpuinfo,
+        "AMD GPU": (root / "dev/kfd").exists(),
+        "Intel GPU": _INTEL in vendors,
+        "NVIDIA Jetson": "Jetson" in model or (root / "etc/nv_tegra_release").exists(),
+        "Apple": platform.system() == "Darwin",
+        "Intel Gaudi": any(root.glob("sys/module/habanalabs")),
+        "Google TPU": _GOOGLE in accelerators,
+        "AWS Trainium": any(root.glob("dev/neuron[0-9]*")),
+        "laptop": any(root.glob("sys/class/power_supply/BAT*")),
+        "WSL": "microsoft" in _read(root / "proc/version").lower(),
+        "container": any((root / name).exists() for name in (".dockerenv", "run/.containerenv")),
+        "virtual machine": " hypervisor" in cpuinfo,
+    }
+    return [machine for machine in MACHINES if signs[machine.name]]
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace").strip()
+    except OSError:
+        return ""
