@@ -75,6 +75,11 @@ class CallbackLoop:
             self._energy.begin()
             self._begin_log()
 
+    @fail_open(None)
+    def restart(self) -> None:
+        """Training begins only now: what was used since ``begin`` is left out."""
+        self._energy.restart()
+
     def _begin_log(self) -> None:
         """Report to the store, if one is named, unless the run does it itself."""
         if self._run is not None or not logs_runs(None):
