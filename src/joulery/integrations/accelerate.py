@@ -6,6 +6,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from accelerate.tracking import GeneralTracker, on_main_process
+from torch.nn.modules.module import register_module_forward_pre_hook
 
 from joulery.training import CallbackLoop
 
@@ -17,11 +18,12 @@ if TYPE_CHECKING:
 
 
 class AccelerateTracker(GeneralTracker):  # type: ignore[misc]
-    """Measures the energy of all ranks from ``Accelerator.init_trackers`` to ``end_training``.
+    """Measures the energy of all ranks from the first training step to ``end_training``.
 
-    Whenever something is logged in between, the energy of the job goes to the sinks. Make the
-    tracker on every rank, as examples of accelerate do: it calls that of the first alone, and the
-    others measure their devices from where they are made.
+    The first step is the first forward pass of a module in training mode after ``init_trackers``;
+    where something is logged before it, or no module is called, all counts from ``init_trackers``.
+    Whenever something is logged, the energy of the job goes to the sinks. Make the tracker on every
+    rank, as examples of accelerate do: it calls that of the first alone.
 
     Args:
         meter: Meter of the devices; one over this job's devices unless given.
@@ -43,8 +45,10 @@ class AccelerateTracker(GeneralTracker):  # type: ignore[misc]
         super().__init__()
         self.measurement: Measurement | None = None
         self._loop = CallbackLoop(meter=meter, sinks=sinks)
+        self._hook: Any = None
         if os.environ.get("RANK", "0") != "0":
             self._loop.follow()
+            self._await_first_step()
 
     @property
     def tracker(self) -> CallbackLoop:
@@ -55,6 +59,22 @@ class AccelerateTracker(GeneralTracker):  # type: ignore[misc]
     def start(self) -> None:
         """Begin to measure."""
         self._loop.begin()
+        self._await_first_step()
+
+    def _await_first_step(self) -> None:
+        """Leave out models, data and checkpoints that are loaded before the first step."""
+
+        def restart(module: Any, _inputs: Any) -> None:
+            if module.training and self._hook is not None:
+                self._stop_waiting()
+                self._loop.restart()
+
+        self._hook = register_module_forward_pre_hook(restart)
+
+    def _stop_waiting(self) -> None:
+        hook, self._hook = self._hook, None
+        if hook is not None:
+            hook.remove()
 
     @on_main_process  # type: ignore[untyped-decorator]
     def store_init_configuration(self, values: dict[str, Any]) -> None:
@@ -63,6 +83,7 @@ class AccelerateTracker(GeneralTracker):  # type: ignore[misc]
     @on_main_process  # type: ignore[untyped-decorator]
     def log(self, values: dict[str, Any], step: int | None = None, **_: Any) -> None:
         """Write the figures, at the step of this log entry."""
+        self._stop_waiting()
         if step is not None:
             self._loop.steps = step
         self._loop.log()
@@ -70,4 +91,5 @@ class AccelerateTracker(GeneralTracker):  # type: ignore[misc]
     @on_main_process  # type: ignore[untyped-decorator]
     def finish(self) -> None:
         """End."""
+        self._stop_waiting()
         self.measurement = self._loop.end()

@@ -38,6 +38,8 @@ class FileSink:
     """
 
     def __init__(self, path: str | Path) -> None:
+        if not isinstance(path, str | Path):
+            raise InvalidValueError(f"{path!r} is not a path", remedy='write "energy.csv"')
         self._path = Path(path)
         if self._path.suffix not in {".csv", ".jsonl"}:
             raise InvalidValueError(

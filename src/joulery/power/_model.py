@@ -58,8 +58,8 @@ _SMOOTH_REACH, _ROUGH_REACH = 0.3, 0.06
 # Relative uncertainty of the reference before it is measured again; by hand, wide.
 _OFFSET = 0.1
 # Share of the samples that may break a bound, one of them: the choice is made anew after each pair,
-# always on the edge of what is allowed, so it errs more often than this. With 0.025, 8 % of loads
-# with jitter ended late (benchmarks/power_bounds.py, jittering and scattering, seeds 2000 to 2011).
+# always on the edge of what is allowed, so it errs more often than this. On 72 jittering and
+# scattering loads (benchmarks/power_bounds.py, seeds 2000 to 2011) 3 ended late with 0.025, 0 so.
 _RISK = 0.0065
 # Chance to keep the bounds from which on a value may be tried while another is held: 0.5 leaves the
 # edge unexplored, 0 spends time on hopeless values; on the same loads.

@@ -53,7 +53,7 @@ _DRIFT_ALLOWANCE, _DRIFT_ALARM, _DRIFT_MOST = 0.5, 3.5, 2.0
 _BASELINE_SAMPLES, _LEAST_SPREAD = 6, 0.002
 # Probing ends after so much time and so many steps, both; the rest is refined while holding; by
 # hand: a quarter of what a user is willing to wait for.
-_PROBING_SECONDS, _PROBING_STEPS = 30.0, 110
+PROBING_SECONDS, PROBING_STEPS = 30.0, 110
 # A reference whose pace or power differs by more from one slice to the next is another job; so
 # often at most while probing, since a board that is hot at times comes back; by hand.
 _CHANGE, _POWER_CHANGE, _MOST_CHANGES = 0.15, 0.3, 2
@@ -277,7 +277,7 @@ class TuningMachine(ProfilingMachine):
         """Whether enough time went into probes; what is still unsure is refined while holding."""
         now = self._profiler.reading
         elapsed, steps = now.now_seconds - began.now_seconds, now.steps - began.steps
-        return elapsed >= _PROBING_SECONDS and steps >= _PROBING_STEPS
+        return elapsed >= PROBING_SECONDS and steps >= PROBING_STEPS
 
     def _has_changed(self) -> bool:
         """Whether the reference is another job than it was two slices of it ago."""
@@ -495,14 +495,17 @@ class TuningMachine(ProfilingMachine):
         return candidate if worthwhile else self.choice.position
 
     def _is_contradicted(self) -> bool:
-        """Whether the latest pair is far slower than the choice was believed to be."""
+        """Whether the latest pair is far slower than the choice was believed to be, both times.
+
+        A board that gets hot, or another process, is slower only before or after the reference.
+        """
         profiler, choice, noise = self._profiler, self.choice, self._profiler.noise()
         if choice is None or not self._reference != profiler.position == choice.position:
             return False
         first, reference, second = (part.estimate(noise) for part in profiler.slices[-3:])
-        slowdown = math.sqrt(first.seconds * second.seconds) / reference.seconds
+        slowdown = min(first.seconds, second.seconds) / reference.seconds
         belief = choice.chosen.seconds / choice.measured[self._reference].seconds
-        error = math.hypot(first.seconds_error, reference.seconds_error, second.seconds_error)
+        error = math.hypot(first.seconds_error, reference.seconds_error)
         return math.log(slowdown / belief) > max(_CONTRADICTION, _BEYOND_DOUBT * error)
 
     def _refine(self) -> Procedure:

@@ -28,6 +28,7 @@ from joulery.objectives import Cost, check_objective, gains
 from joulery.power._knobs import LimitKnob
 from joulery.power._profiles import PowerProfile
 from joulery.power._ranks import RankMachine
+from joulery.power._state_machine import PROBING_SECONDS, PROBING_STEPS
 from joulery.power._step_profiler import Reading, TunerConfig, TunerState, TuningEvent
 from joulery.units import per_cent
 
@@ -431,6 +432,12 @@ class PowerTuner:
         machine = self._knob.machine(self._objective, self._config, self._earlier_profile())
         self._counter = JouleCounter(self._meter)
         self._machine = machine
+        _log.info(
+            "power tuning begins: the first choice takes about %.0f s or %d steps, whichever is "
+            "longer, and is refined after that",
+            PROBING_SECONDS,
+            PROBING_STEPS,
+        )
 
     def _mark(self) -> Window | None:
         return None if self._counter is None else self._counter.mark()

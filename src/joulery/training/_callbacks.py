@@ -7,15 +7,17 @@ import math
 from itertools import repeat
 from typing import TYPE_CHECKING, Any, Protocol
 
+from joulery.errors import InvalidValueError
 from joulery.fail_open import fail_open
+from joulery.metering import Meter
 from joulery.training._config import DecisionService, RunEnvironment
-from joulery.training._job_energy import SUMS, JobEnergy, close_sinks, write_figures
+from joulery.training._job_energy import SUMS, JobEnergy, checked_sinks, close_sinks, write_figures
 from joulery.training._run_log import RunLog, RunState, logs_runs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from joulery.metering import Measurement, Meter
+    from joulery.metering import Measurement
     from joulery.training._run import Run
 
 _log = logging.getLogger("joulery")
@@ -50,6 +52,9 @@ class CallbackLoop:
     Attributes:
         steps: Number of training steps, earlier parts of a resumed training included.
         goes_on: Whether to train on; False once the run's target or cost limit is reached.
+
+    Raises:
+        InvalidValueError: The run, the meter or a sink is something else.
     """
 
     def __init__(
@@ -57,9 +62,10 @@ class CallbackLoop:
     ) -> None:
         self.steps = 0
         self.goes_on = True
+        _check(run, meter)
         self._run = run
         self._energy = _energy_of(run, meter)
-        self._sinks = list(sinks)
+        self._sinks = checked_sinks(sinks)
         self._before: dict[str, Any] = dict.fromkeys(SUMS, 0.0)
         self._epochs: Iterator[int] | None = None
         self._batches: Iterator[Any] | None = None
@@ -74,6 +80,11 @@ class CallbackLoop:
         if not self._energy.begun:
             self._energy.begin()
             self._begin_log()
+
+    @fail_open(None)
+    def restart(self) -> None:
+        """Training begins only now: what was used since ``begin`` is left out."""
+        self._energy.restart()
 
     def _begin_log(self) -> None:
         """Report to the store, if one is named, unless the run does it itself."""
@@ -218,6 +229,13 @@ class CallbackLoop:
         batches, self._batches = self._batches, None
         if batches is not None and hasattr(batches, "close"):
             batches.close()
+
+
+def _check(run: object, meter: object) -> None:
+    if not (run is None or hasattr(run, "state_dict")):
+        raise InvalidValueError(f"{run!r} is not a run", remedy='give joulery.Run("resnet")')
+    if not (meter is None or isinstance(meter, Meter)):
+        raise InvalidValueError(f"{meter!r} is not a meter", remedy="give joulery.Meter()")
 
 
 def _energy_of(run: Run | None, meter: Meter | None) -> JobEnergy:

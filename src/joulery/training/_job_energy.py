@@ -186,29 +186,35 @@ class RankStore:
             figures_here: Figures of this rank.
             wait_seconds: Longest wait for ranks that have not come as far as this one.
         """
-        end = REAL_CLOCK.now() + wait_seconds
+        began = REAL_CLOCK.now()
         for rank in range(self._size):
-            if rank == self.rank:
-                continue
-            self._read(rank)
-            while self._is_awaited(rank, figures_here.entry) and REAL_CLOCK.now() < end:
-                REAL_CLOCK.sleep(_POLL_SECONDS)
-                self._read(rank)
-            figures = self._latest.get(rank)
-            (
-                self._late.add
-                if figures and figures.entry < figures_here.entry
-                else self._late.discard
-            )(rank)
+            if rank != self.rank:
+                self._await(rank, figures_here.entry, began, wait_seconds)
         return [
             figures_here,
             *(self._latest[rank].at(figures_here.wall_seconds) for rank in sorted(self._latest)),
         ]
 
-    def _is_awaited(self, rank: int, entry: float) -> bool:
-        """Whether a rank took part, kept up until now, and has yet to come to this entry."""
+    def _await(self, rank: int, entry: float, began: float, wait_seconds: float) -> None:
+        """Read the figures of a rank, once it has come as far as an entry.
+
+        One that did not keep up before is not waited for, except at the end: what it used since
+        then is in its next figures, which come within a moment wherever it is.
+        """
+        self._read(rank)
         figures = self._latest.get(rank)
-        return figures is not None and figures.entry < entry and rank not in self._late
+        if figures is None:
+            return
+        late, earlier_seconds = rank in self._late, figures.wall_seconds
+        if late:
+            wait_seconds = min(wait_seconds, _OLDEST_SECONDS) if entry == math.inf else 0.0
+        while figures.entry < entry and REAL_CLOCK.now() < began + wait_seconds:
+            if late and figures.wall_seconds != earlier_seconds:
+                break
+            REAL_CLOCK.sleep(_POLL_SECONDS)
+            self._read(rank)
+            figures = self._latest[rank]
+        (self._late.add if figures.entry < entry else self._late.discard)(rank)
 
     def _read(self, rank: int) -> None:
         key = f"rank/{rank}"
@@ -274,6 +280,13 @@ class JobEnergy:
             self._task = PeriodicTask(self._share, seconds=_SHARE_SECONDS, name="joulery-ranks")
             self._task.start()
         self._share()
+
+    def restart(self) -> None:
+        """Count from now on; what was used before is left out."""
+        meter, window = self._meter, self._window
+        if meter is not None and window is not None:
+            self._window = meter.begin("run")
+            meter.end(window)
 
     @property
     def clock(self) -> Clock:

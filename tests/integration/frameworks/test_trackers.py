@@ -119,6 +119,31 @@ def test_accelerate_measures_from_init_to_end(world, tmp_path):
     world.check(tracker.measurement, steps=5)
 
 
+def test_accelerate_counts_from_the_first_training_step(world):
+    """If this fails, loading a model and a dataset counts as training."""
+    import accelerate
+    import torch
+
+    from joulery.integrations.accelerate import AccelerateTracker
+
+    tracker = AccelerateTracker(meter=world.meter, sinks=[world])
+    accelerator = accelerate.Accelerator(cpu=True, log_with=[tracker])
+    accelerator.init_trackers("tiny")
+    model = torch.nn.Linear(2, 2)
+    world.load(7)
+    model.eval()(torch.zeros(1, 2))
+    model.train()
+    began = world.meter.clock.now()
+    for step in range(5):
+        model(torch.zeros(1, 2))
+        world.load()
+        accelerator.log({"loss": 1.0}, step=step + 1)
+    seconds = world.meter.clock.now() - began
+    accelerator.end_training()
+    assert tracker.measurement.seconds == pytest.approx(seconds, rel=0.01)
+    assert not torch.nn.modules.module._global_forward_pre_hooks
+
+
 def test_optuna_weighs_accuracy_against_joules(world):
     """If this fails, a study does not see what a trial spends."""
     import optuna

@@ -76,6 +76,9 @@ class Work:
         self.chance = np.random.default_rng(seed)
         self.worse = 1.0
         self.held = False
+        self.hot_seconds = ()  # begin and end of each time when the board is hot
+        self.ceiling = len(LIMITS) - 1  # position that it does not exceed then
+        self.later = math.inf, self  # time from which on other work follows
 
     def tuned(self, objective, seconds=150.0):
         """The position that is held in the end."""
@@ -86,7 +89,10 @@ class Work:
         command = machine.start(Reading(now, joules, 0.5, steps))
         while now < seconds:
             noise = 1 + 0.003 * self.chance.standard_normal() / math.sqrt(command.steps)
-            pace, watts = self.seconds[command.position], self.watts[command.position]
+            hot = any(begin <= now < end for begin, end in self.hot_seconds)
+            position = min(command.position, self.ceiling) if hot else command.position
+            work = self.later[1] if now >= self.later[0] else self
+            pace, watts = work.seconds[position], work.watts[position]
             self.held |= command.state is TunerState.HOLDING
             if self.held and command.position < len(LIMITS) - 1:
                 pace *= self.worse
@@ -154,3 +160,25 @@ def test_the_slowdown_bound_is_kept(curves):
     assert choice in positions
     joules = work.seconds * work.watts
     assert joules[choice] / joules[positions].min() - 1 <= 0.01
+
+
+@pytest.mark.parametrize("hot_seconds", [[(60, 400)], [(10, 50), (100, 160), (200, 400)]])
+def test_a_board_that_got_hot_is_not_compared_with(hot_seconds):
+    """A limit seems to cost nothing while the board is hot, and is far too slow once it is not."""
+    work = Work(*smooth())
+    work.hot_seconds = hot_seconds
+    work.ceiling = int(np.flatnonzero(work.seconds > 1.2 * work.seconds[-1]).max())
+    choice = work.tuned(LeastEnergy(max_slowdown=0.05), seconds=300.0)
+    assert work.seconds[choice] <= 1.05 * work.seconds[-1]
+    assert work.seconds[choice] * work.watts[choice] < 0.99 * work.seconds[-1] * work.watts[-1]
+
+
+def test_longer_steps_of_the_same_power_are_no_heat():
+    """A job that changed is taken for a hot board, and its limit stays that of the earlier job."""
+    work = Work(*smooth())
+    memory = Work(0.15 * (260.0 / work.watts) ** 0.1, work.watts)
+    work.later = 100.0, memory
+    choice = work.tuned(LeastEnergy(max_slowdown=0.05), seconds=400.0)
+    assert choice == pytest.approx(
+        np.flatnonzero(memory.seconds <= 1.05 * memory.seconds[-1]).min(), abs=8
+    )

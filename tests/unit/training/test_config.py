@@ -10,8 +10,9 @@ import pytest
 from joulery.clock import REAL_CLOCK, VirtualClock
 from joulery.errors import InvalidValueError
 from joulery.hardware import SimulatedGpu, catalog
+from joulery.integrations.files import FileSink
 from joulery.objectives import Cost, LeastEnergy
-from joulery.training import DecisionService, Run
+from joulery.training import CallbackLoop, DecisionService, Run
 from joulery.training._config import RunConfig, RunEnvironment, listed_limits
 
 WRONG = [
@@ -72,6 +73,23 @@ def test_wrong_services_are_refused(wrong):
     """If this fails, a slip in the service is noticed only by what is not learned."""
     with pytest.raises(InvalidValueError):
         DecisionService(**wrong)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: CallbackLoop(5),
+        lambda: CallbackLoop(meter=5),
+        lambda: CallbackLoop(sinks=5),
+        lambda: CallbackLoop(sinks=["energy.csv"]),
+        lambda: FileSink(5),
+    ],
+)
+def test_callbacks_refuse_what_is_no_run_meter_or_sink(make):
+    """If this fails, a mistake in a callback costs a training all its figures."""
+    with pytest.raises(InvalidValueError) as refused:
+        make()
+    assert refused.value.remedy
 
 
 @pytest.mark.parametrize("name", [5, None, ""])

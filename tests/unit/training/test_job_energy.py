@@ -2,6 +2,7 @@
 
 import json
 import math
+import threading
 import time
 from dataclasses import replace
 
@@ -96,6 +97,21 @@ def test_a_rank_that_is_gone_is_waited_for_once_and_one_that_never_came_not_at_a
     assert merged(ranks).joules == pytest.approx(300.0 + 110.0)
     second.leave(figures("b", device("GPU-1", 150.0)))
     assert merged(first.collect(own, wait_seconds=0.0)).joules == pytest.approx(450.0)
+
+
+def test_at_the_end_even_a_rank_that_never_logs_is_heard_again_within_a_moment():
+    """If this fails, totals have what other nodes had used before the last log entry."""
+    store, own = Store(), figures("a", device("GPU-1", 300.0), wall=101.0)
+    first, second = RankStore(store, 0, 2), RankStore(store, 1, 2)
+    second.leave(figures("b", device("GPU-1", 100.0), entry=0, wall=101.0))
+    first.collect(own._replace(entry=1), wait_seconds=0.0)  # it is late from here on
+    later = figures("b", device("GPU-1", 150.0), entry=0, wall=101.5)
+    timer = threading.Timer(0.1, second.leave, [later])
+    timer.start()
+    began = time.monotonic()
+    assert merged(first.collect(own, wait_seconds=5.0)).joules == pytest.approx(450.0)
+    assert time.monotonic() - began < 2.0
+    timer.join()
 
 
 def test_other_ranks_take_over_the_total_of_rank_0():
