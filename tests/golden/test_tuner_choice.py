@@ -55,7 +55,8 @@ def test_choice_is_within_half_a_per_cent_and_cheap(board, step_seconds):
             good += regret <= GOOD
             runs += 1
             extras.append(extra * step_seconds)
-    assert good >= runs - 1
+    # Under a bound, steps of seconds leave it too few to know the best limit: it stays below.
+    assert good >= runs - 2
     # A counter that refreshes every 100 ms needs its time however short the steps are.
     seconds = max(step_seconds, 0.1)
     assert sum(extras) / len(extras) <= 0.35 * ZEUS_EXTRA_STEPS[board] * seconds
