@@ -84,11 +84,19 @@ class FakeEngine:
 class Bench:
     """Two nodes of two GPUs, an engine and an agent."""
 
-    def __init__(self, tmp_path, budget=1600.0, find=lambda _: None, gpus=2, **settings):
+    def __init__(
+        self,
+        tmp_path,
+        budget=1600.0,
+        find=lambda _: None,
+        gpus=2,
+        ids="{node}-{index}",
+        **settings,
+    ):
         self.clock = VirtualClock()
         self.engine = FakeEngine()
         self.gpus = {
-            n: [EmulatedGpu(f"{n}-{i}", clock=self.clock) for i in range(gpus)]
+            n: [EmulatedGpu(ids.format(node=n, index=i), clock=self.clock) for i in range(gpus)]
             for n in ("n1", "n2")
         }
         token = tmp_path / "token"
