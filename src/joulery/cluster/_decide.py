@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 # A stopped job's GPU draws this share of its least cap until it was measured; by hand: an A100
 # with an idle context draws 50 to 65 W, and its least cap is 100 W. Wrong guesses cost a tick.
 _USUAL_REST = 0.65
-# A job that is being stopped draws for a while; by hand: no other is stopped for that.
-_STOPPING_SECONDS = 15.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,9 +88,7 @@ def decide(
     boards = {job.id: devices_of(job, reachable) for job in view.jobs}
     boards = {name: devices for name, devices in boards.items() if devices}
     shared = [
-        _cluster_job(
-            job, boards[job.id], settings, history, messages, stops.seconds(job.id, view.now)
-        )
+        _cluster_job(job, boards[job.id], settings, history, messages)
         for job in view.jobs
         if job.id in boards
     ]
@@ -279,7 +275,6 @@ def _cluster_job(
     settings: AgentSettings,
     history: JobHistory,
     messages: list[str],
-    stopped_seconds: float,
 ) -> ClusterJob:
     """A job as the allocator takes it, by its comment within what users may ask for."""
     shares = {device.id: _share(device.id, settings, history) for _, device in devices}
@@ -308,7 +303,7 @@ def _cluster_job(
         messages.append(f"job {job.id}: {error}; its comment is ignored")
     return ClusterJob(
         id=job.id,
-        curve=replace(curve, idle_watts=_idle_watts(devices, history, least, stopped_seconds)),
+        curve=replace(curve, idle_watts=_idle_watts(devices, history, least)),
         gpus=len(devices),
         weight=min(weight, account.most_weight) * len(devices),
         floor=min(floor, account.most_floor),
@@ -317,18 +312,8 @@ def _cluster_job(
     )
 
 
-def _idle_watts(
-    devices: list[tuple[str, DeviceState]],
-    history: JobHistory,
-    least: float,
-    stopped_seconds: float,
-) -> float:
+def _idle_watts(devices: list[tuple[str, DeviceState]], history: JobHistory, least: float) -> float:
     """Power that one of a job's GPUs would draw while it is stopped."""
-    is_settling = 0.0 <= stopped_seconds < _STOPPING_SECONDS
-    watts = [
-        history.draws.rest_watts(device)
-        if history.draws.is_rest_known(device.id) and not is_settling
-        else _USUAL_REST * least
-        for _, device in devices
-    ]
+    rests = [history.draws.usual_rest_watts(device) for _, device in devices]
+    watts = [_USUAL_REST * least if rest is None else rest for rest in rests]
     return min(least, sum(watts) / len(watts))
