@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from datetime import datetime
 from itertools import count
 from typing import TYPE_CHECKING, Any
@@ -282,11 +282,24 @@ WantedBy=multi-user.target
 """
 
 
+def _hosts(text: str) -> tuple[str, ...]:
+    """Names of nodes from Slurm's short form."""
+    nodes: tuple[str, ...] = ()
+    if text.count("[") == text.count("]"):
+        with suppress(ValueError):
+            nodes = tuple(cluster.expand_hosts(text))
+    if not nodes:
+        raise InvalidValueError(
+            f"--nodes: {text!r} does not name nodes", remedy="write n[1-3,7], or a list n1,n2"
+        )
+    return nodes
+
+
 def _init(arguments: argparse.Namespace) -> Output:
     from joulery.cli.governor import unit_text
 
     plan = cluster.SitePlan(
-        tuple(cluster.expand_hosts(arguments.nodes)),
+        _hosts(arguments.nodes),
         arguments.boards,
         arguments.budget,
         arguments.overhead,

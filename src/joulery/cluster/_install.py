@@ -6,7 +6,9 @@ are made by OpenSSL's command, which every cluster has.
 
 from __future__ import annotations
 
+import ipaddress
 import os
+import re
 import secrets
 import subprocess
 from dataclasses import dataclass
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
 # By hand: browsers and agents take certificates of up to 825 days; authorities last longer.
 _NODE_DAYS, _AUTHORITY_DAYS = 825, 3650
 _NEW_KEY = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
+# Names that hosts may have, also as a folder's name.
+_HOST = re.compile(r"[A-Za-z0-9](?:[\w.-]*[A-Za-z0-9])?", re.ASCII)
 _REMEDY = "install openssl, or make the certificates with your own authority"
 
 
@@ -54,6 +58,11 @@ class SitePlan:
                 f"{len(self.nodes)} nodes of {self.boards} GPUs",
                 remedy="name every node once, with at least one GPU",
             )
+        for node in self.nodes:
+            if not _HOST.fullmatch(node):
+                raise InvalidValueError(
+                    f"{node!r} is not the name of a node", remedy="give names such as n[1-3]"
+                )
         if not 0 < low <= self.fallback_watts <= high:
             raise InvalidValueError(
                 f"a fallback of {self.fallback_watts:g} W outside {low:g} to {high:g} W",
@@ -61,11 +70,15 @@ class SitePlan:
             )
         finite(self.overhead_watts, "overhead in watts", minimum=0.0)
         if self.silent_watts > finite(self.budget_watts, "budget in watts"):
-            count, room = len(self.nodes) * self.boards, self.budget_watts - self.overhead_watts
+            count = len(self.nodes) * self.boards
+            highest = (self.budget_watts - self.overhead_watts) / count
+            least = self.overhead_watts + count * low
             raise InvalidValueError(
                 f"a silent agent leaves {self.silent_watts:g} W, above the budget of "
                 f"{self.budget_watts:g} W: {count} GPUs at {self.fallback_watts:g} W and hosts",
-                remedy=f"give a fallback of at most {max(0.0, room) / count:.0f} W",
+                remedy=f"give a fallback of at most {highest:.0f} W"
+                if highest >= low
+                else f"give a budget of at least {least:g} W, for hosts and GPUs at {low:g} W",
             )
 
     @property
@@ -117,7 +130,8 @@ def _certify(folder: Path, place: Path, node: str) -> None:
         *("req", *_NEW_KEY, "-subj", f"/CN={node}"),
         *("-keyout", str(key), "-out", str(request)),
     )
-    extension.write_text(f"subjectAltName=DNS:{node}\n", encoding="utf-8")
+    kind = "IP" if _is_address(node) else "DNS"
+    extension.write_text(f"subjectAltName={kind}:{node}\n", encoding="utf-8")
     _openssl(
         *("x509", "-req", "-in", str(request), "-days", str(_NODE_DAYS)),
         *("-CA", str(folder / "ca.pem"), "-CAkey", str(folder / "ca.key"), "-CAcreateserial"),
@@ -126,6 +140,14 @@ def _certify(folder: Path, place: Path, node: str) -> None:
     key.chmod(0o600)
     request.unlink()
     extension.unlink()
+
+
+def _is_address(node: str) -> bool:
+    try:
+        ipaddress.ip_address(node)
+    except ValueError:
+        return False
+    return True
 
 
 def _openssl(*words: str) -> None:
@@ -157,7 +179,7 @@ fallback_watts = {plan.fallback_watts:g}
 
 
 def _settings(plan: SitePlan) -> str:
-    nodes = "\n".join(f'{node} = "{node}:{plan.port}"' for node in plan.nodes)
+    nodes = "\n".join(f'"{node}" = "{node}:{plan.port}"' for node in plan.nodes)
     return f"""\
 # Settings of `joulery cluster agent`; paths are relative to this file.
 budget_watts = {plan.budget_watts:g}
