@@ -201,6 +201,10 @@ def _event(arguments: argparse.Namespace) -> Output:
         return Output({"cancelled": arguments.id}, f"event {arguments.id} is cancelled")
     if arguments.duration is None:
         raise InvalidValueError("an event without an end", remedy="give --duration 1h")
+    if arguments.baseline is not None and arguments.reduce is None:
+        raise InvalidValueError(
+            "a baseline without a share of it", remedy="give --reduce 25%, or leave --baseline out"
+        )
     now = REAL_CLOCK.wall()
     start = now if arguments.start is None else arguments.start
     end = start + arguments.duration
@@ -328,7 +332,8 @@ on each node:  install -m 600 {first}/{{governor.toml,agent.token,node.pem,node.
                systemctl enable --now joulery-governor
 here:          joulery cluster agent --settings {folder}/agent.toml --shadow --ticks 3
                install joulery-agent.service /etc/systemd/system/
-               systemctl enable --now joulery-agent"""
+               systemctl enable --now joulery-agent
+monitoring:    alerts.yml for Prometheus, grafana.json for Grafana to import"""
     return Output({"folder": str(folder), "files": paths, "silent_watts": plan.silent_watts}, steps)
 
 

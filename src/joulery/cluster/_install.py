@@ -1,4 +1,4 @@
-"""Files for a new cluster: authority, certificates, tokens, settings, policies and units.
+"""Files for a new cluster: certificates, tokens, settings, policies, units, a dashboard.
 
 A second run keeps the authority and the token and renews the nodes' certificates. Certificates
 are made by OpenSSL's command, which every cluster has.
@@ -12,20 +12,19 @@ import re
 import secrets
 import subprocess
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from joulery.errors import InvalidValueError, NotPossibleHereError
 from joulery.files import write_atomic
 from joulery.units import finite
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 # By hand: browsers and agents take certificates of up to 825 days; authorities last longer.
 _NODE_DAYS, _AUTHORITY_DAYS = 825, 3650
 _NEW_KEY = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
 # Names that hosts may have, also as a folder's name.
 _HOST = re.compile(r"[A-Za-z0-9](?:[\w.-]*[A-Za-z0-9])?", re.ASCII)
+# Alert rules for Prometheus and a dashboard for Grafana to import.
+_MONITORING = ("alerts.yml", "grafana.json")
 _REMEDY = "install openssl, or make the certificates with your own authority"
 
 
@@ -114,6 +113,8 @@ def write_site(folder: Path, plan: SitePlan, units: dict[str, str]) -> list[Path
         write_atomic(place / "governor.toml", _policy(plan).encode())
         _write_unit(place, "joulery-governor.service", units)
     write_atomic(folder / "agent.toml", _settings(plan).encode())
+    for name in _MONITORING:
+        write_atomic(folder / name, (Path(__file__).parent / name).read_bytes())
     _write_unit(folder, "joulery-agent.service", units)
     return sorted(path for path in folder.rglob("*") if path.is_file())
 

@@ -1,12 +1,15 @@
 """Files of a new cluster, and settings that contradict each other."""
 
+import json
+import re
 import subprocess
 
 import pytest
 
 from joulery.cli import main
-from joulery.cluster import SitePlan, read_agent_settings, write_site
+from joulery.cluster import SitePlan, metrics_text, read_agent_settings, write_site
 from joulery.errors import FileError, InvalidValueError
+from unit.cluster.test_agent import Bench
 
 INIT = ("cluster", "init", "--boards", "8", "--budget", "9kW", "--fallback", "150")
 
@@ -63,3 +66,16 @@ def test_settings_that_would_hold_nothing_are_refused(tmp_path, text, files, fla
     with pytest.raises((FileError, InvalidValueError)) as refusal:
         read_agent_settings(settings_file(tmp_path, text, **files))
     assert flaw in str(refusal.value)
+
+
+def test_the_dashboard_and_alerts_ask_for_figures_that_the_agent_serves(tmp_path):
+    """A renamed figure leaves an empty panel, or an alert that never fires."""
+    write_site(tmp_path, SitePlan(("n1",), 8, 9000.0), {})
+    report = Bench(tmp_path).tick()
+    served = set(re.findall(r"^joulery_cluster_\w+", metrics_text(report), re.MULTILINE))
+    panels = json.loads((tmp_path / "grafana.json").read_text())["panels"]
+    texts = [target["expr"] for panel in panels for target in panel["targets"]]
+    drawn = set(re.findall(r"joulery_cluster_\w+", " ".join(texts)))
+    watched = set(re.findall(r"joulery_cluster_\w+", (tmp_path / "alerts.yml").read_text()))
+    assert drawn | watched <= served
+    assert served - drawn - watched == {"joulery_cluster_epoch"}
