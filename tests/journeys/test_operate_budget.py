@@ -67,3 +67,27 @@ def test_stops_are_rare_and_take_turns(tmp_path, draw):
         if what == "resume":
             assert at - last[job] >= 300.0
         last[job] = at
+
+
+def test_watts_return_after_an_event_that_stops_jobs(tmp_path, draw):
+    """Jobs that continue after an event are taken for an error of meters, which costs minutes."""
+    metered = draw.random() < 0.5
+    options = {"least_running_seconds": 60.0, "least_stopped_seconds": 60.0}
+    plant = Plant(
+        tmp_path, draw.randrange(10**6), nodes=4, budget=0.6, metered=metered, options=options
+    )
+    for name in plant.parts:
+        plant.submit("compute", {name: (0, 1, 2, 3)}, HOUR)
+    plant.run(120, churn=False)
+    before = plant.unused_share(since=90)
+    hosts, rest, least = 4 * plant.host_watts * 1.2, 16 * 65.0, 16 * 110.0
+    # So little that one or two of four jobs stop, and the others have some watts to share.
+    target = hosts + rest + draw.uniform(0.5, 0.55) * (least - rest)
+    start = plant.clock.wall() + 10
+    announce(tmp_path, GridEvent("cut", start, start + 120, target_watts=target), plant.clock)
+    plant.run(130, churn=False)
+    stops = [job for _, what, job in plant.switches if what == "suspend"]
+    plant.run(60, churn=False)
+    assert 1 <= len(stops) == len(set(stops)) <= 2, "no job is stopped while others come to rest"
+    assert max(power / budget for at, power, budget, _ in plant.power_record if at > 60) <= 1.02
+    assert plant.unused_share(since=270) <= before + 0.03

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from datetime import datetime
 from itertools import count
 from typing import TYPE_CHECKING, Any
@@ -201,6 +201,10 @@ def _event(arguments: argparse.Namespace) -> Output:
         return Output({"cancelled": arguments.id}, f"event {arguments.id} is cancelled")
     if arguments.duration is None:
         raise InvalidValueError("an event without an end", remedy="give --duration 1h")
+    if arguments.baseline is not None and arguments.reduce is None:
+        raise InvalidValueError(
+            "a baseline without a share of it", remedy="give --reduce 25%, or leave --baseline out"
+        )
     now = REAL_CLOCK.wall()
     start = now if arguments.start is None else arguments.start
     end = start + arguments.duration
@@ -282,11 +286,24 @@ WantedBy=multi-user.target
 """
 
 
+def _hosts(text: str) -> tuple[str, ...]:
+    """Names of nodes from Slurm's short form."""
+    nodes: tuple[str, ...] = ()
+    if text.count("[") == text.count("]"):
+        with suppress(ValueError):
+            nodes = tuple(cluster.expand_hosts(text))
+    if not nodes:
+        raise InvalidValueError(
+            f"--nodes: {text!r} does not name nodes", remedy="write n[1-3,7], or a list n1,n2"
+        )
+    return nodes
+
+
 def _init(arguments: argparse.Namespace) -> Output:
     from joulery.cli.governor import unit_text
 
     plan = cluster.SitePlan(
-        tuple(cluster.expand_hosts(arguments.nodes)),
+        _hosts(arguments.nodes),
         arguments.boards,
         arguments.budget,
         arguments.overhead,
@@ -315,7 +332,8 @@ on each node:  install -m 600 {first}/{{governor.toml,agent.token,node.pem,node.
                systemctl enable --now joulery-governor
 here:          joulery cluster agent --settings {folder}/agent.toml --shadow --ticks 3
                install joulery-agent.service /etc/systemd/system/
-               systemctl enable --now joulery-agent"""
+               systemctl enable --now joulery-agent
+monitoring:    alerts.yml for Prometheus, grafana.json for Grafana to import"""
     return Output({"folder": str(folder), "files": paths, "silent_watts": plan.silent_watts}, steps)
 
 

@@ -212,8 +212,11 @@ class Agent:
         self._read_frontiers(jobs, messages)
         self._nodes.read(messages)
         self._check_leads()
-        self._meters.read(messages, elapsed)
         self._observe(jobs, now - self._last_tick)
+        if self._used_watts is not None:
+            # Jobs that began or continued since the last tick are no surprise to a meter.
+            self._meters.expect(self._expected(jobs))
+        self._meters.read(messages, elapsed)
         power = self._power()
         events, flaws = self._active_events(messages)
         budget = self._budget(events, power, elapsed, messages)

@@ -24,7 +24,7 @@ class AgentAudit:
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / "audit.jsonl"
-        self._budget_watts = 0.0
+        self._budget_watts: float | None = None
         self._events: set[str] | None = None
 
     def write(self, at: float, what: str, **details: Any) -> None:
@@ -47,6 +47,9 @@ class AgentAudit:
         for name in sorted(before - events):
             self.write(at, "event ended", event=name)
         self._events = set(events)
+        if self._budget_watts is None:
+            self.write(at, "budget", watts=round(watts, 3))
+            self._budget_watts = watts
         moved = abs(watts - self._budget_watts) > _BUDGET_STEP * max(watts, self._budget_watts)
         if moved or before != events:
             self.write(at, "budget", watts=round(watts, 3), before=round(self._budget_watts, 3))

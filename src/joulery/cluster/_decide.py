@@ -28,8 +28,10 @@ if TYPE_CHECKING:
 # A stopped job's GPU draws this share of its least cap until it was measured; by hand: an A100
 # with an idle context draws 50 to 65 W, and its least cap is 100 W. Wrong guesses cost a tick.
 _USUAL_REST = 0.65
-# A job that is being stopped draws for a while; by hand: no other is stopped for that.
-_STOPPING_SECONDS = 15.0
+# Performance below a floor by less than this is rounding; by hand.
+_FLOOR_TOLERANCE = 1e-6
+# Jobs that a message names; by hand: a line of a terminal.
+_NAMED_JOBS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,9 +92,7 @@ def decide(
     boards = {job.id: devices_of(job, reachable) for job in view.jobs}
     boards = {name: devices for name, devices in boards.items() if devices}
     shared = [
-        _cluster_job(
-            job, boards[job.id], settings, history, messages, stops.seconds(job.id, view.now)
-        )
+        _cluster_job(job, boards[job.id], settings, history, messages)
         for job in view.jobs
         if job.id in boards
     ]
@@ -114,9 +114,10 @@ def decide(
     paused = stops.choose(without_floors, budget, view.now)
     shares = _shares(settings, view, budget, shared, paused, _stopped_watts(view, boards, history))
     if shares is None:
-        need = sum(job.gpus * job.curve.least_watts for job in shared if job.id not in paused)
-        messages.append(f"the jobs need at least {need:.6g} W, more than the budget gives them")
+        if len(paused) == len(shared):
+            messages.append("hosts, lost nodes and boards at rest may draw more than the budget")
         return CapDecision(caps, {}, paused, None, is_short=True, messages=tuple(messages))
+    messages += _floor_messages(shared, shares, settings.floor_slack)
     clocks: dict[str, dict[str, float]] = {node: {} for node in caps}
     board_watts = (shares.watts / [share.gpus for share in shared]).tolist()
     for share, watts in zip(shared, board_watts, strict=True):
@@ -129,6 +130,24 @@ def decide(
     return CapDecision(
         caps, clocks, paused, shares, is_short=bool(paused), messages=tuple(messages)
     )
+
+
+def _floor_messages(jobs: Sequence[ClusterJob], shares: Allocation, slack: float) -> list[str]:
+    """What jobs get less than their floors, which users and accounts were promised."""
+    rows = zip(jobs, shares.performance.tolist(), shares.watts.tolist(), strict=True)
+    # A job at its own limit, such as one that is being profiled, is not short of watts.
+    running = [
+        (job, level)
+        for (job, level, watts), is_paused in zip(rows, shares.paused.tolist(), strict=True)
+        if not is_paused and watts < job.gpus * (job.limit_watts or math.inf) * (1 - 1e-9)
+    ]
+    if all(level >= job.floor - _FLOOR_TOLERANCE for job, level in running):
+        return []
+    below = [job.id for job, level in running if level < (1 - slack) * job.floor - _FLOOR_TOLERANCE]
+    if not below:
+        return [f"the jobs' floors do not fit: all are lowered, by up to {slack:.0%}"]
+    names = ", ".join(below[:_NAMED_JOBS]) + ", …" * (len(below) > _NAMED_JOBS)
+    return [f"the jobs' floors do not fit: {len(below)} of {len(jobs)} jobs run below ({names})"]
 
 
 def _stopped_watts(
@@ -279,7 +298,6 @@ def _cluster_job(
     settings: AgentSettings,
     history: JobHistory,
     messages: list[str],
-    stopped_seconds: float,
 ) -> ClusterJob:
     """A job as the allocator takes it, by its comment within what users may ask for."""
     shares = {device.id: _share(device.id, settings, history) for _, device in devices}
@@ -308,7 +326,7 @@ def _cluster_job(
         messages.append(f"job {job.id}: {error}; its comment is ignored")
     return ClusterJob(
         id=job.id,
-        curve=replace(curve, idle_watts=_idle_watts(devices, history, least, stopped_seconds)),
+        curve=replace(curve, idle_watts=_idle_watts(devices, history, least)),
         gpus=len(devices),
         weight=min(weight, account.most_weight) * len(devices),
         floor=min(floor, account.most_floor),
@@ -317,18 +335,8 @@ def _cluster_job(
     )
 
 
-def _idle_watts(
-    devices: list[tuple[str, DeviceState]],
-    history: JobHistory,
-    least: float,
-    stopped_seconds: float,
-) -> float:
+def _idle_watts(devices: list[tuple[str, DeviceState]], history: JobHistory, least: float) -> float:
     """Power that one of a job's GPUs would draw while it is stopped."""
-    is_settling = 0.0 <= stopped_seconds < _STOPPING_SECONDS
-    watts = [
-        history.draws.rest_watts(device)
-        if history.draws.is_rest_known(device.id) and not is_settling
-        else _USUAL_REST * least
-        for _, device in devices
-    ]
+    rests = [history.draws.usual_rest_watts(device) for _, device in devices]
+    watts = [_USUAL_REST * least if rest is None else rest for rest in rests]
     return min(least, sum(watts) / len(watts))

@@ -35,7 +35,9 @@ _NOISE = 0.002
 # A cap counts as unchanged within this share; by hand: trims move caps a little in each tick.
 _SAME_SHARE = 0.03
 # Power follows a cap within this time; by hand: boards take up to a second, sensors another.
-_SETTLING_SECONDS = 3.0
+SETTLING_SECONDS = 3.0
+# Power at rest is learned so long after a job's end or stop; by hand: queued kernels, lower clocks.
+_RESTING_SECONDS = 15.0
 
 
 class BoardDraws:
@@ -45,6 +47,8 @@ class BoardDraws:
         self._shares: dict[str, float] = {}
         self._rest: dict[str, float] = {}
         self._caps: dict[str, float] = {}
+        # Seconds since a job of the board ended or was stopped.
+        self._rested: dict[str, float] = {}
 
     def note(self, devices: Iterable[DeviceState], busy: set[str], seconds: float) -> None:
         """Add a reading of each board.
@@ -58,12 +62,13 @@ class BoardDraws:
             before = self._caps.get(device.id, 0.0)
             settled = abs(device.cap_watts - before) <= _SAME_SHARE * device.cap_watts
             self._caps[device.id] = device.cap_watts
+            rested = self._rested.get(device.id, math.inf) + seconds
+            self._rested[device.id] = 0.0 if device.id in busy else rested
             if device.is_stale or device.cap_watts <= 0:
                 continue
             if device.id not in busy:
-                _follow(
-                    self._rest, device.id, device.watts, device.cap_watts, seconds / _REST_SECONDS
-                )
+                if rested >= _RESTING_SECONDS:
+                    _follow(self._rest, device.id, device.watts, 0.0, seconds / _REST_SECONDS)
             elif settled:
                 share = min(MOST_SHARE, round(device.watts / device.cap_watts, 2))
                 _follow(self._shares, device.id, share, UNKNOWN_SHARE, seconds / _SHARE_SECONDS)
@@ -73,12 +78,20 @@ class BoardDraws:
         return self._shares.get(device, UNKNOWN_SHARE)
 
     def rest_watts(self, device: DeviceState) -> float:
-        """Power of a board at its least cap without a running job."""
-        return min(self._rest.get(device.id, math.inf), device.least_watts * self.share(device.id))
+        """Power of a board at its least cap without a running job.
 
-    def is_rest_known(self, device: str) -> bool:
-        """Whether a board's power at rest was measured."""
-        return device in self._rest
+        A board that comes to rest counts as it draws, so that no other job is stopped for what it
+        drew before.
+        """
+        highest = device.least_watts * self.share(device.id)
+        if self._rested.get(device.id, math.inf) < _RESTING_SECONDS and not device.is_stale:
+            return min(highest, device.watts)
+        return min(highest, self._rest.get(device.id, math.inf))
+
+    def usual_rest_watts(self, device: DeviceState) -> float | None:
+        """Power of a board once it has come to rest; None where that was never measured."""
+        rest = self._rest.get(device.id)
+        return None if rest is None else min(rest, device.least_watts * self.share(device.id))
 
 
 def _follow(values: dict[str, float], name: str, value: float, first: float, step: float) -> None:
@@ -105,13 +118,13 @@ class Correction:
     def expect(self, now: float, watts: float) -> None:
         """Note what is expected from now on."""
         self._models.append((now, watts))
-        while self._models[0][0] < now - 120.0 and len(self._models) > 1:
+        while len(self._models) > 1 and self._models[1][0] < now - 120.0:
             self._models.popleft()
 
     def note(self, at: float, watts: float, seconds: float) -> None:
         """Add a reading of the meter, taken at a time of the same clock."""
-        before = [watts for time, watts in self._models if time < at - _SETTLING_SECONDS]
-        models = [w for t, w in self._models if at - _SETTLING_SECONDS <= t <= at] + before[-1:]
+        before = [watts for time, watts in self._models if time < at - SETTLING_SECONDS]
+        models = [w for t, w in self._models if at - SETTLING_SECONDS <= t <= at] + before[-1:]
         if not models or max(models) <= 0:
             return
         excess = round(min(self._highest, max(self._lowest, watts / max(models) - 1.0)), 4)

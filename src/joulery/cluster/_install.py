@@ -1,4 +1,4 @@
-"""Files for a new cluster: authority, certificates, tokens, settings, policies and units.
+"""Files for a new cluster: certificates, tokens, settings, policies, units, a dashboard.
 
 A second run keeps the authority and the token and renews the nodes' certificates. Certificates
 are made by OpenSSL's command, which every cluster has.
@@ -6,22 +6,25 @@ are made by OpenSSL's command, which every cluster has.
 
 from __future__ import annotations
 
+import ipaddress
 import os
+import re
 import secrets
 import subprocess
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from joulery.errors import InvalidValueError, NotPossibleHereError
 from joulery.files import write_atomic
 from joulery.units import finite
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
 # By hand: browsers and agents take certificates of up to 825 days; authorities last longer.
 _NODE_DAYS, _AUTHORITY_DAYS = 825, 3650
 _NEW_KEY = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
+# Names that hosts may have, also as a folder's name.
+_HOST = re.compile(r"[A-Za-z0-9](?:[\w.-]*[A-Za-z0-9])?", re.ASCII)
+# Alert rules for Prometheus and a dashboard for Grafana to import.
+_MONITORING = ("alerts.yml", "grafana.json")
 _REMEDY = "install openssl, or make the certificates with your own authority"
 
 
@@ -54,6 +57,11 @@ class SitePlan:
                 f"{len(self.nodes)} nodes of {self.boards} GPUs",
                 remedy="name every node once, with at least one GPU",
             )
+        for node in self.nodes:
+            if not _HOST.fullmatch(node):
+                raise InvalidValueError(
+                    f"{node!r} is not the name of a node", remedy="give names such as n[1-3]"
+                )
         if not 0 < low <= self.fallback_watts <= high:
             raise InvalidValueError(
                 f"a fallback of {self.fallback_watts:g} W outside {low:g} to {high:g} W",
@@ -61,11 +69,15 @@ class SitePlan:
             )
         finite(self.overhead_watts, "overhead in watts", minimum=0.0)
         if self.silent_watts > finite(self.budget_watts, "budget in watts"):
-            count, room = len(self.nodes) * self.boards, self.budget_watts - self.overhead_watts
+            count = len(self.nodes) * self.boards
+            highest = (self.budget_watts - self.overhead_watts) / count
+            least = self.overhead_watts + count * low
             raise InvalidValueError(
                 f"a silent agent leaves {self.silent_watts:g} W, above the budget of "
                 f"{self.budget_watts:g} W: {count} GPUs at {self.fallback_watts:g} W and hosts",
-                remedy=f"give a fallback of at most {max(0.0, room) / count:.0f} W",
+                remedy=f"give a fallback of at most {highest:.0f} W"
+                if highest >= low
+                else f"give a budget of at least {least:g} W, for hosts and GPUs at {low:g} W",
             )
 
     @property
@@ -101,6 +113,8 @@ def write_site(folder: Path, plan: SitePlan, units: dict[str, str]) -> list[Path
         write_atomic(place / "governor.toml", _policy(plan).encode())
         _write_unit(place, "joulery-governor.service", units)
     write_atomic(folder / "agent.toml", _settings(plan).encode())
+    for name in _MONITORING:
+        write_atomic(folder / name, (Path(__file__).parent / name).read_bytes())
     _write_unit(folder, "joulery-agent.service", units)
     return sorted(path for path in folder.rglob("*") if path.is_file())
 
@@ -117,7 +131,8 @@ def _certify(folder: Path, place: Path, node: str) -> None:
         *("req", *_NEW_KEY, "-subj", f"/CN={node}"),
         *("-keyout", str(key), "-out", str(request)),
     )
-    extension.write_text(f"subjectAltName=DNS:{node}\n", encoding="utf-8")
+    kind = "IP" if _is_address(node) else "DNS"
+    extension.write_text(f"subjectAltName={kind}:{node}\n", encoding="utf-8")
     _openssl(
         *("x509", "-req", "-in", str(request), "-days", str(_NODE_DAYS)),
         *("-CA", str(folder / "ca.pem"), "-CAkey", str(folder / "ca.key"), "-CAcreateserial"),
@@ -126,6 +141,14 @@ def _certify(folder: Path, place: Path, node: str) -> None:
     key.chmod(0o600)
     request.unlink()
     extension.unlink()
+
+
+def _is_address(node: str) -> bool:
+    try:
+        ipaddress.ip_address(node)
+    except ValueError:
+        return False
+    return True
 
 
 def _openssl(*words: str) -> None:
@@ -157,7 +180,7 @@ fallback_watts = {plan.fallback_watts:g}
 
 
 def _settings(plan: SitePlan) -> str:
-    nodes = "\n".join(f'{node} = "{node}:{plan.port}"' for node in plan.nodes)
+    nodes = "\n".join(f'"{node}" = "{node}:{plan.port}"' for node in plan.nodes)
     return f"""\
 # Settings of `joulery cluster agent`; paths are relative to this file.
 budget_watts = {plan.budget_watts:g}

@@ -24,6 +24,8 @@ _TOLERANCE_WATTS = 1.0
 class NodePool:
     """The nodes' services and what they said last.
 
+    GPUs are named ``node/id`` here and in decisions: not every vendor's ids differ between nodes.
+
     Args:
         nodes: Services of the nodes by name.
         ttl_seconds: Time that caps live without another request.
@@ -80,7 +82,12 @@ class NodePool:
     ) -> bool:
         """Whether every node has these caps in force."""
         calls = {
-            node: partial(self._nodes[node].set_caps, devices, clocks.get(node, {}), self._ttl)
+            node: partial(
+                self._nodes[node].set_caps,
+                _by_own_id(devices),
+                _by_own_id(clocks.get(node, {})),
+                self._ttl,
+            )
             for node, devices in caps.items()
         }
         failed = self._ask(calls, messages)
@@ -117,9 +124,15 @@ class NodePool:
                 messages.append(f"node {node} does not answer")
                 continue
             try:
-                self.devices[node] = self._pending.pop(node).result()
+                devices = self._pending.pop(node).result()
+                self.devices[node] = [replace(d, id=f"{node}/{d.id}") for d in devices]
             except JouleryError as error:
                 self.is_fenced |= isinstance(error, FencedError)
                 failed.add(node)
                 messages.append(error.message)
         return failed
+
+
+def _by_own_id(values: Mapping[str, float]) -> dict[str, float]:
+    """Values of GPUs by the ids that their own node knows."""
+    return {name.partition("/")[2]: value for name, value in values.items()}

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import tomllib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 from joulery.cluster._allocate import check_policy
@@ -140,6 +141,8 @@ class AgentSettings:
         finite(self.budget_watts, "budget in watts", minimum=0.0)
         for name in _AMOUNTS:
             finite(getattr(self, name), name, minimum=0.0)
+        if self.node_watts is not None:
+            finite(self.node_watts, "node_watts", minimum=0.0)
         if not 0.0 < finite(self.tick_seconds, "tick_seconds") <= self.ttl_seconds / 2:
             raise InvalidValueError(
                 f"ticks of {self.tick_seconds:g} s and a ttl of {self.ttl_seconds:g} s",
@@ -184,12 +187,20 @@ class AgentSettings:
         return totals
 
     def _check_parts(self) -> None:
-        """Refuse meters of parts that there are not, and a budget that contradicts the tree."""
+        """Refuse parts without nodes, meters of no part, a budget that contradicts the tree."""
         parts = {self.root} if self.tree is None else set(self.tree.names)
         if unknown := sorted(set(self.meters) - parts):
             remedy = f"name {', '.join(sorted(parts)[:5])}, or a tree with that part"
             raise InvalidValueError(f"no part {unknown[0]!r} for a meter", remedy=remedy)
-        if self.tree is not None and self.tree.caps[0].watts < self.budget_watts:
+        if self.tree is None:
+            return
+        parents = {cap.parent for cap in self.tree.caps}
+        if unknown := sorted(parts - parents - set(self.nodes) - {self.root}):
+            raise InvalidValueError(
+                f"the tree's {unknown[0]!r} is not one of the nodes",
+                remedy="name the tree's leaves as in [nodes]; their caps would hold nothing",
+            )
+        if self.tree.caps[0].watts < self.budget_watts:
             raise InvalidValueError(
                 f"budget_watts {self.budget_watts:g} is above the tree's "
                 f"{self.tree.caps[0].watts:g} W for {self.root}",
@@ -201,6 +212,7 @@ def read_agent_settings(path: Path) -> AgentSettings:
     """Read an agent's settings from TOML; paths in it are relative to the file."""
     try:
         document = tomllib.loads(path.read_text(encoding="utf-8"))
+        _check_names(path, document, AgentSettings)
         for name in _PATHS:
             if name in document:
                 document[name] = path.parent / document[name]
@@ -212,6 +224,8 @@ def read_agent_settings(path: Path) -> AgentSettings:
         if "budget_series" in document:
             document["budget_series"] = read_signal(document["budget_series"])
         if "accounts" in document:
+            for entry in document["accounts"].values():
+                _check_names(path, entry, AccountShare)
             document["accounts"] = {
                 name: AccountShare(**entry) for name, entry in document["accounts"].items()
             }
@@ -223,3 +237,11 @@ def read_agent_settings(path: Path) -> AgentSettings:
             f"cannot read settings {path}: {error}",
             remedy="see docs/how-to/share-a-power-budget.md for an example",
         ) from None
+
+
+def _check_names(path: Path, document: Mapping[str, object], kind: type) -> None:
+    """Refuse a setting that there is not, naming the nearest ones."""
+    names = [entry.name for entry in fields(kind)]
+    for name in document.keys() - set(names):
+        near = get_close_matches(name, names) or names
+        raise FileError(f"unknown setting {name!r} in {path}", remedy=f"use {', '.join(near)}")

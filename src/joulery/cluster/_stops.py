@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from joulery.cluster._allocate import pause_problem
+from joulery.cluster._draws import SETTLING_SECONDS
 from joulery.cluster._subsets import choose_subset
 
 if TYPE_CHECKING:
@@ -26,7 +27,8 @@ class JobStops:
 
     A job is stopped only when the watts do not suffice, among others than those that went on
     lately where possible. It goes on when there is room beyond its need and it has rested for a
-    while, or in place of another when it has been stopped for a rotation.
+    while, or in place of another when it has been stopped for a rotation: first the other is
+    stopped, and once its power has fallen the job goes on.
 
     Args:
         least_running_seconds: Time that a job should run before it is stopped again.
@@ -53,13 +55,16 @@ class JobStops:
         ran = np.array([now - self._went_on.get(job.id, -np.inf) for job in jobs])
         values = np.where(ran < self._least_running, _YOUNG_VALUE, 1.0) * values
         runs = np.isneginf(rested)
+        is_settled = not (np.abs(rested) < SETTLING_SECONDS).any()
         if (needs[runs].sum(axis=0) > room + 1e-9 * np.abs(room)).any():
             runs[runs] = choose_subset(values[runs], needs[runs], room)
         elif (rested >= self._rotation).any():
             turns = 1.0 + np.maximum(rested, 0.0) / self._rotation
-            free = runs | (rested >= self._least_stopped)
-            runs[free] = choose_subset((values * turns)[free], needs[free], room)
-        else:
+            free = runs | (rested >= self._rotation)
+            chosen = runs.copy()
+            chosen[free] = choose_subset((values * turns)[free], needs[free], room)
+            runs = chosen if is_settled and not (runs & ~chosen).any() else runs & chosen
+        elif is_settled:
             for job in np.argsort(-rested, kind="stable"):
                 if rested[job] >= self._least_stopped:
                     total = needs[runs].sum(axis=0) + needs[job]
@@ -67,10 +72,6 @@ class JobStops:
         return frozenset(
             job.id for job, is_running in zip(jobs, runs, strict=True) if not is_running
         )
-
-    def seconds(self, job: str, now: float) -> float:
-        """Time since a job was stopped; negative where it was not."""
-        return now - self.since.get(job, np.inf)
 
     def stop(self, job: str, now: float) -> None:
         """Note that a job was stopped."""

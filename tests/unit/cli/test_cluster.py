@@ -165,6 +165,8 @@ def test_status_and_event_without_an_agent_are_explained(capsys, tmp_path):
     assert "ago" in capsys.readouterr().err
     assert main([*words, "--duration", "5min", "--start", "2020-01-01T00:00"]) == 2
     assert "time zone" in capsys.readouterr().err
+    target = [*words[:-2], "--budget", "3kW", "--baseline", "4kW"]
+    assert main([*target, "--duration", "5min"]) == 2, "a baseline is not ignored"
     assert main([*words, "--duration", "5min"]) == 0
     assert json.loads((tmp_path / "events" / "a.json").read_text())["reduction"] == 0.2
 

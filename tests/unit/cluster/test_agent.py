@@ -84,11 +84,19 @@ class FakeEngine:
 class Bench:
     """Two nodes of two GPUs, an engine and an agent."""
 
-    def __init__(self, tmp_path, budget=1600.0, find=lambda _: None, gpus=2, **settings):
+    def __init__(
+        self,
+        tmp_path,
+        budget=1600.0,
+        find=lambda _: None,
+        gpus=2,
+        ids="{node}-{index}",
+        **settings,
+    ):
         self.clock = VirtualClock()
         self.engine = FakeEngine()
         self.gpus = {
-            n: [EmulatedGpu(f"{n}-{i}", clock=self.clock) for i in range(gpus)]
+            n: [EmulatedGpu(ids.format(node=n, index=i), clock=self.clock) for i in range(gpus)]
             for n in ("n1", "n2")
         }
         token = tmp_path / "token"
@@ -292,10 +300,12 @@ def test_floors_give_way_before_a_job_is_stopped(tmp_path):
     for _ in range(3):
         report = bench.tick()
     assert [round(j["performance"], 2) for j in report["jobs"]] == [0.87, 0.87], "2 % less each"
+    assert report["messages"] == ["the jobs' floors do not fit: all are lowered, by up to 10%"]
     announce(tmp_path, GridEvent("deep", now, now + 9, target_watts=650), bench.clock)
     for _ in range(3):
         report = bench.tick()
     assert max(j["performance"] for j in report["jobs"]) >= 0.81, "one keeps most of its floor"
+    assert "1 of 2 jobs run below" in report["messages"][-1]
     assert sum(bench.caps()) == pytest.approx(650, rel=0.01)
     assert bench.engine.calls == []
 

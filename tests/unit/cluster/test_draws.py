@@ -247,6 +247,40 @@ def test_a_standby_on_the_same_state_waits_and_knows_who_is_stopped(tmp_path):
     assert other._stops.since.keys() >= stopped
 
 
+def test_a_job_takes_the_place_of_another_once_that_has_come_to_rest():
+    """Two jobs draw at once while one takes the other's place, or a third takes a turn too soon."""
+    curve = PowerCurve.from_points([(100, 1), (400, 2)], idle_watts=50)
+    jobs = [ClusterJob(name, curve) for name in "abc"]
+    stops = JobStops(20.0, 20.0, 60.0)
+    for name, at in (("b", 0.0), ("c", 40.0)):
+        stops.stop(name, at)
+    chosen = [stops.choose(jobs, Budget.flat(200.0), 61.0)]
+    stops.stop("a", 61.0)
+    chosen += [stops.choose(jobs, Budget.flat(200.0), now) for now in (62.0, 64.5)]
+    assert chosen == [{"a", "b", "c"}, {"a", "b", "c"}, {"a", "c"}]
+
+
+def test_nodes_whose_boards_have_the_same_ids_are_told_apart(tmp_path):
+    """Caps and draws of one node's board are taken for those of another's."""
+    bench = Bench(tmp_path, budget=1000, ids="GPU-{index}")
+    bench.engine.held = [job(1, {"n1": (0, 1)}), job(2, {"n2": (0, 1)}, comment="joulery floor=1")]
+    reports = [bench.tick() for _ in range(3)]
+    assert [report["messages"] for report in reports] == [[]] * 3
+    assert bench.caps() == pytest.approx([100, 100, 400, 400], rel=1e-2)
+
+
+def test_no_job_is_stopped_for_boards_that_come_to_rest():
+    """The power of a job that has just been stopped is taken for its power at rest."""
+    draws, board = BoardDraws(), DeviceState("a", 100.0, 400.0, 100.0, 52.0)
+    draws.note([board], set(), 1.0)
+    draws.note([replace(board, watts=110.0)], {"a"}, 1.0)
+    resting = replace(board, watts=95.0)
+    draws.note([resting], set(), 1.0)
+    assert draws.rest_watts(resting) == 95.0, "it counts as it draws"
+    assert draws.usual_rest_watts(resting) == 52.0
+    assert draws.usual_rest_watts(replace(board, id="b")) is None
+
+
 def test_stops_are_few_and_rotate_over_hours():
     """Jobs are stopped and continued every second, or always the same ones."""
     curve = PowerCurve((100.0, 400.0), (0.3, 1.0), idle_watts=50.0)
