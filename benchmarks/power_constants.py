@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 FIRST_SEED = 990_000
 # Module and name of each constant, and the values to try; the first is the one in force.
 CONSTANTS: dict[str, tuple[float, ...]] = {
-    "_model._RISK": (0.025, 0.05),
+    "_model._RISK": (0.0065, 0.025),
     "_model._LEAST_GAIN": (0.01, 0.0, 0.06),
     "_model._SURPRISE": (0.2, 0.0, 0.4),
     "_state_machine._CLOSE": (0.015, 0.0),
@@ -79,9 +79,10 @@ def main() -> None:
     parser.add_argument("--smoke", action="store_true", help="seconds, to see that it runs")
     options = parser.parse_args()
     power_draws.FIRST_SEED = FIRST_SEED
-    jobs = [*list(tables(options.data))[:: options.every], *made_up(options.count)]
     if options.smoke:
         jobs = list(made_up(1))[:1]
+    else:
+        jobs = [*list(tables(options.data))[:: options.every], *made_up(options.count)]
     boards = sorted({job.board for job in jobs})
     present = next(iter(CONSTANTS.items()))
     settings = [(present[0], present[1][0])]

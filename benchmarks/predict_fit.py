@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import gzip
+import json
 import re
 from collections import Counter
 from dataclasses import replace
@@ -431,6 +432,7 @@ def clock_curves(data: Path) -> Iterator[tuple[Accelerator, _Points]]:
 # Steps: one belief for plans on clusters, steps on one board, and captured operators.
 
 
+@cache
 def step_cases(data: Path) -> list[Case]:
     """Every measured step that the constants of plans are fitted to, published trainings too.
 
@@ -445,18 +447,38 @@ def step_cases(data: Path) -> list[Case]:
     ]
 
 
-def fit_plans(cases: list[Case], without: str = "") -> dict[str, Any]:
+class Step(NamedTuple):
+    """A measured step and its physical parts."""
+
+    case: Case
+    parts: Array
+
+
+def steps_of(cases: list[Case]) -> list[Step]:
+    """Steps with their parts under the constants in force."""
+    return [Step(case, step_parts(case.model, case.plan, case.device)) for case in cases]
+
+
+@cache
+def _steps_under(data: Path, constants: str) -> list[Step]:
+    """All steps under the constants in force, which are told apart by their text."""
+    del constants
+    return steps_of([replace(case, device=_again(case.device)) for case in step_cases(data)])
+
+
+def fit_plans(steps: list[Step], without: str = "") -> dict[str, Any]:
     """Constants of a further system.
 
     Args:
-        cases: Measured steps.
+        steps: Measured steps.
         without: System, model or device to leave out.
     """
-    cases = [case for case in cases if not without or without not in names_of(case)]
-    if not cases:
+    steps = [step for step in steps if not without or without not in names_of(step.case)]
+    if not steps:
         return entry(PLAN_CONSTANTS, PLAN_START, [])
+    cases = [step.case for step in steps]
     counts = Counter(case.system for case in cases)
-    parts = np.array([step_parts(case.model, case.plan, case.device) for case in cases])
+    parts = np.array([step.parts for step in steps])
     noise = [PLAN_NOISE * max(1.0, counts[case.system] / _PLANS) ** 0.5 for case in cases]
     belief = PLAN_START.update(
         lambda constants: np.log(plan_seconds(constants, parts)),
@@ -472,15 +494,16 @@ def names_of(case: Case) -> tuple[str, ...]:
     return case.system, case.device.name, getattr(case.model, "name", ""), case.source
 
 
-def fit_power(data: Path, cases: list[Case], plans: dict[str, Any], without: str = "") -> Any:
+def fit_power(data: Path, steps: list[Step], plans: dict[str, Any], without: str = "") -> Any:
     """Power of kernels and of waiting, from steps and from matrix products."""
     members, boards = [], []
-    by_board: dict[str, list[Case]] = {}
-    for case in cases:
+    by_board: dict[str, list[Step]] = {}
+    for step in steps:
+        case = step.case
         if case.watts is not None and (not without or without not in names_of(case)):
-            by_board.setdefault(case.device.name, []).append(case)
-    for name, steps in by_board.items():
-        members.append(_power_member(_step_uses(steps, np.array(plans["mean"]))))
+            by_board.setdefault(case.device.name, []).append(step)
+    for name, board_steps in by_board.items():
+        members.append(_power_member(_step_uses(board_steps, np.array(plans["mean"]))))
         boards.append(name)
     for name, column in gemm_rows(data, "bfloat16", 600):
         board = known_device(name)
@@ -501,16 +524,17 @@ def _power_member(uses: Array) -> tuple[Model, Array]:
     return model, np.log(watts)
 
 
-def _step_uses(steps: list[Case], constants: Array) -> Array:
-    parts = np.array([step_parts(case.model, case.plan, case.device) for case in steps])
+def _step_uses(steps: list[Step], constants: Array) -> Array:
+    parts = np.array([step.parts for step in steps])
     part = dict(zip(PARTS, parts.T, strict=True))
-    total = np.array([case.seconds for case in steps])
+    cases = [step.case for step in steps]
+    total = np.array([case.seconds for case in cases])
     busy = np.minimum(busy_seconds(constants, parts), 0.98 * total)
     update = part["optimizer"] * np.exp(constants[PLAN_CONSTANTS.index("optimizer")])
     nominal = part["dense"] + part["attention"] + part["experts"]
     inside = np.maximum(busy - update, 0.0) / nominal
     memory = part["bandwidth"] * inside + 0.8 * update
-    watts = np.array([(case.watts or np.nan) / case.device.limit_watts for case in steps])
+    watts = np.array([(case.watts or np.nan) / case.device.limit_watts for case in cases])
     shares = (busy, part["operations"] * inside, memory, total - busy)
     return np.array([*(share / total for share in shares), watts])
 
@@ -564,10 +588,10 @@ def fit_all(data: Path, *, without: str = "", quick: bool = False) -> dict[str, 
         if stands_behind("limits") and (curves := limit_curves(data)):
             beliefs["limits"] = fit_limits(curves[:: 3 if quick else 1], without)
     with assume(document):
-        cases = [replace(case, device=_again(case.device)) for case in step_cases(data)]
-        if not without or any(without in names_of(case) for case in cases):
-            beliefs["plans"] = fit_plans(cases, without)
-            beliefs["power"] = fit_power(data, cases, beliefs["plans"], without)
+        if not without or any(without in names_of(case) for case in step_cases(data)):
+            steps = _steps_under(data, json.dumps(document))
+            beliefs["plans"] = fit_plans(steps, without)
+            beliefs["power"] = fit_power(data, steps, beliefs["plans"], without)
     return document
 
 

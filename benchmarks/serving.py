@@ -292,7 +292,7 @@ def _goodput(trace: Sequence[ServedRequest], case: ServingCase, seconds: float) 
 
 def measure_policies(results: Results, traces: dict[str, Any], options: argparse.Namespace) -> None:
     """Saving and attainment of each policy, by physics; then with wrong times and a lag."""
-    seconds = 15.0 if options.smoke else 600.0
+    seconds = 5.0 if options.smoke else 600.0
     stride = 12 if options.smoke else 5 if options.quick else 1
     policies = ("full", "fixed", "ladder", "tuner", "oracle")
     for physics in list(PHYSICS)[: 1 if options.smoke else 3]:

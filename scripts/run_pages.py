@@ -37,6 +37,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from joulery.hardware import catalog
+from joulery.paths import cache_folder
 from joulery.testing.emulator import EmulatedNode
 
 PART = re.compile(
@@ -50,6 +51,7 @@ NUMBER = re.compile(r"[\d.,]*\d")
 SECONDS = 100  # that one command may take
 ROOT = Path(__file__).resolve().parent.parent
 DATA = Path(os.environ.get("JOULERY_DATA", ROOT.parent / "shared" / "data")).resolve()
+CACHE = cache_folder()  # before a page gets a home of its own
 
 
 @dataclass
@@ -212,11 +214,20 @@ def _without_figures(text: str) -> list[str]:
     return [line for line in lines if line]
 
 
+def _share_compiled(home: Path) -> None:
+    """Let a new home use the libraries compiled before: that takes longer than most pages."""
+    folder = home / ".cache" / "joulery"
+    folder.mkdir(parents=True)
+    for name in ("emulator", "pipeline"):
+        (CACHE / name).mkdir(parents=True, exist_ok=True)
+        (folder / name).symlink_to(CACHE / name)
+
+
 def run_page(page: Path) -> PageRun:
     """Run a page in a folder of its own."""
     with tempfile.TemporaryDirectory(prefix="joulery-page-") as folder, contextlib.chdir(folder):
         home = Path(folder, ".home")
-        home.mkdir()
+        _share_compiled(home)
         Path("train.py").write_text("import time\n\ntime.sleep(0.2)\n", encoding="utf-8")
         os.environ |= {
             "COLUMNS": "100",
@@ -226,8 +237,9 @@ def run_page(page: Path) -> PageRun:
             "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
             "PYTHONPATH": str(ROOT / "src"),
         }
-        for name in ("XDG_DATA_HOME", "XDG_STATE_HOME", "XDG_CONFIG_HOME", "JOULERY_STORE"):
-            os.environ.pop(name, None)
+        for kind in ("CACHE", "CONFIG", "DATA", "STATE"):
+            os.environ.pop(f"XDG_{kind}_HOME", None)
+        os.environ.pop("JOULERY_STORE", None)
         with EmulatedNode(["V100", "V100"]) as node:
             for index in range(2):
                 node.set_load(index, catalog.workload("resnet50", node.specs[index].board))

@@ -1,7 +1,6 @@
 """What keeps tests away from the machine they run on."""
 
 import gc
-import itertools
 import os
 import signal
 
@@ -21,25 +20,16 @@ settings.register_profile(
 settings.load_profile("joulery")
 # Parallel test processes claim a terminal of 80 columns; output here goes to no terminal.
 os.environ.pop("COLUMNS", None)
+_LONGEST, _UNITS = "/tests/integration/test_pages.py", "/tests/unit/"
 
 
 def pytest_collection_modifyitems(config, items):
-    """Long tests first on every worker, and unit tests last, which are short enough to share out.
+    """Files with long tests first and unit tests last: workers take file after file.
 
-    Each of n workers begins with one nth of all tests and steals from the end of another's.
+    So a module's fixtures and caches are made once, and the short files fill up the end.
     """
-    if not hasattr(config, "workerinput"):
-        return
-    workers = config.workerinput["workercount"]
-    units = [item for item in items if "/tests/unit/" in str(item.path)]
-    others = [item for item in items if "/tests/unit/" not in str(item.path)]
-    shares = [[] for _ in range(workers)]
-    for number, (_, tests) in enumerate(itertools.groupby(others, lambda item: item.path)):
-        shares[number % workers].extend(tests)
-    size, rest = len(items) // workers, iter(units)
-    for share in shares:
-        share.extend(itertools.islice(rest, max(0, size - len(share))))
-    items[:] = [*itertools.chain(*shares), *rest]
+    if hasattr(config, "workerinput"):
+        items.sort(key=lambda item: (_UNITS in str(item.path), _LONGEST not in str(item.path)))
 
 
 def pytest_collection_finish(session):

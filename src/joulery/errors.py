@@ -3,6 +3,7 @@
 JouleryError                  exit 1
 ├── UsageError                exit 2: the request is invalid
 │   ├── InvalidValueError         a number or word out of range (also a ValueError)
+│   ├── UnknownCommandError       a program that cannot be run; exit 127, as shells do
 │   ├── UnknownDeviceError        no device of that name here
 │   ├── FileError                 a file that cannot be read or does not parse
 │   ├── UnknownRecordError        no job or decision of that name
@@ -66,6 +67,13 @@ class InvalidValueError(UsageError, ValueError):
     """A number or word is out of range."""
 
     code = "invalid-value-error"
+
+
+class UnknownCommandError(UsageError):
+    """A program cannot be run; its exit code is that of shells."""
+
+    exit_code = 127
+    code = "unknown-command-error"
 
 
 class UnknownDeviceError(UsageError):

@@ -419,6 +419,15 @@ OBJECTIVE_HELP = "objective: " + " | ".join(
 )
 
 
+def check_objective(objective: object) -> None:
+    """Raise ``InvalidValueError`` unless it has the value and the bounds of an objective."""
+    if not (callable(getattr(objective, "value", None)) and hasattr(objective, "bounds")):
+        raise InvalidValueError(
+            f"{objective!r} is not an objective",
+            remedy="see joulery.objectives; Run takes its text, too",
+        )
+
+
 def parse_objective(text: str, max_watts: float = 0.0) -> Objective:
     """The objective that ``text`` describes, such as ``least-energy:slowdown=5%``.
 

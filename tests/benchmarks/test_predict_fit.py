@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from predict_fit import PLAN_START, fit_plans, names_of, population
+from predict_fit import PLAN_START, fit_plans, names_of, population, steps_of
 from predict_runs import published_runs
 
 from joulery.prediction.models import Belief, assume, fitted, fitted_belief
@@ -24,22 +24,24 @@ def test_a_population_learns_mean_and_spread_of_its_members():
     assert fit.deviation[1] >= start.deviation[1] - 1e-9
 
 
-def cases():
+def published_steps():
     """Published trainings as measured steps."""
     from predict_data import Case
 
-    return [
-        Case("published", run.source, run.device, run.model, run.plan, run.seconds)
-        for run in published_runs()
-    ]
+    return steps_of(
+        [
+            Case("published", run.source, run.device, run.model, run.plan, run.seconds)
+            for run in published_runs()
+        ]
+    )
 
 
 def test_what_is_left_out_leaves_no_trace():
     """A device's own measurements would stand behind its prediction."""
-    steps = cases()
-    name = steps[0].system
+    steps = published_steps()
+    name = steps[0].case.system
     without = fit_plans(steps, name)
-    kept = fit_plans([step for step in steps if name not in names_of(step)])
+    kept = fit_plans([step for step in steps if name not in names_of(step.case)])
     assert without["mean"] == kept["mean"]
     assert name not in without["fitted_on"]
     assert fit_plans([])["mean"] == pytest.approx(np.round(PLAN_START.mean, 4).tolist())

@@ -27,6 +27,7 @@ from joulery.jobs import (
     ProfileEntry,
     Request,
     RunCurve,
+    RunDevice,
     RunEntry,
 )
 from joulery.jobs.policies import ActionKind, RunEnd
@@ -438,7 +439,7 @@ def test_a_decision_is_reported_on_with_its_own_token_only(server, monkeypatch):
 def test_a_run_is_stored_once_under_its_key_and_found_by_text(backend):
     """If this fails, a run that reports every minute fills the list, or nobody finds it."""
     curve = RunCurve("watts", "A100 0", ((1.0, 250.0), (2.0, 260.0)))
-    run = RunEntry("k1", "fine-tune", 1.8e9, 10.0, 2500.0, ended=False, tags={"lr": "0.1"})
+    run = RunEntry("k1", "fine-tune", 1.7e9, 10.0, 2500.0, ended=False, tags={"lr": "0.1"})
     backend.put_run(run)
     ended = replace(run, seconds=20.0, joules=None, ended=True, curves=(curve,))
     backend.put_run(ended)
@@ -459,8 +460,32 @@ def test_a_run_is_stored_once_under_its_key_and_found_by_text(backend):
         backend.run(10**9)
 
 
-@pytest.mark.parametrize("wrong", [{"joules": -1.0}, {"seconds": math.nan}, {"energy_saving": 2.0}])
+def test_a_report_that_was_delayed_does_not_undo_a_later_one(backend):
+    """If this fails, a run that has ended is listed as lost, with the figures of its first hour."""
+    run = RunEntry("k1", "fine-tune", 1.7e9, 3600.0, 1e6)
+    backend.put_run(run)
+    backend.put_run(replace(run, seconds=60.0, joules=1e4, ended=False))
+    backend.put_run(replace(run, seconds=7200.0, ended=False))
+    (stored,), _ = backend.runs()
+    assert (stored.seconds, stored.joules, stored.ended) == (3600.0, 1e6, True)
+    for seconds in (120.0, 60.0):
+        backend.put_run(replace(run, key="k2", seconds=seconds, ended=False))
+    assert backend.runs(limit=1)[0][0].seconds == 120.0
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"joules": -1.0},
+        {"seconds": math.nan},
+        {"energy_saving": 2.0},
+        {"seconds": 1e15},
+        {"started_wall_seconds": 1e12},
+        {"joules": 1e15},
+        {"devices": (RunDevice("A40", joules=1e6),), "joules": 1e6},
+    ],
+)
 def test_a_run_that_cannot_be_is_refused(backend, wrong):
     """If this fails, one client's nonsense breaks the pages of its team."""
     with pytest.raises(InvalidValueError):
-        backend.put_run(replace(RunEntry("k", "n", 1.8e9, 1.0), **wrong))
+        backend.put_run(replace(RunEntry("k", "n", 1.7e9, 1.0), **wrong))

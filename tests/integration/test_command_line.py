@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from joulery.cli import COMMANDS
+from joulery.cli import COMMANDS, main
 
 pytestmark = pytest.mark.usefixtures("default_signals")
 
@@ -80,12 +80,25 @@ def test_the_front_door_imports_next_to_nothing(code):
     assert not loaded & SLOW
 
 
-@pytest.mark.parametrize("command", COMMANDS)
-def test_help_of_a_command_imports_nothing_heavy(command):
+def test_help_of_a_command_imports_nothing_heavy():
     """Reading help must not wait for NumPy or a driver."""
-    loaded = _imported_by(f"from joulery.cli import main; main(['{command}', '--help'])")
-    assert f"joulery.cli.{command}" in loaded
-    assert not loaded & (HEAVY | {"asyncio", "importlib.metadata", "ssl"})
+    program = """
+import json, sys
+from joulery.cli import COMMANDS, main
+loaded, before = {}, set(sys.modules)
+for command in COMMANDS:  # in one process: what is heavy is named with the first that loads it
+    main([command, "--help"])
+    loaded[command] = sorted(set(sys.modules) - before)
+    before = set(sys.modules)
+json.dump(loaded, sys.stderr)
+"""
+    done = subprocess.run([PYTHON, "-c", program], env=ENVIRONMENT, capture_output=True, check=True)
+    loaded = json.loads(done.stderr)
+    assert list(loaded) == list(COMMANDS)
+    for command, modules in loaded.items():
+        heavy = HEAVY | {"asyncio", "importlib.metadata", "ssl"}
+        assert not heavy.intersection(modules), command
+    assert {f"joulery.cli.{command}" for command in COMMANDS} <= set().union(*loaded.values())
 
 
 @pytest.mark.parametrize(
@@ -218,10 +231,8 @@ def files(tmp_path_factory):
 WRONG_USE = {
     "unknown-command": ["frobnicate"],
     "unknown-option": ["doctor", "--frobnicate"],
-    "unknown-device": ["measure", "--device", "gpu:99", "--", "true"],
+    "unknown-device": ["measure", "--device", "tpu:99", "--", "true"],
     "empty-command": ["measure", "--"],
-    "missing-program": ["measure", "--", "/no/such/program"],
-    "not-a-program": ["measure", "--", "/etc/passwd"],
     "negative-grid": ["measure", "--grid", "-1", "--", "true"],
     "textual-price": ["measure", "--price", "cheap", "--", "true"],
     "log-in-no-folder": ["measure", "--log", "missing/energy.log", "--", "true"],
@@ -240,39 +251,60 @@ WRONG_USE = {
 }
 
 
-@pytest.mark.parametrize("arguments", WRONG_USE.values(), ids=WRONG_USE)
-def test_wrong_use_is_one_line_a_remedy_and_exit_code_two(files, arguments):
-    """Users must never meet a traceback, and always a way on; with --json, as JSON."""
-    command, *rest = arguments
-    done = _joulery(command, "--json", *rest, cwd=files)
-    err = done.stderr.decode()
-    assert done.returncode == 2, err
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (["--device", "gpu", "--", "true"], 3),
+        (["--", "/no/such/program"], 127),
+        (["--", "/etc/passwd"], 127),
+    ],
+)
+def test_missing_hardware_and_programs_have_exit_codes_of_their_own(files, arguments, code):
+    """Scripts cannot tell a machine without GPU, or a missing program, from wrong use."""
+    done = _joulery("measure", "--json", *arguments, cwd=files)
+    assert done.returncode == code, done.stderr
+    message, remedy = done.stderr.decode().splitlines()
+    assert message.startswith("joulery: ")
+    assert remedy.startswith("  → ")
+
+
+def _check_wrong_use(code, out, err):
+    assert code == 2, err
     message, remedy = err.splitlines()
     assert message.startswith("joulery: ")
     assert "internal error" not in message
     assert remedy.startswith("  → ")
-    document = json.loads(done.stdout)
-    assert document == {
+    assert json.loads(out) == {
         "error": message.removeprefix("joulery: "),
         "remedy": remedy.removeprefix("  → "),
         "exit_code": 2,
     }
 
 
-@pytest.mark.parametrize("unbuffered", ["", "1"], ids=["buffered", "unbuffered"])
+@pytest.mark.parametrize("arguments", WRONG_USE.values(), ids=WRONG_USE)
+def test_wrong_use_is_one_line_a_remedy_and_exit_code_two(files, arguments, monkeypatch, capfd):
+    """Users must never meet a traceback, and always a way on; with --json, as JSON."""
+    monkeypatch.chdir(files)
+    command, *rest = arguments
+    _check_wrong_use(main([command, "--json", *rest]), *capfd.readouterr())
+
+
+@pytest.mark.parametrize("name", ["unknown-command", "empty-command", "broken-json"])
+def test_wrong_use_of_the_installed_command(files, name):
+    """The installed command says something else than the function behind it."""
+    command, *rest = WRONG_USE[name]
+    done = _joulery(command, "--json", *rest, cwd=files)
+    _check_wrong_use(done.returncode, done.stdout, done.stderr.decode())
+
+
+_READ = ("--help", "--version", "report --help", "doctor", "doctor --json", "report good.json")
+_READ += ("measure --json -- true", "report missing.json --json")
+
+
 @pytest.mark.parametrize(
-    "arguments",
-    [
-        ["--help"],
-        ["--version"],
-        ["report", "--help"],
-        ["doctor"],
-        ["doctor", "--json"],
-        ["report", "good.json"],
-        ["measure", "--json", "--", "true"],
-        ["report", "missing.json", "--json"],
-    ],
-    ids=" ".join,
+    ("arguments", "unbuffered"),
+    [*((text.split(), "") for text in _READ), (["--help"], "1"), (["doctor"], "1")],
+    ids=str,
 )
 def test_a_reader_that_left_is_no_cause_for_complaint(files, arguments, unbuffered):
     """`joulery doctor | head -1` must end quietly."""

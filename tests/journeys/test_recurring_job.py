@@ -72,6 +72,21 @@ def test_nights_with_a_store_of_ones_own(world, epochs_needed):
 
 
 @pytest.mark.slow
+def test_a_job_on_two_boards_is_disclosed_with_both(make_world, epochs_needed):
+    """A regulator reads half of the hardware days, and of boards that no catalog has."""
+    world = make_world(boards=2)
+    train_nights(world, 1, epochs_needed)
+    form = world.joulery("disclose", "--job", "nightly", "--as", "eu")
+    (boards,) = form["hardware"].items()
+    assert boards[1] == 2
+    assert "×" not in boards[0]
+    assert form["hardware_days"] == pytest.approx(2 * form["wall_clock_days"], rel=0.05)
+    figures = world.joulery("disclose", "--job", "nightly")["figures"]
+    making = next(figure for figure in figures if "making" in figure["name"])
+    assert making["value"] > 0
+
+
+@pytest.mark.slow
 def test_nights_with_a_server(world, epochs_needed):
     """Trainings that share a server learn nothing from each other."""
     with world.start("serve", "--listen", "127.0.0.1:0", "--json") as server:

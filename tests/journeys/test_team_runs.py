@@ -84,13 +84,22 @@ def test_runs_of_every_kind_are_kept(world, tmp_path):
         assert server.ask("GET", f"/v1/runs/{run['id']}", token=other).status == 404
 
 
-def test_a_store_that_is_down_does_not_disturb_the_training(world):
-    """A training fails or hangs because nobody can be told about it."""
+def test_a_store_that_is_down_gets_the_run_later(world, tmp_path):
+    """A training fails because nobody can be told about it, or is never seen by anybody."""
     command = world.script("fine_tune.py", SCRIPT.replace("range(100)", "range(10)"))
-    with world.popen(command, JOULERY_STORE="http://127.0.0.1:9") as process:
-        _, errors = process.communicate(timeout=60)
-    assert process.returncode == 0
-    assert "not in the store" in errors
+    with ServerProcess(tmp_path / "server.sqlite") as server:
+        _, token = server.token("vision", "work")
+        team = {"JOULERY_STORE": server.address, "JOULERY_TOKEN": token, "JOULERY_TEAM": "vision"}
+        server.kill()
+        with world.popen(command, **team) as process:
+            _, errors = process.communicate(timeout=60)
+        assert process.returncode == 0
+        assert "stored later" in errors, errors
+        server.start()
+        world.joulery("measure", "--", "true", **team)
+        runs = world.joulery("runs", "list", **team)["runs"]
+        assert sorted(run["kind"] for run in runs) == ["callback", "measure", "run"]
+        assert all(run["ended"] for run in runs)
 
 
 def test_power_now_is_listed_by_board(make_world):

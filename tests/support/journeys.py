@@ -109,7 +109,9 @@ class World:
         work = catalog.workload("resnet50", self.board)
         usual = settle(self.board, work, self.board.default_limit_watts).seconds
         self.step: Workload = work.scaled(assumptions.step_seconds / usual)
-        homes = {f"XDG_{name}_HOME": str(folder / name.lower()) for name in ("DATA", "STATE")}
+        homes = {
+            f"XDG_{name}_HOME": str(folder / f"{name.lower()}-home") for name in ("DATA", "STATE")
+        }
         self.env = {
             **node.env,
             **homes,

@@ -310,7 +310,7 @@ def test_runs_are_searched_opened_and_compared(visit):
             run = {
                 "key": f"{number}",
                 "name": f"tune {number}",
-                "started_wall_seconds": 1.8e9,
+                "started_wall_seconds": 1.7e9,
                 "seconds": 10.0,
                 "joules": 10 * watts,
                 "devices": [{"name": "A40", "joules": 10 * watts}],

@@ -161,8 +161,9 @@ class Parser(argparse.ArgumentParser):
 
 def did_you_mean(word: str, words: Iterable[str]) -> str:
     """A question that names the nearest of ``words``; empty where none is near."""
-    nearest = difflib.get_close_matches(word, list(words), n=1)
-    return f"did you mean {nearest[0]}?" if nearest else ""
+    by_letters = {candidate.strip("-"): candidate for candidate in words}
+    nearest = difflib.get_close_matches(word.strip("-"), by_letters, n=1)
+    return f"did you mean {by_letters[nearest[0]]}?" if nearest else ""
 
 
 def run_command(name: str, summary: str, arguments: list[str]) -> int:

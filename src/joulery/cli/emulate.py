@@ -28,7 +28,7 @@ def _run(arguments: argparse.Namespace) -> Output:
     from joulery.testing.emulator import EmulatedNode, ProgramLoad
 
     command = given_command(arguments)
-    metering.check_command(command)
+    metering.check_command(command, f"joulery emulate {arguments.boards}")
     with (
         EmulatedNode([_spec(name) for name in arguments.boards.split(",") if name]) as node,
         ProgramLoad(node, arguments.workload, always_busy=arguments.always_busy) as load,

@@ -222,12 +222,6 @@ def _energy(interval: prediction.Interval) -> str:
     return f"{human(interval.low / 3600, 'Wh')} – {human(interval.high / 3600, 'Wh')}"
 
 
-_VERDICTS = {
-    "fits": "fits",
-    "tight": "tight, fits only with recomputation, 16-bit gradients or chunked logits",
-}
-
-
 def _summary(result: prediction.Prediction) -> str:
     plan = result.plan
     fullest = max(result.memory, key=lambda memory: memory.reserved)
@@ -238,10 +232,14 @@ def _summary(result: prediction.Prediction) -> str:
         ),
         (
             f"memory: {fullest.allocated / 1e9:.1f} GB allocated, {fullest.reserved / 1e9:.1f} GB "
-            f"reserved at the peak, of {result.memory_bytes / 1e9:.0f} GB: "
-            f"{_VERDICTS[result.verdict]}"
+            f"reserved at the peak, of {result.memory_bytes / 1e9:.0f} GB: {result.verdict}"
         ),
     ]
+    if fullest.reserved > result.memory_bytes:
+        lines.append(
+            "more than the device has, unless the framework recomputes activations, keeps "
+            "16-bit gradients or chunks the logits, which the plan does not say"
+        )
     if len(result.memory) > 1:
         stages = ", ".join(f"{memory.reserved / 1e9:.0f}" for memory in result.memory)
         lines.append(f"memory reserved by stage: {stages} GB")

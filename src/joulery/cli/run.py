@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 def _run(arguments: argparse.Namespace) -> Output:
     command = given_command(arguments)
-    metering.check_command(command)
+    metering.check_command(command, "joulery run")
     from joulery.integrations import torch_optimizers
 
     parse_objective(arguments.objective, max_watts=1.0)  # refused before the training starts

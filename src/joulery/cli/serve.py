@@ -26,6 +26,7 @@ from joulery.clock import REAL_CLOCK
 from joulery.documents import check_name
 from joulery.errors import FileError
 from joulery.reports import table_of
+from joulery.units import human_duration
 
 if TYPE_CHECKING:
     import argparse
@@ -119,7 +120,7 @@ def _create(arguments: argparse.Namespace, store: Store) -> Output:
     if not arguments.json:
         sys.stderr.write(
             f"joulery: token {record.id} for {draft.team}, rights {draft.right.name.lower()}, "
-            f"{arguments.expires / _DAY_SECONDS:g} days; shown this once\n"
+            f"{_lifetime(arguments.expires)}; shown this once\n"
         )
     return Output(record.to_document() | {"token": token}, token)
 
@@ -146,8 +147,13 @@ def _state(record: TokenRecord) -> str:
     expires = record.expires_wall_seconds
     if expires is None:
         return "valid"
-    days = (expires - REAL_CLOCK.wall()) / _DAY_SECONDS
-    return f"valid for {days:.0f} days" if days > 0 else "expired"
+    seconds = expires - REAL_CLOCK.wall()
+    return f"valid for {_lifetime(seconds)}" if seconds > 0 else "expired"
+
+
+def _lifetime(seconds: float) -> str:
+    days = seconds / _DAY_SECONDS
+    return f"{days:.0f} days" if round(days) > 1 else human_duration(seconds)
 
 
 def _revoke(arguments: argparse.Namespace, store: Store) -> Output:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     )
     from joulery.client._measurements import RunMeasurements as RunMeasurements
     from joulery.client._resilient import ResilientClient as ResilientClient
+    from joulery.client._runs import put_run as put_run
     from joulery.client._transport import (
         MOST_PER_PAGE as MOST_PER_PAGE,
         DecisionPage as DecisionPage,

@@ -1,15 +1,18 @@
-"""Reports that could not be delivered, on the disk until they can: one JSON line each.
+"""Reports and runs that could not be delivered, on the disk until they can: one JSON line each.
 
-There is one file per store. Several processes append to it and one at a time delivers from it,
-under file locks that end with their holders. Entries are removed after delivery; a process that
-dies in between delivers them again, and they count once, by their keys.
+There are two files per store, so that curves of runs never displace reports. Several processes
+append to a file and one at a time delivers from it, under file locks that end with their holders.
+Entries are removed after delivery; a process that dies in between delivers them again, and they
+count once, by their keys.
 """
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import os
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from msgspec.structs import replace
@@ -21,6 +24,7 @@ from joulery.errors import (
     FileError,
     InvalidValueError,
     JouleryError,
+    NotPossibleHereError,
     StoreError,
     UnknownRecordError,
     UsageError,
@@ -31,12 +35,13 @@ from joulery.jobs import (
     Definition,
     Outcome,
     Request,
+    RunEntry,
     parse_decision_id,
 )
+from joulery.paths import state_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
     from joulery.client._backend import DecisionBackend
 
@@ -105,15 +110,36 @@ class PendingReport(JsonModel, frozen=True):
         return entry.id
 
 
-def entry_from(line: bytes) -> PendingReport | None:
+class PendingRun(JsonModel, frozen=True):
+    """A run of any kind that waits to be stored.
+
+    Attributes:
+        team: Team of the run.
+        run: The run, as it ended.
+    """
+
+    team: Name
+    run: RunEntry
+
+    def deliver(self, backend: DecisionBackend) -> None:
+        """Store the run; under its key, it counts once."""
+        backend.put_run(self.run)
+
+
+Entry = PendingReport | PendingRun
+
+
+def entry_from(line: bytes) -> Entry | None:
     """The entry of a line; None for a damaged line."""
-    try:
-        return PendingReport.from_json(line)
-    except InvalidValueError:
-        return None
+    for kind in (PendingReport, PendingRun):
+        try:
+            return kind.from_json(line)
+        except InvalidValueError:
+            continue
+    return None
 
 
-def _line(entry: PendingReport) -> bytes:
+def _line(entry: Entry) -> bytes:
     return entry.to_json() + b"\n"
 
 
@@ -137,7 +163,7 @@ class Outbox:
         except OSError:
             return False
 
-    def append(self, entry: PendingReport) -> None:
+    def append(self, entry: Entry) -> None:
         """Keep an entry; it is on the disk on return.
 
         Raises:
@@ -164,7 +190,7 @@ class Outbox:
                 remedy="set XDG_STATE_HOME to a folder that you may write",
             ) from None
 
-    def entries(self) -> list[PendingReport]:
+    def entries(self) -> list[Entry]:
         """Entries that wait, oldest first; damaged lines are passed over."""
         try:
             with self._opened() as file:
@@ -173,7 +199,7 @@ class Outbox:
             return []
         return [entry for entry in map(entry_from, lines) if entry is not None]
 
-    def deliver(self, send: Callable[[PendingReport], object]) -> int:
+    def deliver(self, send: Callable[[Entry], object]) -> int:
         """Send what waits, oldest first, until the backend fails; the number of lines removed.
 
         One process at a time does so; others return at once.
@@ -222,7 +248,40 @@ class Outbox:
                     return
 
 
-def _send(lines: list[bytes], send: Callable[[PendingReport], object]) -> set[bytes]:
+def report_outbox(location: str) -> Outbox:
+    """Undelivered reports of recurring jobs for a store or server."""
+    return Outbox(state_folder() / "undelivered" / f"{file_stem(location)}.jsonl")
+
+
+def run_outbox(location: str) -> Outbox:
+    """Undelivered runs of any kind for a store or server."""
+    return Outbox(state_folder() / "undelivered" / f"{file_stem(location)}-runs.jsonl")
+
+
+def deliver_waiting(backend: DecisionBackend, location: str, team: str) -> None:
+    """Deliver all that waits for a store and is of a team."""
+
+    def send(entry: Entry) -> None:
+        if entry.team != team:
+            raise NotPossibleHereError(
+                "an entry of another team", remedy="a run of that team will deliver it"
+            )
+        entry.deliver(backend)
+
+    for outbox in (report_outbox(location), run_outbox(location)):
+        outbox.deliver(send)
+
+
+def file_stem(location: str) -> str:
+    """A file name that depends on the store only and does not reveal where it is."""
+    if "://" in location:
+        location = location.rstrip("/")
+    elif location:
+        location = str(Path(location).resolve())
+    return hashlib.sha256(location.encode("utf-8", "surrogatepass")).hexdigest()[:24]
+
+
+def _send(lines: list[bytes], send: Callable[[Entry], object]) -> set[bytes]:
     """Send entries; the lines that need not be kept any longer."""
     delivered: set[bytes] = set()
     for line in lines:

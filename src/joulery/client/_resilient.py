@@ -7,19 +7,17 @@ the policy learns from it, too.
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import math
 import threading
 from typing import TYPE_CHECKING, TypeVar
 
 from joulery.client._backend import DEFAULT_TEAM, is_server
-from joulery.client._outbox import Outbox, PendingReport
+from joulery.client._outbox import PendingReport, deliver_waiting, report_outbox
 from joulery.clock import REAL_CLOCK
 from joulery.errors import (
     FileError,
     JouleryError,
-    NotPossibleHereError,
     StoreBusyError,
     StoreError,
 )
@@ -29,7 +27,6 @@ from joulery.jobs import (
     Request,
 )
 from joulery.jobs.policies import ActionKind, RunEnd
-from joulery.paths import state_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -88,7 +85,8 @@ class ResilientClient:
         self._progress_refused = False
         self._asked: tuple[Request, float] | None = None  # the latest request, and when it was made
         self._delivering: threading.Thread | None = None
-        self._outbox = Outbox(state_folder() / "undelivered" / f"{file_stem(location)}.jsonl")
+        self._location = location
+        self._outbox = report_outbox(location)
 
     def decide(self, request: Request) -> Decision:
         """The next decision; the default without an answer."""
@@ -269,17 +267,8 @@ class ResilientClient:
 
     def _deliver(self) -> None:
         backend = self._backend
-        if backend is None:
-            return
-
-        def send(entry: PendingReport) -> None:
-            if entry.team != self._team:
-                raise NotPossibleHereError(
-                    "an entry of another team", remedy="a run of that team will deliver it"
-                )
-            entry.deliver(backend)
-
-        self._outbox.deliver(send)
+        if backend is not None:
+            deliver_waiting(backend, self._location, self._team)
 
 
 def _measured(measure: Callable[[], RunMeasurements] | None) -> RunMeasurements | None:
@@ -289,11 +278,6 @@ def _measured(measure: Callable[[], RunMeasurements] | None) -> RunMeasurements 
     except Exception as error:  # noqa: BLE001 - the fail-open guard
         _log.debug("joulery: the measurements of this run are lost: %r", error)
         return None
-
-
-def file_stem(location: str) -> str:
-    """A file name that depends on the location only and does not reveal it."""
-    return hashlib.sha256(location.encode("utf-8", "surrogatepass")).hexdigest()[:24]
 
 
 def within(seconds: float, function: Callable[[], T]) -> T:

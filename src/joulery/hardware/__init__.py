@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         Telemetry as Telemetry,
         TelemetrySource as TelemetrySource,
         Throttle as Throttle,
+        check_devices as check_devices,
         protocol_of as protocol_of,
         require as require,
     )

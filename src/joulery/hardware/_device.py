@@ -7,6 +7,7 @@ protocols it claims. It claims a capability only after it tried it, so a consume
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar, runtime_checkable
@@ -236,6 +237,27 @@ _PROTOCOLS: dict[Capability, type] = {
 def protocol_of(capability: Capability) -> type:
     """Protocol that a device with ``capability`` implements."""
     return _PROTOCOLS[capability]
+
+
+def check_devices(devices: Any, *, allow_names: bool = False) -> tuple[Any, ...]:
+    """The devices as a tuple, as a caller gave them.
+
+    Args:
+        devices: Several devices.
+        allow_names: Whether names of devices are as good.
+
+    Raises:
+        InvalidValueError: They are something else.
+    """
+    several = isinstance(devices, Iterable) and not isinstance(devices, str)
+    entries = tuple(devices) if several else (None,)
+    if all(hasattr(entry, "info") or (allow_names and isinstance(entry, str)) for entry in entries):
+        return entries
+    raise InvalidValueError(
+        f"devices={devices!r} are no devices",
+        remedy="leave it out for all that this job sees, or give a list such as "
+        "joulery.hardware.discover()",
+    )
 
 
 def check_clock(hertz: float, clocks: Sequence[float], name: str) -> None:

@@ -43,7 +43,7 @@ from joulery.jobs._models import (
 from joulery.jobs._posterior import PosteriorCache, rebuilt
 from joulery.jobs._replay import ROW, outcome_document
 from joulery.jobs._run_log import run_entry, run_record
-from joulery.jobs._validation import check_outcome
+from joulery.jobs._validation import check_outcome, check_run
 from joulery.jobs.policies import ActionKind, CounterRng, RunEnd
 from joulery.storage import (
     DecisionRecord,
@@ -271,7 +271,12 @@ class JobService:
         self._store.write(lambda transaction: add_energy(transaction, record), job)
 
     def put_run(self, run: RunEntry) -> None:
-        """Store a run of any kind, in place of what was reported under its key before."""
+        """Store a run of any kind, in place of what was reported under its key before.
+
+        Raises:
+            InvalidValueError: It ends later than now, or draws more than any device.
+        """
+        check_run(run, self._clock.wall())
         record = run_record(run.checked(), check_name(self._team, "a team's name"))
         curves = [curve.to_document() for curve in run.curves]
         self._store.write(lambda transaction: put_run(transaction, record, curves))

@@ -1,4 +1,4 @@
-"""Checks that a report is possible: its time, power, epochs and cost."""
+"""Checks that a report or a run is possible: its time, power, epochs and cost."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ from typing import TYPE_CHECKING
 
 from joulery.documents import SMALLEST, JsonModel
 from joulery.errors import InvalidValueError
+from joulery.frontier import Origin
 from joulery.jobs.policies import ActionKind, RunEnd
 from joulery.units import human
 
 if TYPE_CHECKING:
     from joulery.jobs._models import Job, Measured, Outcome
+    from joulery.jobs._run_log import RunEntry
 
 _LONGEST_TIME_SECONDS = 1e10  # by hand: three hundred years
 _BEFORE_SECONDS = 60.0  # of a run before its decision was stored (by hand: slow clients)
@@ -22,6 +24,8 @@ _SET_BACK_SECONDS = 86_400.0
 # 5 % of nvidia-smi's manual).
 _ENERGY_ERROR = 0.1
 _EPOCHS_FACTOR = 4.0  # by which epochs may be cheaper than all that were measured (by hand)
+_DEVICE_WATTS = 2e5  # mean of a device at most (by hand: a rack; a board in millijoules is above)
+_RUN_WATTS = 1e9  # mean of a run at most (by hand: the largest sites)
 
 
 def check_outcome(outcome: Outcome, job: Job, kind: ActionKind, elapsed_seconds: float) -> None:
@@ -46,6 +50,19 @@ def check_outcome(outcome: Outcome, job: Job, kind: ActionKind, elapsed_seconds:
         _check_power(measured.epoch_joules, measured.epoch_seconds, job.cost.max_watts)
     if outcome.end == RunEnd.REACHED:
         _check_whole(outcome, job)
+
+
+def check_run(run: RunEntry, now_wall_seconds: float) -> None:
+    """Refuse a run of any kind that is impossible; a simulated one may be at any time."""
+    end = run.started_wall_seconds + run.seconds
+    if run.origin != Origin.SIMULATED.value and end > now_wall_seconds + _SET_BACK_SECONDS:
+        raise InvalidValueError(
+            f"a run of {human(run.seconds, 's')} that lasts until later than now",
+            remedy="give its start as Unix time in seconds, and the seconds since; set the clock",
+        )
+    devices = [(device.joules, _DEVICE_WATTS) for device in run.devices]
+    for joules, most_watts in [(run.joules, _RUN_WATTS), *devices]:
+        _check_power(joules or 0.0, run.seconds + 1.0, most_watts)  # begun before it is timed
 
 
 def _check_end(outcome: Outcome, job: Job, kind: ActionKind) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from joulery.clock import REAL_CLOCK
-from joulery.errors import UnknownDeviceError
+from joulery.errors import JouleryError, MissingHardwareError, UnknownDeviceError
 from joulery.files import lock
 from joulery.hardware import DeviceKind
 
@@ -36,6 +36,9 @@ _RANK_VARIABLES = (
 # Set where Slurm shows each task only the boards bound to it.
 _BOUND_VARIABLES = ("SLURM_GPUS_PER_TASK", "SLURM_TRES_PER_TASK")
 _JOB_VARIABLES = ("SLURM_JOB_ID", "TORCHELASTIC_RUN_ID", "MASTER_PORT", "PMIX_NAMESPACE")
+
+# Names that stand for devices on any machine: kinds, and vendors as drivers name them.
+_KINDS = frozenset({*DeviceKind, "nvidia", "amd", "intel", "habana"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +74,8 @@ def select(
         among: Devices that names may stand for; those of this machine unless given.
 
     Raises:
-        UnknownDeviceError: No device has one of the names.
+        MissingHardwareError: This machine has no device of a kind or vendor.
+        UnknownDeviceError: A name is neither of these nor that of a device.
     """
     selection: list[Device] = []
     candidates = among
@@ -85,12 +89,20 @@ def select(
             candidates = discover(clock)
         matches = [device for device in candidates if _has_name(device, item)]
         if not matches:
-            names = ", ".join(device.info.id for device in candidates) or "none"
-            raise UnknownDeviceError(
-                f"no device {item!r} on this machine", remedy=f"devices here: {names}"
-            )
+            raise _no_device(item, candidates)
         selection += [device for device in matches if device not in selection]
     return selection
+
+
+def _no_device(name: str, candidates: Sequence[Device]) -> JouleryError:
+    """The error about a name without a device: of a kind that is missing here, or mistyped."""
+    word = name.lower().partition(":")[0]
+    missing = word in _KINDS and not any(_has_name(device, word) for device in candidates)
+    names = ", ".join(device.info.id for device in candidates) or "none"
+    return (MissingHardwareError if missing else UnknownDeviceError)(
+        f"no device {name!r} on this machine",
+        remedy=f"devices here: {names}; see `joulery doctor`",
+    )
 
 
 def _has_name(device: Device, name: str) -> bool:

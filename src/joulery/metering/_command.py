@@ -9,7 +9,7 @@ import subprocess
 import threading
 from typing import IO, TYPE_CHECKING, Any, Self
 
-from joulery.errors import InvalidValueError, UsageError
+from joulery.errors import InvalidValueError, UnknownCommandError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -29,18 +29,23 @@ _FROM_KEYBOARD = (signal.SIGINT, signal.SIGQUIT)
 _POLL_SECONDS = 0.5  # by hand: how often progress is shown
 
 
-def check_command(command: Sequence[str]) -> None:
-    """Raise ``UsageError`` unless ``command`` names a program that can be run."""
+def check_command(command: Sequence[str], example: str = "joulery measure") -> None:
+    """Raise ``UsageError`` unless ``command`` names a program that can be run.
+
+    Args:
+        command: Program and arguments.
+        example: Command line up to the ``--``, for the remedy.
+    """
     if not command or not command[0]:
         raise InvalidValueError(
-            "no command given", remedy="put it after `--`: joulery measure -- python train.py"
+            "no command given", remedy=f"put it after `--`: {example} -- python train.py"
         )
     if shutil.which(command[0]) is None:
         raise _cannot_run(command[0], "no such program, or not executable")
 
 
-def _cannot_run(program: str, reason: str) -> UsageError:
-    return UsageError(
+def _cannot_run(program: str, reason: str) -> UnknownCommandError:
+    return UnknownCommandError(
         f"cannot run {program}: {reason}", remedy="check the spelling, or give its full path"
     )
 
@@ -65,7 +70,7 @@ def run_command(
         on_signal: Function called with each signal that was sent to this process meanwhile.
 
     Raises:
-        UsageError: It cannot be run; ``check_command`` detects most such cases beforehand.
+        UnknownCommandError: It cannot be run; ``check_command`` detects most such cases beforehand.
     """
     with _Forwarding(on_signal) as forward:
         try:

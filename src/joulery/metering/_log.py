@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from joulery.background import PeriodicTask
-from joulery.errors import FileError
+from joulery.errors import FileError, InvalidValueError
 from joulery.files import open_for_append, write_all
 from joulery.frontier import Origin, Provenance
 from joulery.hardware import DeviceKind
@@ -67,11 +67,16 @@ class EnergyLog:
     Args:
         path: Path of the file; made on first use.
         interval_seconds: Time between two lines of a session.
+
+    Raises:
+        InvalidValueError: An argument is invalid.
     """
 
     def __init__(self, path: str | Path, interval_seconds: float = INTERVAL_SECONDS) -> None:
+        if not isinstance(path, str | Path):
+            raise InvalidValueError(f"{path!r} is not a path", remedy='write "energy.jsonl"')
         self.path = Path(path)
-        self._interval = interval_seconds
+        self._interval = finite(interval_seconds, "interval_seconds", minimum=0.0)
 
     @contextmanager
     def recording(self, window: Window, label: str = "") -> Iterator[None]:

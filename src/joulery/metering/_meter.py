@@ -15,9 +15,9 @@ import threading
 import weakref
 from typing import TYPE_CHECKING
 
-from joulery.clock import REAL_CLOCK
-from joulery.errors import FileError
-from joulery.hardware import Capability, DeviceKind, IntegratedPower
+from joulery.clock import REAL_CLOCK, Clock
+from joulery.errors import FileError, InvalidValueError
+from joulery.hardware import Capability, DeviceKind, IntegratedPower, check_devices
 from joulery.metering._calibration import load_calibrations
 from joulery.metering._measurement import Flag, counted_positions
 from joulery.metering._window import Window
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from typing import Self
 
-    from joulery.clock import Clock
     from joulery.hardware import Device
     from joulery.metering._calibration import SensorCalibration
     from joulery.metering.energy._timeline import Knot
@@ -61,6 +60,9 @@ class Meter:
         synchronize: Function called before a window opens and closes, to wait for asynchronous
             devices (``torch.cuda.synchronize``).
 
+    Raises:
+        InvalidValueError: An argument is invalid.
+
     Examples:
         >>> import joulery
         >>> meter = joulery.Meter()                      # doctest: +SKIP
@@ -77,10 +79,19 @@ class Meter:
         sample_hertz: float = 10.0,
         synchronize: Callable[[], None] | None = None,
     ) -> None:
+        if not isinstance(clock, Clock):
+            raise InvalidValueError(
+                f"clock={clock!r} is not a clock", remedy="leave it out for the machine's own"
+            )
         self.clock = clock
         names = [devices] if isinstance(devices, str) else devices
-        self._wanted = None if names is None else tuple(names)
+        self._wanted = None if names is None else check_devices(names, allow_names=True)
         self._hertz = finite(sample_hertz, "sample_hertz", minimum=0.01)
+        if not (synchronize is None or callable(synchronize)):
+            raise InvalidValueError(
+                f"synchronize={synchronize!r} cannot be called",
+                remedy="give a function without arguments, such as torch.cuda.synchronize",
+            )
         self._synchronize = synchronize
         self._now = clock.now
         self._wall = clock.wall
@@ -96,6 +107,7 @@ class Meter:
         """Find the devices and start sampling. The first window does this by itself.
 
         Raises:
+            MissingHardwareError: This machine has no device of a named kind.
             UnknownDeviceError: A named device does not exist.
         """
         with self._starting:
@@ -142,11 +154,11 @@ class Meter:
 
     def window(self, name: str = "window") -> Window:
         """A window to use in a ``with`` statement or as a decorator."""
-        return Window(self, name)
+        return Window(self, _check_name(name))
 
     def begin(self, window: Window | str) -> Window:
         """Open a window. Windows nest and overlap freely, also under the same name."""
-        target = Window(self, window) if isinstance(window, str) else window
+        target = window if isinstance(window, Window) else self.window(window)
         if self._sampler is None:
             self.start()
         if self._synchronize is not None:
@@ -160,7 +172,7 @@ class Meter:
 
     def end(self, window: Window | str) -> Window:
         """Close a window; by name, the latest of that name, this thread's before others'."""
-        closed = self._latest(window) if isinstance(window, str) else window
+        closed = window if isinstance(window, Window) else self._latest(_check_name(window))
         if self._synchronize is not None:
             self._synchronize()
         now = self._now()
@@ -291,3 +303,11 @@ def _after_fork() -> None:
 
 
 os.register_at_fork(after_in_child=_after_fork)
+
+
+def _check_name(name: object) -> str:
+    if not isinstance(name, str):
+        raise InvalidValueError(
+            f"{name!r} is not the name of a window", remedy='write meter.window("epoch")'
+        )
+    return name

@@ -31,7 +31,7 @@ _PASSES, _CALM = 3, 0.02
 _EFFECT = 1.0
 # Latest slices of the reference, by number or time, whose fastest is the job as it is; a hot board
 # or a neighbour makes steps slower for a while, never faster; by hand.
-_LATEST, _LATEST_SECONDS = 4, 600.0
+_LATEST, LATEST_SECONDS = 4, 600.0
 # Error of an effect per difference of level, for slices slower and faster than the job as it is. A
 # ceiling on a hot board hides all of a limit's effect, so the first is 1; the second by hand.
 _SLOWER, _FASTER = 1.0, 0.3
@@ -95,7 +95,7 @@ def _find_anchor(slices: TimedSlices, levels: Array, reference: int) -> int:
     at = np.flatnonzero(slices.positions == reference)
     if len(at) == 0:
         return len(levels) - 1
-    recent = at[slices.times[at] >= slices.times[-1] - _LATEST_SECONDS]
+    recent = at[slices.times[at] >= slices.times[-1] - LATEST_SECONDS]
     latest = np.union1d(at[-_LATEST:], recent)
     return int(latest[levels[latest].argmin()])
 

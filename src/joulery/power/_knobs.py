@@ -12,7 +12,7 @@ import numpy as np
 from joulery.errors import InvalidValueError, UnsupportedError
 from joulery.frontier import OperatingPoint, Setting
 from joulery.governor import held
-from joulery.hardware import Capability, ClockLock, PowerLimit, require
+from joulery.hardware import Capability, ClockLock, PowerLimit, check_devices, require
 from joulery.objectives import score
 from joulery.power._model import clock_curves, limit_curves
 from joulery.power._state_machine import KnobRange, PlannedMachine, TuningMachine
@@ -68,7 +68,7 @@ class _SameOnAll(ABC):
     """
 
     def __init__(self, devices: Sequence[Device], hold: Hold | None = None) -> None:
-        self._devices = tuple(devices)
+        self._devices = check_devices(devices)
         self._hold = hold
         self._stack = ExitStack()
         self._held: list[Held] = []

@@ -50,16 +50,20 @@ _MOST_PROBES = 128
 # by hand.
 _DEVIATIONS = ((0.006, 0.004, 0.3), (0.02, 0.012, 0.4), (0.06, 0.05, 0.3))
 # Probability of a size of deviation other than what the probes suggest; by leaving out boards
-# (benchmarks/power_constants.py), as _RISK and _LEAST_GAIN below.
+# (benchmarks/power_constants.py), as _LEAST_GAIN below.
 _SURPRISE = 0.2
 # How far the deviations reach, as a fraction of the knob's value at the reference; by
 # hand.
 _SMOOTH_REACH, _ROUGH_REACH = 0.3, 0.06
 # Relative uncertainty of the reference before it is measured again; by hand, wide.
 _OFFSET = 0.1
-# A bound is to be kept with a confidence of 95 %. Samples may break it half as often, because
-# beliefs about real curves are somewhat too sure.
-_RISK = 0.025
+# Share of the samples that may break a bound, one of them: the choice is made anew after each pair,
+# always on the edge of what is allowed, so it errs more often than this. With 0.025, 8 % of loads
+# with jitter ended late (benchmarks/power_bounds.py, jittering and scattering, seeds 2000 to 2011).
+_RISK = 0.0065
+# Chance to keep the bounds from which on a value may be tried while another is held: 0.5 leaves the
+# edge unexplored, 0 spends time on hopeless values; on the same loads.
+_CHANCE = 0.2
 # Relative error of the energy per step below which no estimate goes: the profiler's, 10 % wider.
 _EXACT = 1.1e-3
 # Least expected gain of a slice in seconds of work: reading and planning it takes that long.
@@ -87,6 +91,18 @@ class Curves:
             0,
             0.0,
         )
+
+    def power_at_pace(self, slower: float) -> float:
+        """Logarithm of the power at the value that is so much slower, relative to the reference.
+
+        Args:
+            slower: Logarithm of the step time there, relative to the reference.
+        """
+        seconds, watts = (
+            np.median(rows - rows[:, -1:], axis=0)[::-1]
+            for rows in (self.log_seconds, self.log_watts)
+        )
+        return float(np.interp(slower, np.maximum.accumulate(seconds), watts))
 
 
 def limit_curves(limits_watts: Array, reference_watts: float) -> Curves:
@@ -331,7 +347,7 @@ class Score:
         excess: Expected relative excess at every knob value, bounds aside: the cost of being there.
         gains: Expected relative gain over the best one, were each knob value known exactly.
         safe: Whether each knob value keeps the bounds with the confidence required.
-        likely: Whether each knob value keeps the bounds rather than not.
+        promising: Whether each knob value has a fair chance to keep the bounds.
     """
 
     position: int
@@ -339,7 +355,7 @@ class Score:
     excess: Array
     gains: Array
     safe: NDArray[np.bool_]
-    likely: NDArray[np.bool_]
+    promising: NDArray[np.bool_]
 
 
 class ObjectiveScorer:
@@ -376,7 +392,7 @@ class ObjectiveScorer:
         better = np.maximum(0.0, relative[:, [position]] - relative) * allowed
         regret = max(0.0, float(mean[position]))
         gains = better.mean(axis=0)
-        return Score(position, regret, np.maximum(0.0, excess), gains, safe, odds >= 0.5)
+        return Score(position, regret, np.maximum(0.0, excess), gains, safe, odds >= _CHANCE)
 
     def _evaluate(self, posterior: Curves) -> tuple[Array, Array, NDArray[np.bool_]]:
         """Seconds, scores and whether bounds are kept."""

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from joulery.cusum import accumulate
+from joulery.power._drift import LATEST_SECONDS
 from joulery.power._model import CurveModel, ObjectiveScorer, SliceForecast, plan_probe
 from joulery.power._step_profiler import (
     LEAST_STEPS,
@@ -56,6 +57,9 @@ _PROBING_SECONDS, _PROBING_STEPS = 30.0, 110
 # A reference whose pace or power differs by more from one slice to the next is another job; so
 # often at most while probing, since a board that is hot at times comes back; by hand.
 _CHANGE, _POWER_CHANGE, _MOST_CHANGES = 0.15, 0.3, 2
+# A reference this much slower than a while ago is a hot board if its power fell as it does under a
+# lower limit, give or take this share of the fall; by hand.
+_HEAT, _HEAT_TOLERANCE = 0.02, 0.35
 # A choice this much slower than believed, beyond doubt, is profiled again; by hand.
 _CONTRADICTION, _BEYOND_DOUBT = 0.05, 3.0
 # A job that got this much faster since most settings were measured is profiled again; by hand.
@@ -260,6 +264,10 @@ class TuningMachine(ProfilingMachine):
                 continue
             yield from profiler.move(self._reference)
             yield from profiler.measure(_CHECK_STEPS if self._pair_every == 1 else LEAST_STEPS)
+            if self._is_hot():
+                # Nothing can be compared until it has cooled down: hold what is known to be safe.
+                del profiler.slices[-2:]
+                return
             if changes and self._has_changed():
                 changes -= 1
                 profiler.slices = profiler.slices[-1:]
@@ -286,6 +294,30 @@ class TuningMachine(ProfilingMachine):
         return abs(math.log(now.seconds / before.seconds)) > max(_CHANGE, 5 * error) or abs(
             math.log(max(now.watts, 1e-3) / max(before.watts, 1e-3))
         ) > max(_POWER_CHANGE, 5 * math.hypot(before.watts_error, now.watts_error))
+
+    def _is_hot(self) -> bool:
+        """Whether the latest slice of the reference is that of the same job on a hot board.
+
+        A board that throttles runs as if under a lower limit: slower, and with less power by as
+        much as the curves say. Another job, longer steps or waiting for data change pace and power
+        in other proportions. What is slower for longer than a while is the job as it is.
+        """
+        profiler, choice = self._profiler, self.choice
+        noise, recent = profiler.noise(), profiler.reading.now_seconds - LATEST_SECONDS
+        references = [
+            part.estimate(noise)
+            for part in profiler.slices
+            if part.position == self._reference and part.samples and part.at_seconds >= recent
+        ]
+        if len(references) < 2 or choice is None or choice.posterior is None:
+            return False
+        latest, best = references[-1], min(references[:-1], key=lambda part: part.seconds)
+        slower = math.log(latest.seconds / best.seconds)
+        if slower <= max(_HEAT, 5 * math.hypot(latest.seconds_error, best.seconds_error)):
+            return False
+        fall = math.log(max(latest.watts, 1e-3) / max(best.watts, 1e-3))
+        expected = choice.posterior.power_at_pace(slower)
+        return abs(fall - expected) <= _HEAT_TOLERANCE * abs(expected)
 
     def _choose_next(self, plan: ProbePlan) -> tuple[int | None, int]:
         """The position to measure and the steps there: as planned, or close to the choice."""
@@ -377,21 +409,27 @@ class TuningMachine(ProfilingMachine):
 
     def _hold(self) -> Procedure:
         """Stay at the choice until the job changes, and compare it with the reference at times."""
-        profiler, choice = self._profiler, self.choice
-        assert choice is not None  # noqa: S101 - probing made it
+        profiler = self._profiler
+        assert self.choice is not None  # noqa: S101 - probing made it
         profiler.state = TunerState.HOLDING
         if self._config.dry_run:
             yield from profiler.move(self._reference)
             while not (yield from self._watch(math.inf)):
                 pass
             return
-        yield from profiler.move(choice.position)
+        yield from profiler.move(self.choice.position)
         interval_seconds, stretch = 0.0, 1.0
         if self._pair_every > 1:
             yield from self._trim()
         while True:
-            subject = self._find_candidate()
+            subject, count = self._find_candidate(), len(profiler.slices)
             pair_seconds = yield from self._compare(subject, stretch)
+            if self._is_hot():
+                del profiler.slices[count:]
+                yield from profiler.move(self.choice.position)
+                yield from self._watch(_PAIR_SPACING * pair_seconds)
+                continue
+            self._drop_old()
             if self._has_changed() or self._is_contradicted():
                 return
             yield from self._refine()
@@ -436,20 +474,21 @@ class TuningMachine(ProfilingMachine):
             yield from profiler.measure(steps)
             yield from profiler.move(subject)
             yield from profiler.measure(steps)
-        # The curve needs its probes, the job as it is the latest slices.
-        extra = len(profiler.slices) - _MOST_KEPT
-        if extra > 0:
-            profiler.slices = (
-                profiler.slices[:_PROBES_KEPT] + profiler.slices[_PROBES_KEPT + extra :]
-            )
         return (profiler.reading.now_seconds - began) / 3
+
+    def _drop_old(self) -> None:
+        """Forget slices between the probes, which the curve needs, and the latest ones."""
+        slices = self._profiler.slices
+        extra = len(slices) - _MOST_KEPT
+        if extra > 0:
+            self._profiler.slices = slices[:_PROBES_KEPT] + slices[_PROBES_KEPT + extra :]
 
     def _find_candidate(self) -> int:
         """The position that may turn out best; the choice where none would gain enough."""
         assert self.choice is not None  # noqa: S101 - probing made it
         posterior = self._posterior(self._profiler.estimates())
         score = self._scorer.score(posterior)
-        gains = np.where(score.likely, score.gains, 0.0)
+        gains = np.where(score.promising, score.gains, 0.0)
         candidate = int(gains.argmax())
         unknown = float(posterior.log_seconds[:, candidate].std()) > _KNOWN
         worthwhile = unknown and gains[candidate] > _WORTHWHILE

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from joulery.background import PeriodicTask
 from joulery.errors import JouleryError
-from joulery.hardware import Capability, DeviceKind, PowerMeter
+from joulery.hardware import Capability, DeviceKind, PowerMeter, check_devices
 from joulery.units import human, per_cent
 
 if TYPE_CHECKING:
@@ -128,6 +128,7 @@ class PowerObserver:
     """
 
     def __init__(self, devices: Sequence[Device]) -> None:
+        check_devices(devices)
         self._sensors: list[tuple[str, PowerMeter]] = [
             (device.info.id, device)
             for device in devices

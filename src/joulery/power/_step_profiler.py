@@ -16,7 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from joulery.errors import InvalidValueError
 from joulery.power._drift import TimedSlices, find_period, separate
+from joulery.units import finite
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Sequence
@@ -85,11 +87,19 @@ class TunerConfig:
         tolerance: Expected relative regret that is good enough.
         dry_run: Whether to go back to the reference once the choice is made.
         work_steps: Steps of the work that deadlines and budgets refer to.
+
+    Raises:
+        InvalidValueError: A number is out of range.
     """
 
     tolerance: float = 0.0005
     dry_run: bool = False
     work_steps: float = 1.0
+
+    def __post_init__(self) -> None:
+        finite(self.tolerance, "tolerance", minimum=0.0)
+        if finite(self.work_steps, "work_steps", minimum=0.0) == 0:
+            raise InvalidValueError("there is no work: work_steps=0", remedy="give 1 or more")
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,8 +23,8 @@ from joulery.clock import REAL_CLOCK
 from joulery.errors import DeviceError, FileError, JouleryError
 from joulery.fail_open import fail_open
 from joulery.frontier import Frontier, OperatingPoint, Origin, Provenance
-from joulery.hardware import Capability, PowerLimit
-from joulery.objectives import Cost, gains
+from joulery.hardware import Capability, PowerLimit, check_devices
+from joulery.objectives import Cost, check_objective, gains
 from joulery.power._knobs import LimitKnob
 from joulery.power._profiles import PowerProfile
 from joulery.power._ranks import RankMachine
@@ -248,6 +248,9 @@ class PowerTuner:
 
     Attributes:
         failure: Error that stopped tuning; None while all is well.
+
+    Raises:
+        InvalidValueError: The devices or the objective are something else.
     """
 
     def __init__(  # noqa: PLR0913 - all but two are for special cases, by keyword only
@@ -263,6 +266,7 @@ class PowerTuner:
         earlier: PowerProfile | None = None,
         process_group: ProcessGroup | None = None,
     ) -> None:
+        check_objective(objective)
         self.failure: BaseException | None = None
         self._knob = knob or LimitKnob(devices)
         self._meter = meter
@@ -270,7 +274,7 @@ class PowerTuner:
         self._clock = clock
         self._driver = DriverThread(clock)
         self._counter: JouleCounter | None = None
-        self._devices = tuple(devices)
+        self._devices = check_devices(devices)
         self._objective = objective
         self._config = config or TunerConfig()
         self._profile_file = profile

@@ -136,7 +136,7 @@ class Recommendation(Tabular):
         reasons: Reasons for the best choice, one sentence each.
         changes: Changes that would make another one the best, one sentence each.
         candidates: Number of candidates looked at.
-        probe: The measurement that would narrow the answer most.
+        probe: The measurement that would narrow the answer most; empty where none helps much.
         assumed: Rent of each device type with its source, cooling and grid.
         left_out: Device types that were named but cannot do it, with the reason.
         work: The training, in words.
@@ -218,6 +218,7 @@ _ALIKE = 0.03
 _EQUAL = 0.005
 # Time that a training may take where no deadline is given; by hand: half a year.
 _HORIZON_SECONDS = 180 * 86400.0
+_HARDLY_NARROWER = 0.85  # by hand: less is not worth renting a machine for
 
 
 @dataclass(frozen=True, slots=True)
@@ -529,7 +530,7 @@ def _overtaking(winner: Choice, rival: Choice, objective: str) -> str:
     return (
         f"{rival.device} wins if its {quantity} turns out "
         f"{100 * (1 - math.exp(-gap)):.0f} % lower "
-        f"beside {winner.device}'s than assumed, which the errors make {100 * chance:.0f} % likely"
+        f"beside {winner.device}'s than assumed, a chance of {100 * chance:.0f} %"
     )
 
 
@@ -539,7 +540,7 @@ def _count_text(count: float) -> str:
 
 
 def _probe(search: _Search, winner: Choice, rivals: Sequence[Choice], objective: str) -> str:
-    """The step worth measuring: on few devices, of the winner or of a rival too close to call."""
+    """The step worth measuring, of the winner or of a rival too close to call; empty for none."""
     close = [
         rival
         for rival in rivals
@@ -549,6 +550,8 @@ def _probe(search: _Search, winner: Choice, rivals: Sequence[Choice], objective:
     time = f"time of {target.device}, too close to call," if close else "winner's time"
     table = search.tables[target.device]
     plan, remaining = _cheapest_probe(table, target.plan, search.calibration.belief(table.device))
+    if remaining > _HARDLY_NARROWER:
+        return ""
     error = 100 * target.relative_error_time
     return (
         f"one step of {plan} on {plan.devices} × {target.device}: narrows the {time} from "

@@ -182,7 +182,9 @@ class Footprint:
         if self.pue != 1:
             text = f"times a power usage effectiveness of {self.pue:g}"
             yield Figure("energy with cooling", self.kilowatt_hours, "kWh", _STATED, text)
-        yield Figure("time", self.seconds, "s", Provenance(Origin.MEASURED), period)
+        simulated = self.provenance.origin is Origin.SIMULATED
+        clock = Provenance(Origin.SIMULATED if simulated else Origin.MEASURED)
+        yield Figure("time", self.seconds, "s", clock, period)
         if self.units is not None:
             joules = self.kilowatt_hours * JOULES_PER_KILOWATT_HOUR / self.units
             yield Figure("energy per unit", joules, f"J per {self.unit}", self.provenance, period)
@@ -362,11 +364,13 @@ def jobs_footprint(summaries: Sequence[JobSummary], name: str, period: str = "")
     devices: dict[str, int] = {}
     seconds: dict[str, float] = {}
     for summary in summaries:
-        device, board_seconds = summary.entry.device, summary.accelerator_seconds
-        devices[device] = max(devices.get(device, 1), len(board_seconds))
-        seconds[device] = seconds.get(device, 0.0) + (
-            sum(board_seconds.values()) or summary.seconds
-        )
+        device, count = _count_boards(summary.entry.device)
+        board_seconds = summary.accelerator_seconds
+        # Boards of one name may be those of several machines, one after the other.
+        boards = count if count > 1 else len(board_seconds)
+        devices[device] = max(devices.get(device, 1), boards)
+        used_seconds = max(sum(board_seconds.values()), count * summary.seconds)
+        seconds[device] = seconds.get(device, 0.0) + used_seconds
     return Footprint(
         name,
         joules,
@@ -384,8 +388,14 @@ def jobs_footprint(summaries: Sequence[JobSummary], name: str, period: str = "")
     )
 
 
+def _count_boards(device: str) -> tuple[str, int]:
+    """Name and number of the boards of a job's device, such as ``A100 × 4``."""
+    name, times, count = device.rpartition(" × ")
+    return (name, int(count)) if times and count.isdecimal() else (device, 1)
+
+
 def _error_text(figure: Figure) -> str:
     error = figure.provenance.relative_error
-    if figure.value is None or figure.provenance == Provenance(Origin.MEASURED):
+    if figure.value is None or figure.unit == "s":
         return ""
     return "?" if error is None else f"{significant(100 * _SIGMAS_95 * error, 2):g} %"

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from joulery.prediction import Choice, Recommendation
 
 _KILOWATT_HOUR, _MEGAWATT_HOUR = Unit("kWh", 3.6e6), Unit("MWh", 3.6e9)
+_WIDENING = 1.5  # by hand: a deadline further away would crowd the points at one edge
 _SOURCES = "specifications of the catalog and constants fitted to measurements by others"
 
 
@@ -24,7 +25,7 @@ def recommendation_report(recommendation: Recommendation) -> Report:
     words = [
         *(f"Why: {reason}." for reason in recommendation.reasons),
         *(f"What would change it: {change}." for change in recommendation.changes),
-        f"Measure next: {recommendation.probe}.",
+        *([f"Measure next: {recommendation.probe}."] if recommendation.probe else []),
         *(f"Left out: {word}." for word in recommendation.left_out),
         *(f"Assumed: {word}." for word in recommendation.assumed),
     ]
@@ -83,12 +84,14 @@ def _chart(recommendation: Recommendation) -> Chart:
         for colour, name in enumerate(names)
     ]
     series.append(_series("recommended", [recommendation.best], len(names), star=True))
-    if recommendation.deadline_seconds is not None:
+    deadline = recommendation.deadline_seconds
+    slowest = max(candidate.seconds for candidate in candidates)
+    if deadline is not None and deadline < _WIDENING * slowest:
         ends = (
             min(candidate.joules for candidate in candidates),
             max(candidate.joules for candidate in candidates),
         )
-        line = [(recommendation.deadline_seconds, joules) for joules in ends]
+        line = [(deadline, joules) for joules in ends]
         series.append(Series.curve("deadline", line, "dashed", 5))
     unit = _MEGAWATT_HOUR if recommendation.best.joules > _MEGAWATT_HOUR.size else _KILOWATT_HOUR
     description = "Each point is a device type, count, plan and power limit; bars are one sigma."

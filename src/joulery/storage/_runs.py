@@ -66,13 +66,23 @@ class RunQuery:
 
 
 def put_run(transaction: Transaction, run: RunRecord, content: list[Document]) -> None:
-    """Store a run with its curves, in place of an earlier report of the same team and key."""
+    """Store a run with its curves, in place of an earlier report of the same team and key.
+
+    A report that was delayed on its way changes nothing: one of a run under way after the run has
+    ended, or of less time than the stored one.
+    """
     row = dataclasses.asdict(run)
     del row["id"]  # the database gives it
-    change = update(runs).where(runs.c.team == run.team, runs.c.key == run.key)
-    number = transaction.change(change.values(row).returning(runs.c.id)).scalar()
-    if number is None:
+    same = runs.c.team == run.team, runs.c.key == run.key
+    columns = select(runs.c.id, runs.c.ended, runs.c.seconds).where(*same).with_for_update()
+    stored = transaction.query(columns).one_or_none()
+    if stored is None:
         number = transaction.change(insert(runs).returning(runs.c.id), row).scalar_one()
+    elif (stored.ended, stored.seconds) > (run.ended, run.seconds):
+        return
+    else:
+        number = stored.id
+        transaction.change(update(runs).where(runs.c.id == number).values(row))
     transaction.change(delete(curves).where(curves.c.run == number))
     transaction.change(insert(curves), {"run": number, "content": content})
 

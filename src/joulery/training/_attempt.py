@@ -12,11 +12,10 @@ import os
 import uuid
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from joulery.background import driver_result
-from joulery.client import STORE_VARIABLE, is_server, team_of
+from joulery.client import STORE_VARIABLE, team_of
 from joulery.errors import InvalidValueError, JouleryError, NotPossibleHereError
 from joulery.jobs import Outcome, Request
 from joulery.jobs.policies import ActionKind, RunEnd
@@ -403,7 +402,7 @@ class Recurrence:
 
         return ResilientClient(
             open_store,
-            location.rstrip("/") if is_server(location) else str(Path(location).resolve()),
+            location,
             _ANSWER_SECONDS,
             definition,
             team=team_of(service.team),

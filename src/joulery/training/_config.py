@@ -14,9 +14,9 @@ from joulery.background import driver_result
 from joulery.clock import REAL_CLOCK, Clock
 from joulery.documents import check_name
 from joulery.errors import InvalidValueError, MissingHardwareError
-from joulery.hardware import Capability, DeviceKind
+from joulery.hardware import Capability, DeviceKind, check_devices
 from joulery.jobs import Definition, Job
-from joulery.objectives import Cost, parse_objective
+from joulery.objectives import Cost, check_objective, parse_objective
 from joulery.power import ProcessGroup
 from joulery.units import finite
 
@@ -71,6 +71,8 @@ class DecisionService:
                 f"no store at {scheme}://…",
                 remedy="give http(s)://…, postgresql://… or the path of an SQLite file",
             )
+        if not isinstance(self.token, str | None):
+            raise InvalidValueError("the token is not a text", remedy="leave it out, or quote it")
         if self.team is not None:
             check_name(self.team, "a team")
         if self.policy not in policy_names():
@@ -111,8 +113,10 @@ class RunConfig:
         if self.objective is None:
             # A text from the environment is checked by the command that set it.
             self.objective = os.environ.get(OBJECTIVE_VARIABLE) or DEFAULT_OBJECTIVE
+        elif isinstance(self.objective, str):
+            parse_objective(self.objective, max_watts=1.0)
         else:
-            _check_objective(self.objective)
+            check_objective(self.objective)
         self.knob = self.knob or os.environ.get(KNOB_VARIABLE) or KNOBS[0]
         if self.knob not in KNOBS:
             raise InvalidValueError(
@@ -172,15 +176,6 @@ class RunConfig:
         return parse_objective(objective, max_watts) if isinstance(objective, str) else objective
 
 
-def _check_objective(objective: Objective | str) -> None:
-    if isinstance(objective, str):
-        parse_objective(objective, max_watts=1.0)
-    elif not (callable(getattr(objective, "value", None)) and hasattr(objective, "bounds")):
-        raise InvalidValueError(
-            f"{objective!r} is not an objective", remedy="see joulery.objectives, or give its text"
-        )
-
-
 def _ascending(batch_sizes: Any) -> tuple[int, ...]:
     try:
         sizes = tuple(sorted({_whole(size, "a batch size") for size in batch_sizes}))
@@ -221,16 +216,8 @@ class RunEnvironment:
     environ: Mapping[str, str] = field(default_factory=lambda: os.environ)
 
     def __post_init__(self) -> None:
-        devices: Any = self.devices  # as the caller wrote it
-        several = isinstance(devices, list | tuple)
-        if devices is not None and not (
-            several and all(hasattr(device, "info") for device in devices)
-        ):
-            raise InvalidValueError(
-                f"devices={devices!r} are no devices",
-                remedy="leave it out for all that this job sees, or give a list such as "
-                "joulery.hardware.discover()",
-            )
+        if self.devices is not None:
+            object.__setattr__(self, "devices", check_devices(self.devices))
         if self.group is not None and not isinstance(self.group, ProcessGroup):
             raise InvalidValueError(
                 f"{self.group!r} is not a process group",

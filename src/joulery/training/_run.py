@@ -17,10 +17,11 @@ import operator
 import os
 import sys
 import weakref
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from joulery.errors import JouleryError
+from joulery.errors import InvalidValueError, JouleryError
 from joulery.fail_open import fail_open
 from joulery.tables import Tabular
 from joulery.training._config import DecisionService, RunConfig, RunEnvironment
@@ -36,7 +37,7 @@ from joulery.training._run_log import RunLog, RunState, logs_runs
 from joulery.training._tuning import RunPower
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
     from typing import Self
 
@@ -53,6 +54,7 @@ T = TypeVar("T")
 
 _log = logging.getLogger("joulery")
 
+_STATE_KEYS = {"steps", "epochs", "profile", "decision"}
 _MOST_ATTEMPTS = 20  # by hand: 12 probes and some early stops
 _BEGIN_SECONDS = 2.0  # longest wait for the meter before training; by hand: a slow driver's survey
 _MOST_TRAININGS = 5  # by hand: the last of them is never stopped early
@@ -219,8 +221,7 @@ class Run(Tabular):
             self._in_steps = False
             self._end_training(self.total_steps - before)
 
-    @contextmanager
-    def phase(self, name: str) -> Iterator[None]:
+    def phase(self, name: str) -> AbstractContextManager[None]:
         """Tune a phase of the training by itself, and keep its time and energy in ``phases``.
 
         For work of different kinds that alternates, seconds at least at a time: generation and
@@ -230,6 +231,9 @@ class Run(Tabular):
         Args:
             name: Name of the phase.
 
+        Raises:
+            InvalidValueError: The name is not a text, or empty.
+
         Examples:
             >>> run = Run()
             >>> for _ in range(3):
@@ -238,6 +242,14 @@ class Run(Tabular):
             ...     with run.phase("update"):
             ...         run.step()
         """
+        if not (isinstance(name, str) and name):
+            raise InvalidValueError(
+                f"{name!r} is not the name of a phase", remedy='write run.phase("rollout")'
+            )
+        return self._phase(name)
+
+    @contextmanager
+    def _phase(self, name: str) -> Iterator[None]:
         before = self.total_steps
         if not (self._closed or self._recurs):
             self._begin_energy()
@@ -354,7 +366,12 @@ class Run(Tabular):
     def _load(self, state: Mapping[str, Any]) -> None:
         from joulery.power import PowerProfile
 
-        steps, epochs = int(state["steps"]), int(state["epochs"])
+        if not isinstance(state, Mapping) or not state.keys() >= _STATE_KEYS:
+            raise InvalidValueError(
+                f"it is not a state of a run, but {_describe(state)}",
+                remedy="give what run.state_dict() returned",
+            )
+        steps, epochs = (_count(state[key], key) for key in ("steps", "epochs"))
         profile, decision = state["profile"], state["decision"]
         earlier = None if profile is None else PowerProfile.from_document(profile)
         if decision is not None and self._recurs:
@@ -715,3 +732,19 @@ def _close_if_alive(run: weakref.ref[Run]) -> None:
     alive = run()
     if alive is not None:
         alive.close()
+
+
+def _describe(state: object) -> str:
+    """What a state that is none has instead, on one line."""
+    if not isinstance(state, Mapping):
+        return type(state).__name__
+    missing = ", ".join(sorted(_STATE_KEYS - state.keys()))
+    return f"a document without {missing}"
+
+
+def _count(value: object, name: str) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise InvalidValueError(
+            f"its {name} are {value!r}", remedy="give what run.state_dict() returned"
+        )
+    return value

@@ -11,13 +11,13 @@ import os
 import platform
 import sys
 import uuid
-from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from joulery.background import PeriodicTask
 from joulery.clock import VirtualClock
+from joulery.errors import StoreError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -173,13 +173,15 @@ class RunLog:
             self._put(measured, ended=False)
 
     def _put(self, measured: Measurement, *, ended: bool) -> None:
-        from joulery.client import open_backend
+        from joulery.client import put_run
 
+        service = self._service
         try:
             entry = self._entry(measured, ended=ended)
-            address = self._service.location, self._service.team, self._service.token
-            with closing(open_backend(*address, clock=self._clock)) as backend:
-                backend.put_run(entry)
+            put_run(entry, service.location, service.team, service.token, clock=self._clock)
+        except StoreError as error:
+            if ended:
+                _log.warning("joulery: this run is stored later, by another run: %s", error)
         except Exception as error:  # noqa: BLE001 - training matters more
             if not self._failed:
                 _log.warning("joulery: the run is not in the store: %s", error)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from joulery.client import ResilientClient
 from joulery.client._http import HttpBackend
-from joulery.client._resilient import file_stem
+from joulery.client._outbox import file_stem
 from joulery.errors import StoreBusyError
 from joulery.jobs import Definition, Request
 from joulery.testing.workloads import made_up_workload

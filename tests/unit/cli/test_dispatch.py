@@ -178,7 +178,7 @@ def test_an_argument_that_is_no_utf8_is_wrong_use(command, capsys):
 
 def test_json_after_the_separator_belongs_to_the_command(capsys):
     """`measure -- prog --json` does not ask Joulery for JSON."""
-    assert main(["measure", "--", "/no/such/program", "--json"]) == 2
+    assert main(["measure", "--", "/no/such/program", "--json"]) == 127
     assert capsys.readouterr().out == ""
 
 

@@ -121,7 +121,6 @@ def test_no_devices_points_to_the_doctor(measured, capsys):
         ([], "no command given"),
         (["--"], "no command given"),
         (["--", ""], "no command given"),
-        (["--", "/no/such/program"], "cannot run /no/such/program"),
         (["--grid", "-1", "--", "true"], "gCO2/kWh must be at least 0"),
         (["--grid", "nan", "--", "true"], "gCO2/kWh must be finite"),
         (["--price", "inf", "--", "true"], "--price: 'inf' is not a number"),
@@ -137,6 +136,28 @@ def test_nothing_is_run_on_wrong_use(measured, capsys, arguments, says):
     assert (out, commands) == ("", [])
     assert says in err
     assert "→" in err
+
+
+def test_a_command_that_cannot_be_run_exits_as_in_a_shell(measured, capsys):
+    """Scripts take a mistyped command for wrong use of `joulery`."""
+    commands = measured(GPU)
+    assert main(["measure", "--", "/no/such/program"]) == 127
+    assert commands == []
+    assert "cannot run /no/such/program" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "remedy"),
+    [
+        (["measure"], "joulery measure -- python train.py"),
+        (["run"], "joulery run -- python train.py"),
+        (["emulate", "a100"], "joulery emulate a100 -- python train.py"),
+    ],
+)
+def test_a_missing_command_is_asked_for_by_its_own_example(capsys, arguments, remedy):
+    """The remedy of another command sends the user astray."""
+    assert main(arguments) == 2
+    assert remedy in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -48,6 +48,8 @@ def test_only_the_token_is_on_stdout(capsys):
     assert printed.out.startswith("joulery_")
     assert len(printed.out.split()) == 1
     assert "90 days" in printed.err
+    assert main(["serve", "token", "create", "--team", "v", "--expires", "3h"]) == 0
+    assert "3 h 00 min" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

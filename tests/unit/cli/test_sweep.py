@@ -222,7 +222,7 @@ def test_a_sweep_needs_a_command(capsys, command):
 
 def test_an_unknown_program_is_reported_before_anything_else(capsys):
     """Every run would fail."""
-    assert main(["sweep", "--", "no-such-program-here"]) == 2
+    assert main(["sweep", "--", "no-such-program-here"]) == 127
     assert "no-such-program-here" in capsys.readouterr().err
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from joulery.errors import UnknownDeviceError
+from joulery.errors import MissingHardwareError, UnknownDeviceError
 from joulery.hardware import DeviceInfo, DeviceKind
 from joulery.metering import _attribution as attribution, local_rank, my_devices
 from joulery.metering._attribution import LocalRank, rank_share, select
@@ -204,10 +204,17 @@ def test_devices_go_by_kind_vendor_position_and_id(machine, wanted, expected):
     assert ids(select(wanted)) == expected
 
 
-@pytest.mark.parametrize("name", ["gpu:9", "amd", "tpu", "", "G", "nvidia:x"])
+@pytest.mark.parametrize("name", ["gpu:9", "tpu", "", "G", "nvidia:x"])
 def test_an_unknown_name_is_refused_with_what_there_is(machine, name):
     """A typo would silently measure something else."""
     with pytest.raises(UnknownDeviceError, match="rapl:package-0"):
+        select([name])
+
+
+@pytest.mark.parametrize("name", ["amd", "node", "intel:0"])
+def test_a_kind_that_is_missing_here_is_no_typo(machine, name):
+    """A script cannot tell a wrong name from a machine without such hardware."""
+    with pytest.raises(MissingHardwareError, match="rapl:package-0"):
         select([name])
 
 

@@ -197,12 +197,36 @@ def test_the_sampling_rate_must_make_sense():
         Meter([], sample_hertz=0.0)
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"devices": 5},
+        {"devices": [5]},
+        {"synchronize": 5},
+        {"clock": 5},
+        {"sample_hertz": "fast"},
+    ],
+)
+def test_wrong_arguments_are_refused_when_a_meter_is_made(arguments):
+    """A mistake shows up in the middle of a training, as an error of Python's own."""
+    with pytest.raises(InvalidValueError, match=r"\(give|\(leave"):
+        Meter(**arguments)
+
+
+@pytest.mark.parametrize("open_window", [Meter.window, Meter.begin, Meter.end])
+def test_a_window_needs_a_name(open_window):
+    """A number for a name fails later, where windows are sorted or written to a log."""
+    meter = Meter([], clock=VirtualClock())
+    with pytest.raises(InvalidValueError, match="name of a window"):
+        open_window(meter, 5)
+
+
 def test_a_device_that_is_not_here_is_named():
     """A typo in a device name would measure something else, or nothing."""
     with pytest.raises(UnknownDeviceError, match="no-such-board"):
         Meter(["no-such-board"], clock=VirtualClock()).start()
-    with pytest.raises(UnknownDeviceError, match="'gpu:77'"):  # one name, not its letters
-        Meter("gpu:77", clock=VirtualClock()).start()
+    with pytest.raises(UnknownDeviceError, match="'board-77'"):  # one name, not its letters
+        Meter("board-77", clock=VirtualClock()).start()
 
 
 def test_devices_without_any_counter_are_left_out():
@@ -376,6 +400,8 @@ def test_constructing_touches_nothing():
     """A meter in a module's top level would probe hardware on import."""
 
     class Untouchable:
+        info = None
+
         def __getattr__(self, name):
             raise AssertionError(name)
 

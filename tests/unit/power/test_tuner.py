@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from joulery.errors import DeviceError
+from joulery.errors import DeviceError, InvalidValueError
 from joulery.frontier import Origin
 from joulery.hardware import Faults
 from joulery.objectives import Cost, LeastEnergy
@@ -13,6 +13,7 @@ from joulery.power import (
     BothKnobs,
     ClockKnob,
     LimitKnob,
+    PowerObserver,
     PowerTuner,
     ProfileFile,
     TunerConfig,
@@ -28,6 +29,26 @@ FILE = ProfileFile("resnet", 256, "V100", "driver 1", "balanced")
 def data_home(monkeypatch, tmp_path):
     """A data folder of its own."""
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: PowerTuner(5, BALANCED),
+        lambda: PowerTuner([5], BALANCED),
+        lambda: PowerTuner([], 5),
+        lambda: LimitKnob(5),
+        lambda: ClockKnob("gpu:0"),
+        lambda: PowerObserver(5),
+        lambda: TunerConfig(tolerance=-1.0),
+        lambda: TunerConfig(work_steps=0),
+    ],
+)
+def test_wrong_arguments_are_refused_when_a_tuner_is_made(make):
+    """A mistake only shows up as a training that is never tuned."""
+    with pytest.raises(InvalidValueError) as refused:
+        make()
+    assert refused.value.remedy
 
 
 def holding(tuner):

@@ -112,7 +112,10 @@ def test_a_checkpoint_that_makes_no_sense_is_left_alone(place, caplog):
     with caplog.at_level(logging.WARNING, "joulery"):
         run.load_state_dict({"steps": 3, "epochs": 2, "profile": None, "decision": {"id": 7}})
         run.load_state_dict({"epochs": "many"})
-    assert caplog.text.count("begins anew") == 2
+        run.load_state_dict([1])
+    assert caplog.text.count("begins anew") == 3
+    assert "a document without decision, profile, steps (give what run.state_dict()" in caplog.text
+    assert "not a state of a run, but list" in caplog.text
     assert place.train(run, 30) == 30
     assert run.target_reached
 

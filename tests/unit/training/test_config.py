@@ -58,12 +58,27 @@ def test_wrong_arguments_are_refused_when_the_run_is_made(wrong):
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"policy": "no such"}, {"team": "\x00"}, {"team": ""}, {"location": "ftp://x"}]
+    "wrong",
+    [
+        {"policy": "no such"},
+        {"team": "\x00"},
+        {"team": ""},
+        {"location": "ftp://x"},
+        {"location": 5},
+        {"token": 5},
+    ],
 )
 def test_wrong_services_are_refused(wrong):
     """If this fails, a slip in the service is noticed only by what is not learned."""
     with pytest.raises(InvalidValueError):
         DecisionService(**wrong)
+
+
+@pytest.mark.parametrize("name", [5, None, ""])
+def test_a_phase_needs_a_name(name):
+    """If this fails, a slip in the name of a phase ends as a row that nobody can read."""
+    with Run(devices=[]) as run, pytest.raises(InvalidValueError, match="rollout"):
+        run.phase(name)
 
 
 @pytest.mark.parametrize("name", ["", "x" * 300, "a\nb"])

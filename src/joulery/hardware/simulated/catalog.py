@@ -187,7 +187,8 @@ def _canonical(name: str) -> str:
     near = difflib.get_close_matches(key, aliases, n=4, cutoff=0.0)
     nearest = dict.fromkeys(aliases[match] for match in near)
     raise UnknownDeviceError(
-        f"no accelerator {name!r} in the catalog", remedy=f"the nearest are {', '.join(nearest)}"
+        f"no accelerator {name!r} in the catalog",
+        remedy=f"the nearest are {', '.join(nearest)}; `joulery predict --devices` lists all",
     )
 
 
