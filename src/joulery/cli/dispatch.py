@@ -8,6 +8,7 @@ import errno
 import importlib
 import json
 import os
+import re
 import signal
 import sys
 import threading
@@ -130,7 +131,10 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Raise instead of printing the whole usage text."""
-        raise UsageError(message, remedy=f"see `{self.prog} --help`")
+        flag = re.match(r"argument (--[\w-]+)", message)
+        action = self._option_string_actions.get(flag[1]) if flag else None
+        words = " ".join([self.prog, *self._required()]) if action is None else _written(action)
+        raise UsageError(message, remedy=f"write `{words}`: see `{self.prog} --help`")
 
     def parse(self, arguments: list[str]) -> argparse.Namespace:
         """Parse all arguments.
@@ -149,7 +153,12 @@ class Parser(argparse.ArgumentParser):
         flags = self._option_string_actions
         if _RENAMED.get(word) in flags:
             return f"it is {_RENAMED[word]} now: see `{self.prog} --help`"
-        return did_you_mean(word, flags) or f"see `{self.prog} --help`"
+        names = ", ".join(flag for flag in flags if flag.startswith("--") and flag != "--help")
+        return did_you_mean(word, flags) or f"it takes {names}: see `{self.prog} --help`"
+
+    def _required(self) -> list[str]:
+        """Arguments that must be given, as they are written."""
+        return [_written(action) for action in self._actions if action.required]
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         """Refuse a value that is not among the choices, with the nearest of them."""
@@ -157,6 +166,14 @@ class Parser(argparse.ArgumentParser):
             choices = ", ".join(map(str, action.choices))
             remedy = did_you_mean(str(value), action.choices) or f"give one of {choices}"
             raise UsageError(f"{action.metavar or action.dest} {value!r} is unknown", remedy=remedy)
+
+
+def _written(action: argparse.Action) -> str:
+    """An argument with its value, such as ``--budget W``."""
+    value = action.metavar or action.dest.upper()
+    if action.nargs == argparse.REMAINDER:
+        return f"-- {value}"
+    return " ".join([*action.option_strings[-1:], *([] if action.nargs == 0 else [str(value)])])
 
 
 def did_you_mean(word: str, words: Iterable[str]) -> str:

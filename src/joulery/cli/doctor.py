@@ -227,7 +227,7 @@ COMMAND = Action(
         option(
             "--device", "the board of the self-test (gpu:0, an id …), by default the first", "NAME"
         ),
-        option("--duration", "time of the self-test (10min)", "TIME", quantity("s", 8.0)),
+        option("--duration", "time of the self-test (10min)", "TIME", quantity("s", 5.0)),
         file("--out", "file of the self-test (joulery-selftest.json)", default=_SELFTEST_FILE),
         file("--bundle", "write what a report needs, without names and secrets, to this file"),
     ),

@@ -88,7 +88,7 @@ class Budget:
                 watts = math.inf if entry.get("watts") is None else float(entry["watts"])
                 cap = Cap(str(entry["name"]), watts, parent, entry.get("overhead_watts", 0.0))
                 pending += [(child, cap.name) for child in entry.get("children", ())]
-            except (AttributeError, KeyError, TypeError, ValueError) as broken:
+            except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as broken:
                 raise FileError(
                     f"not a part of a budget: {broken}",
                     remedy='write {"name": "rack-1", "watts": 20000, "children": […]}',

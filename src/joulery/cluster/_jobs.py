@@ -179,7 +179,7 @@ class ClusterJob:
     def __post_init__(self) -> None:
         finite(self.weight, f"weight of job {self.id}", minimum=0.0)
         finite(self.floor, f"floor of job {self.id}", minimum=0.0)
-        if self.gpus < 1 or self.floor > 1:
+        if finite(self.gpus, f"GPUs of job {self.id}") < 1 or self.floor > 1:
             raise InvalidValueError(
                 f"job {self.id} has {self.gpus} GPUs and a floor of {self.floor:g}",
                 remedy="give at least one GPU and a floor between 0 and 1",

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 _LEAST_HERTZ = 5.0
 # Values of the series that is looked for at most: an hour at 1 kHz.
 _MOST_SAMPLES = 4_000_000
+_MOST_WATTS = 1e15  # by hand: above all power stations together
+_MOST_COLUMNS = 1000  # by hand: each column is read anew
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +51,11 @@ class SwingLimits:
 
     def __post_init__(self) -> None:
         values = [getattr(self, f.name) for f in fields(self)]
-        if not all(isinstance(v, (int, float)) and v > 0 for v in values) or (
+        if not all(isinstance(v, (int, float)) and _is_limit(v) for v in values) or (
             self.band_low_hertz >= self.band_high_hertz
         ):
             raise InvalidValueError(
-                "a limit is not positive, or the band has no width",
+                "a limit is not positive, too large, or the band has no width",
                 remedy="give positive numbers, and band_low_hertz below band_high_hertz",
             )
         finite(self.ramp_seconds, "ramp_seconds")
@@ -97,6 +99,10 @@ class SwingRemedy:
     swings: Swings
 
 
+def _is_limit(value: float) -> bool:
+    return 0 < value < _MOST_WATTS or value == math.inf
+
+
 def read_swing_limits(path: Path) -> SwingLimits:
     """Read limits from a TOML file with the names of ``SwingLimits``."""
     try:
@@ -115,10 +121,13 @@ def read_power_trace(path: Path) -> tuple[float, dict[str, np.ndarray]]:
         FileError: The recording is too short, or slower than 5 values a second.
     """
     names, _ = read_table(path)
+    if len(names) > _MOST_COLUMNS:
+        message = f"{path} has {len(names)} columns"
+        raise FileError(message, remedy=f"record at most {_MOST_COLUMNS} jobs in a file")
     columns = {}
     for name in names:
         try:
-            columns[name] = np.array(read_rows(path, name))
+            columns[name] = np.reshape(read_rows(path, name), (-1, 2))
         except FileError:
             if name != names[0]:
                 raise  # the first is that of the times

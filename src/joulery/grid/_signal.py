@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 _CENTURY_SECONDS = 100 * 365.25 * 86400.0  # long enough for a value that does not change
+_MOST_SECONDS = 2.5e11  # of the year 9892; calendars end soon after
 _TIME_COLUMNS = ("utc", "timestamp", "datetime", "time", "date", "t_s", "seconds")
 # gCO2/kWh over a year. CISO, ERCO, PJM, DE, ES and SE: lifecycle means of 2021, computed from
 # CarbonCast's published series. All others: lifecycle, about 2023, rounded to tens, as remembered
@@ -200,7 +201,9 @@ def read_rows(
     for number, row in enumerate(table, 2):
         try:
             time, value = _seconds(row[time_column], assumed), float(row[value_column])
-        except (TypeError, ValueError) as error:
+            if not abs(time) < _MOST_SECONDS:
+                raise ValueError(f"{time:g} s is not a time")  # noqa: TRY301
+        except (TypeError, ValueError, OverflowError) as error:
             raise FileError(
                 f"{path}, line {number}: {error}", remedy="give a time and a number in every row"
             ) from None

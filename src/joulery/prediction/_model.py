@@ -194,13 +194,24 @@ def transformer(source: Transformer | dict[str, Any] | str | Path | Any) -> Tran
             f"the description of a model lacks {', '.join(missing)}",
             remedy=f"give {', '.join(required)}",
         )
+    _check_values(document)
+    return Transformer(**document)
+
+
+def _check_values(document: dict[str, Any]) -> None:
+    """Refuse values of a description that are of another type, or beyond every model."""
     for name, value in document.items():
+        if name == "name":
+            if not isinstance(value, str):
+                raise FileError(f"the name of a model is {value!r}", remedy="write it in quotes")
+            continue
         whole = isinstance(value, int) and (name in _SWITCHES or not isinstance(value, bool))
-        if name != "name" and not whole:
+        if not whole:
             raise FileError(
                 f"{name} must be a whole number, not {value!r}", remedy="write it without quotes"
             )
-    return Transformer(**document)
+        if value > _LARGEST_COUNT:
+            raise FileError(f"{name} is beyond every model", remedy="give a number below 1e12")
 
 
 def training_model(source: Any, sequence: int | None = None) -> Transformer:
@@ -230,6 +241,7 @@ def training_model(source: Any, sequence: int | None = None) -> Transformer:
     return description if sequence is None else replace(description, sequence=sequence)
 
 
+_LARGEST_COUNT = 10**12  # by hand: a thousand times the longest sequence of 2026
 _POSITIONS = frozenset({"max_position_embeddings", "n_positions"})
 _SWITCHES = ("gated", "tied", "causal")
 

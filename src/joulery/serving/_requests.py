@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from joulery.errors import FileError
+from joulery.units import finite
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -55,8 +56,9 @@ def read_trace(path: str | Path) -> list[ServedRequest]:
     rows = _rows(Path(path))
     try:
         return _requests(rows, Path(path))
-    except (ValueError, TypeError) as error:
-        raise FileError(f"{path}: {error}", remedy="see `joulery serving --help`") from None
+    except (ValueError, TypeError, OverflowError) as error:
+        remedy = "give a time and two whole numbers of tokens in every row"
+        raise FileError(f"{path}: {error}", remedy=remedy) from None
 
 
 def _rows(path: Path) -> list[dict[str, Any]]:
@@ -66,7 +68,7 @@ def _rows(path: Path) -> list[dict[str, Any]]:
         if text.lstrip().startswith("{"):
             return [json.loads(line) for line in text.splitlines() if line.strip()]
         return list(csv.DictReader(io.StringIO(text)))
-    except (OSError, EOFError, ValueError) as error:
+    except (OSError, EOFError, ValueError, csv.Error, RecursionError) as error:
         raise FileError(f"cannot read {path}: {error}", remedy="give a CSV or JSONL file") from None
 
 
@@ -81,8 +83,8 @@ def read_latencies(path: str | Path) -> tuple[NDArray[np.float64], NDArray[np.fl
     try:
         rows = sorted(_rows(Path(path)), key=lambda row: float(row["arrival_time"]))
         stamps = ("queued_ts", "first_token_ts", "last_token_ts", "output_toks")
-        table = np.array([[float(row[name]) for name in stamps] for row in rows])
-    except (KeyError, ValueError) as error:
+        table = np.array([[float(row[name]) for name in stamps] for row in rows]).reshape(-1, 4)
+    except (KeyError, ValueError, TypeError, OverflowError) as error:
         raise FileError(
             f"{path} is no log of an engine: {error}", remedy="give queued_ts, first_token_ts, …"
         ) from None
@@ -99,7 +101,7 @@ def _requests(rows: Sequence[dict[str, Any]], path: Path) -> list[ServedRequest]
             remedy="name them arrival_seconds, prompt_tokens, output_tokens",
         )
     arrival, prompt, output, unit = columns
-    times = [_seconds(row[arrival]) * unit for row in rows]
+    times = [finite(_seconds(row[arrival]) * unit, "time of a request") for row in rows]
     start = min(times)
     requests = [
         ServedRequest(time - start, max(1, int(row[prompt])), max(1, int(row[output])))

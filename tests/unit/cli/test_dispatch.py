@@ -128,8 +128,25 @@ def test_wrong_options_point_to_the_help(arguments, capsys):
     """Wrong use is one line, not a page of usage; shortened options are not guessed at."""
     assert main(arguments) == 2
     err = capsys.readouterr().err
-    assert f"→ see `joulery {arguments[0]} --help`" in err
+    assert "→ it takes --json, --selftest, " in err
+    assert f": see `joulery {arguments[0]} --help`" in err
     assert err.count("\n") == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["cluster", "allocate"], "joulery cluster allocate --jobs FILE"),
+        (["cluster", "allocate", "--budget"], "--budget W"),
+        (["governor", "check-policy"], "joulery governor check-policy FILE"),
+        (["emulate"], "joulery emulate BOARDS -- COMMAND"),
+    ],
+    ids=["option", "value", "file", "command"],
+)
+def test_missing_arguments_are_written_out(arguments, words, capsys):
+    """Somebody who forgot an argument is sent to a page of help to find out how it is written."""
+    assert main(arguments) == 2
+    assert f"→ write `{words}`: see `joulery" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -97,3 +97,18 @@ def test_values_that_never_change_have_no_fit(value):
     moments, values = np.arange(100.0), np.full(100, value)
     assert fit_sensor(moments, values, [0.0, 1.0], 1.0) is None
     assert find_refreshes(moments, np.ones(100)) is None
+
+
+def test_a_machine_that_reads_too_rarely_is_told_so():
+    """A driver that takes a second for each call ends the check list with an error."""
+    gpu, clock = _board(window_seconds=0.1)
+    read = gpu.read_energy
+
+    def read_slowly():
+        clock.sleep(0.7)
+        return read()
+
+    gpu.read_energy = read_slowly
+    result = selftest(gpu, SimulatedLoad(gpu), seconds=10.0, clock=clock)
+    assert result.restored
+    assert "more time" in str(result.checks)
