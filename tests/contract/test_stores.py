@@ -713,6 +713,32 @@ def test_runs_are_listed_in_every_order(store):
         assert count_runs(transaction, RunQuery("speech")) == 0
 
 
+def test_open_runs_are_listed_by_time(store):
+    """Runs under way would be out of order, or those that have ended be among them."""
+    for number, ended in enumerate((False, True, False)):
+        texts = "vision", f"{number}", f"run {number}", "", "", ""
+        run = RunRecord(*texts, float(number), 1.0, 1.0, ended, {})
+        store.write(lambda transaction, run=run: put_run(transaction, run, []))
+    with store.reading() as transaction:
+        query = RunQuery(None, open_only=True)
+        assert [run.key for run in list_runs(transaction, query, 10)] == ["2", "0"]
+        assert count_runs(transaction, query) == 2
+
+
+def test_pages_of_very_many_runs_read_an_index_only(tmp_path):
+    """The overview of a team with 100,000 runs would take a second, each time it is opened."""
+    statements = (
+        "SELECT count(*), sum(joules) FROM runs WHERE started_wall_seconds > 9",
+        "SELECT count(*), sum(joules) FROM runs WHERE started_wall_seconds > 9 AND team = 'a'",
+        "SELECT id FROM runs ORDER BY started_wall_seconds DESC, id DESC",
+    )
+    with Store.open(tmp_path / "store.sqlite") as store, store.reading() as transaction:
+        for statement in statements:
+            steps = [row[-1] for row in transaction.query(text(f"EXPLAIN QUERY PLAN {statement}"))]
+            assert len(steps) == 1, (statement, steps)
+            assert "COVERING INDEX ix_runs" in steps[0], (statement, steps)
+
+
 def test_a_store_whose_content_was_replaced_is_refused(store, location):
     """A process would decide from what it knows of a content that is gone."""
     job = add_job(store)

@@ -25,6 +25,10 @@ if TYPE_CHECKING:
 _UNPROBED = (
     "may be better than the best so far, and is measured on its way, since probes are not made"
 )
+_ON_THE_WAY = (
+    "a batch size further on may be better than the best so far: the next one is trained first, "
+    "since probes are not made"
+)
 _SUREST = "most runs reached the target with it, and the last report has to be confirmed"
 # A try may cost this many times what the best takes (You et al., NSDI'23, section 4.4).
 _BETA = 2.0
@@ -34,6 +38,9 @@ _PLAIN_BETA = 4.0
 # From this training of a recurrence on, each may cost twice as much as the one before.
 _PATIENCE = 4
 _MOST_DOUBLINGS = 64
+# Ratio of batch sizes within which an untried one is near a trained one: half an octave, as of
+# joulery.jobs.policies.bayesian.
+_NEAR = 2.0**0.5
 
 
 def client_action(
@@ -60,7 +67,10 @@ def client_action(
     else:
         actions = chosen
         if chosen.kind[0] == ActionKind.PROBE and (not request.probing or _again(chosen, before)):
-            actions, reason = without_probe(chosen, state.reports.best_cost()), _UNPROBED
+            arm = arm_within_reach(state.job, state.reports.trained(), int(chosen.arm[0]))
+            reason = _UNPROBED if arm == chosen.arm[0] else _ON_THE_WAY
+            actions = dataclasses.replace(chosen, arm=np.full(1, arm))
+            actions = without_probe(actions, state.reports.best_cost())
         actions = widened(actions, attempt)
         if not request.probing and before is None:
             actions = _with_patience(actions, state.reports.best_cost())
@@ -117,6 +127,23 @@ def widened(actions: Actions, attempt: int) -> Actions:
     """
     doublings = min(_MOST_DOUBLINGS, max(0, attempt + 1 - _PATIENCE))
     return dataclasses.replace(actions, ceiling=2.0**doublings * actions.ceiling)
+
+
+def arm_within_reach(job: Job, trained: set[int], arm: int) -> int:
+    """The batch size nearest to ``arm`` that is next to trained ones, or within half an octave.
+
+    A probe of a batch size far away costs seconds, a training of it may cost several runs of the
+    best, and may never reach the target.
+    """
+    if not trained:
+        return arm
+    sizes, low, high = job.batch_sizes, min(trained), max(trained)
+    near = [
+        other
+        for other, size in enumerate(sizes)
+        if low - 1 <= other <= high + 1 or sizes[low] <= _NEAR * size <= _NEAR**2 * sizes[high]
+    ]
+    return min(max(arm, near[0]), near[-1])
 
 
 def without_probe(probe: Actions, best_cost: float) -> Actions:

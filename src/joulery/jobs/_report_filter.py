@@ -290,6 +290,14 @@ class ReportFilter:
         ends = (RunEnd.REACHED, RunEnd.STOPPED, RunEnd.EXHAUSTED)
         return next((report for report in reversed(self.latest) if report.end in ends), None)
 
+    def trained(self) -> set[int]:
+        """Positions of the batch sizes of which trainings have shown how many epochs they need."""
+        return {
+            report.arm
+            for report in self.latest
+            if not (report.quarantined or math.isnan(report.log_epochs[0]))
+        }
+
     def best_cost(self) -> float:
         """The median cost of the cheapest batch size; infinite before any reached the target."""
         return min(self._medians(lambda report: report.cost), default=math.inf)

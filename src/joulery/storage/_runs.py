@@ -6,7 +6,7 @@ import dataclasses
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import delete, func, insert, select, text, update
+from sqlalchemy import delete, false, func, insert, select, text, update
 
 from joulery.errors import UnknownRecordError
 from joulery.storage._records import RunRecord
@@ -59,7 +59,7 @@ class RunQuery:
         if self.below:
             conditions.append(runs.c.id < self.below)
         if self.open_only:
-            conditions.append(runs.c.ended.is_(False))
+            conditions.append(runs.c.ended == false())  # as literally as the index has it
         if self.text:
             conditions.append(runs.c.searched.icontains(self.text, autoescape=True))
         return conditions
@@ -105,7 +105,11 @@ def list_runs(
 ) -> list[RunRecord]:
     """Runs without their curves, in the order of the query; of equals, the latest first."""
     statement = select(runs).where(*query.conditions())
-    statement = statement.order_by(SORTS[query.sort], runs.c.id.desc())
+    order = SORTS[query.sort]
+    if query.open_only and query.sort == "started":
+        # Few are open: sorted after they were found, not looked for in the order of time.
+        order = (runs.c.started_wall_seconds + 0.0).desc()
+    statement = statement.order_by(order, runs.c.id.desc())
     return [RunRecord(*row) for row in transaction.query(statement.limit(limit).offset(offset))]
 
 

@@ -63,7 +63,8 @@ _TABLES = {
     )
 }
 _NUMBERED = ("jobs", "energy", "runs", "tokens")
-_REVISIONS = ("r0002", HEAD)  # of exports that can be read: later ones only added tables
+# Of exports that can be read: later ones only added tables and indexes.
+_REVISIONS = ("r0002", "r0003", HEAD)
 _AT_ONCE = 1000  # rows, however many there are
 _REMEDY = "give a whole file that `joulery store export` wrote"
 

@@ -10,7 +10,7 @@ from msgspec import structs
 
 from joulery.errors import InvalidValueError
 from joulery.jobs import Job, Request
-from joulery.jobs._client_actions import client_action
+from joulery.jobs._client_actions import arm_within_reach, client_action
 from joulery.jobs._report_filter import ReportFilter, RunReport
 from joulery.jobs.policies import ActionKind, Actions, RunEnd
 from joulery.objectives import Cost
@@ -20,7 +20,7 @@ JOB = Job("job", (8, 16), 8, Cost(0.5, 300.0), limits_watts=(100.0, 200.0))
 
 def reached(number, arm, cost):
     """A training that reached the target."""
-    action = {"kind": 0, "arm": arm, "batch_size": JOB.batch_sizes[arm], "ceiling": None}
+    action = {"kind": 0, "arm": arm, "batch_size": arm, "ceiling": None}
     body = {"action": action, "recurrence": number, "end": int(RunEnd.REACHED), "limit": 0}
     return RunReport.of(JOB, number, body | {"epochs": cost / 100.0, "cost": cost, "measured": []})
 
@@ -81,6 +81,35 @@ def test_a_probe_becomes_a_training_with_a_ceiling(wanted, limit):
     assert (action["kind"], action["arm"], action["limit"]) == (ActionKind.TRAIN, 1, limit)
     assert action["ceiling"] == 2 * 1000.0
     assert "probes are not made" in reason
+
+
+@pytest.mark.parametrize(
+    ("sizes", "trained", "arm", "expected"),
+    [
+        ((8, 16, 32, 64), {3}, 0, 2),
+        ((8, 16, 32, 64), {1}, 3, 2),
+        ((8, 16, 32, 64), {1}, 0, 0),
+        ((8, 16, 32, 64), {0, 3}, 1, 1),
+        ((8, 16, 32, 64), set(), 3, 3),
+        ((32, 36, 40, 44, 64), {0}, 4, 3),
+        ((32, 36, 40, 44, 64), {4}, 0, 3),
+        ((48, 56, 60, 64), {3}, 0, 0),
+    ],
+)
+def test_a_training_instead_of_a_probe_is_near_what_was_trained(sizes, trained, arm, expected):
+    """A client that cannot probe would pay for several runs to learn what seconds could show."""
+    assert (
+        arm_within_reach(structs.replace(JOB, batch_sizes=sizes, default=sizes[0]), trained, arm)
+        == expected
+    )
+
+
+def test_a_far_batch_size_is_reached_by_the_next_one():
+    """The reason would name another batch size than is run."""
+    job = structs.replace(JOB, batch_sizes=(2, 4, 8, 16))
+    state = state_of((3, 900.0), (3, 1000.0), job=job)
+    action, reason = asked(chosen(), state=state, probing=False)
+    assert (action["batch_size"], "first" in reason) == (8, True)
 
 
 def test_a_client_of_one_training_has_more_patience():
