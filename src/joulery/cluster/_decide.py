@@ -120,9 +120,11 @@ def decide(
     messages += _floor_messages(shared, shares, settings.floor_slack)
     clocks: dict[str, dict[str, float]] = {node: {} for node in caps}
     board_watts = (shares.watts / [share.gpus for share in shared]).tolist()
+    # A job that continues begins at its least caps, which show what its boards draw of them.
+    at_least_caps = paused | {job.id for job in view.jobs if job.is_suspended}
     for share, watts in zip(shared, board_watts, strict=True):
         hertz = share.curve.clock_for(watts)
-        for node, device in () if share.id in paused else boards[share.id]:
+        for node, device in () if share.id in at_least_caps else boards[share.id]:
             cap = watts / _share(device.id, settings, history)
             caps[node][device.id] = min(device.most_watts, max(device.least_watts, cap))
             if hertz is not None:
