@@ -106,4 +106,5 @@ def test_the_command_on_an_emulated_board(make_world, draw):
     assert [point["limit_watts"] for point in document["points"]][-1] == pytest.approx(original)
     written = json.loads((world.folder / "joulery-selftest.json").read_text("utf-8"))
     assert written == {key: value for key, value in document.items() if key != "file"}
-    assert written["sensor"]["boards"] == f"^NVIDIA\\ {world.board.name}$"
+    if written["sensor"] is not None:  # a busy machine reads too rarely to tell, and says so
+        assert written["sensor"]["boards"] == f"^NVIDIA\\ {world.board.name}$"
