@@ -14,6 +14,7 @@ SCRIPT = (
     TRAINING
     + """
 node.set_load(0, work)
+around = -node.true_joules(0)
 with joulery.Run("fine-tune", dry_run=True) as run:
     joules = -node.true_joules(0)
     for number in range(100):
@@ -25,6 +26,7 @@ with joulery.Run("fine-tune", dry_run=True) as run:
         run.step()
     run.report(0.6)
     joules += node.true_joules(0)
+around += node.true_joules(0)
 loop = joulery.training.CallbackLoop()
 loop.begin()
 for number in range(20):
@@ -32,7 +34,7 @@ for number in range(20):
     train(number)
     loop.end_step()
 loop.end()
-print(json.dumps({"joules": joules}))
+print(json.dumps({"joules": joules, "around": around}))
 """
 )
 
@@ -62,8 +64,8 @@ def test_runs_of_every_kind_are_kept(world, tmp_path):
         assert (run["name"], run["tags"], run["ended"]) == ("fine-tune", {"lr": "0.1"}, True)
         assert run["steps"] == 140
         (board,) = [device for device in run["devices"] if world.board.name in device["name"]]
-        # Seconds long, so that one refresh of the counter and the time around the steps show.
-        assert board["joules"] == pytest.approx(truth["joules"], rel=0.3)
+        # Seconds long, so that refreshes of the counter and the time around the steps show.
+        assert 0.7 * truth["joules"] <= board["joules"] <= 1.3 * truth["around"]
         curves = {curve["quantity"]: curve["points"] for curve in run["curves"]}
         assert {"watts", "limit_watts", "clock_hertz", "steps_per_second", "metric"} <= set(curves)
         assert [value for _, value in curves["metric"]] == [0.5, 0.6]
