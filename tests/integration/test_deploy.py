@@ -233,7 +233,7 @@ def emitted():
 def _expressions():
     rules = yaml.safe_load((DEPLOY / "prometheus/rules.yaml").read_text("utf-8"))
     expressions = [rule["expr"] for group in rules["groups"] for rule in group["rules"]]
-    dashboard = json.loads((DEPLOY / "grafana/cluster-and-server.json").read_text("utf-8"))
+    dashboard = json.loads((DEPLOY / "grafana/server.json").read_text("utf-8"))
     for panel in dashboard["panels"]:
         expressions += [target["expr"] for target in panel.get("targets", [])]
     return expressions
@@ -268,7 +268,7 @@ def test_rules_and_panels_can_be_read():
             if "alert" in rule:
                 assert rule["labels"]["severity"] in {"info", "warning", "critical"}
                 assert rule["annotations"]["summary"]
-    dashboard = json.loads((DEPLOY / "grafana/cluster-and-server.json").read_text("utf-8"))
+    dashboard = json.loads((DEPLOY / "grafana/server.json").read_text("utf-8"))
     identifiers = [panel["id"] for panel in dashboard["panels"]]
     assert len(identifiers) == len(set(identifiers))
     for panel in dashboard["panels"]:
