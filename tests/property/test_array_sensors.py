@@ -14,7 +14,7 @@ from support.bar_scores import best_score, coverage, fixed_score, score
 from support.power_sensors import BURSTS, SMOOTH, draw
 
 LENGTHS = (0.1, 0.3, 1.0)
-COUNT = 120
+COUNT = 90
 
 
 @cache

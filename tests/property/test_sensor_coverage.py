@@ -11,7 +11,7 @@ import pytest
 from support.sensor_trials import COUNTERS, trial
 
 LENGTHS = (0.1, 0.3, 1.0)
-COUNT = 200
+COUNT = 120
 
 
 @cache

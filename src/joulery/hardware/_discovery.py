@@ -29,7 +29,7 @@ ENTRY_POINTS = "joulery.devices"
 def discover(clock: Clock = REAL_CLOCK, *, environ: Mapping[str, str] = os.environ) -> list[Device]:
     """The devices of this machine.
 
-    A missing driver is no error: what cannot be used is left out, or lacks the capability.
+    A missing driver is not an error: what cannot be used is left out, or lacks the capability.
     ``survey`` also lists the reasons. Only a node meter that was named and cannot be used is
     logged as a warning, since figures without it are others than the user asked for.
 
@@ -49,12 +49,20 @@ def discover(clock: Clock = REAL_CLOCK, *, environ: Mapping[str, str] = os.envir
 
 def survey(clock: Clock = REAL_CLOCK, *, environ: Mapping[str, str] = os.environ) -> Survey:
     """The devices of this machine, and the obstacles to using others."""
-    from joulery.hardware import _estimate as estimate, _rapl as rapl, amd, node, nvidia
+    from joulery.hardware import (
+        _estimate as estimate,
+        _hwmon as hwmon,
+        _rapl as rapl,
+        amd,
+        node,
+        nvidia,
+    )
     from joulery.hardware._integrated import with_energy
 
     result = (
         _attempted("NVIDIA GPUs", lambda: nvidia.survey(clock))
         + _attempted("AMD GPUs", lambda: amd.survey(clock))
+        + _attempted("sensors of hwmon", lambda: hwmon.survey(clock))
         + _attempted("CPU energy counters", lambda: rapl.survey(clock))
         + _attempted("node meters", lambda: node.survey(environ, clock))
         + _attempted("sensor file", _check_sensor_file)
@@ -106,7 +114,7 @@ def _plugin(point: EntryPoint, clock: Clock) -> Survey:
 
 
 def _flaw(device: object) -> str:
-    """Reason why an object is no device; empty if it is one."""
+    """Reason why an object is not a device; empty if it is one."""
     if not isinstance(device, Device):
         return f"{type(device).__name__} is not a device"
     for capability in device.capabilities:

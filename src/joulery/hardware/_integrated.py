@@ -67,7 +67,7 @@ class IntegratedPower:
     def read_energy(self) -> EnergyReading:
         """Take a sample and return the joules since the first one.
 
-        After an error the next read goes on from the last good sample.
+        After an error the next read continues from the last good sample.
         """
         # Held across the sample, so that samples enter the sum in the order of their times.
         with self._lock:

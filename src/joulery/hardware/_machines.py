@@ -63,17 +63,17 @@ MACHINES = (
     ),
     MachineKind(
         "Intel GPU",
+        "discrete boards, by the counter of the i915 or xe driver",
         "nothing",
-        "nothing",
-        "energy, limits and clocks of the GPU",
+        "integrated GPUs apart from their CPU; limits and clocks",
         f"CPUs, {_NODE}",
     ),
     MachineKind(
         "NVIDIA Jetson",
-        "nothing: its rails are not read",
-        "the CPU by its load and TDP, ± 50 %",
-        "energy of the GPU, `nvpmodel` as a limit",
-        _NODE,
+        "power of its rails (JetPack 5 and newer): the module, GPU, CPU, memory, as it has them",
+        "the CPU by its load and TDP, ± 50 %, where it shares a rail with the GPU",
+        "`nvpmodel` as a limit; the rest of an AGX module, which has no rail for all",
+        f"everything else; {_NODE}",
     ),
     MachineKind(
         "Apple",

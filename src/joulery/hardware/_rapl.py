@@ -75,7 +75,7 @@ class RaplDevice:
         self._last: tuple[float, float] | None = None
 
     def read_energy(self) -> EnergyReading:
-        """Counter value plus the wraps seen so far.
+        """Counter value plus the wraps seen.
 
         After a reset of the hardware counter it starts again from the low value, so that the
         reader sees a counter that went back and not a huge false increase.

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from joulery.clock import REAL_CLOCK
 from joulery.errors import JouleryError, MissingHardwareError, UnknownDeviceError
 from joulery.files import lock
-from joulery.hardware import DeviceKind
+from joulery.hardware import DeviceKind, check_devices
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -74,12 +74,13 @@ def select(
         among: Devices that names may stand for; those of this machine unless given.
 
     Raises:
+        InvalidValueError: Something is neither a device nor a name.
         MissingHardwareError: This machine has no device of a kind or vendor.
         UnknownDeviceError: A name is neither of these nor that of a device.
     """
     selection: list[Device] = []
     candidates = among
-    for item in devices:
+    for item in check_devices(devices, allow_names=True):
         if not isinstance(item, str):
             selection.append(item)
             continue

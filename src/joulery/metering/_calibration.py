@@ -11,8 +11,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from joulery.errors import FileError, InvalidValueError
-from joulery.files import write_atomic
-from joulery.paths import data_folder
+from joulery.files import data_folder, write_atomic
 from joulery.units import finite
 
 if TYPE_CHECKING:

@@ -17,10 +17,9 @@ from typing import TYPE_CHECKING, Any
 
 from joulery.background import PeriodicTask
 from joulery.errors import FileError, InvalidValueError
-from joulery.files import open_for_append, write_all
+from joulery.files import decode_line, encode_line, open_for_append, write_all
 from joulery.frontier import Origin, Provenance
 from joulery.hardware import DeviceKind
-from joulery.json_lines import decode_line, encode_line
 from joulery.units import finite
 
 if TYPE_CHECKING:

@@ -152,8 +152,9 @@ class Measurement(Tabular):
             return f"{human_duration(self.seconds)}, energy unknown (see `joulery doctor`)"
         error = self.relative_error
         bar = "" if error is None else f" ± {100 * error:.1f} %"
+        billed = f" ({self.kwh:.3g} kWh)" if self.kwh >= 1e-3 else ""
         return (
-            f"{human(self.joules, 'J')}{bar} ({self.kwh:.3g} kWh) in "
+            f"{human(self.joules, 'J')}{bar}{billed} in "
             f"{human_duration(self.seconds)}, {human(self.mean_watts, 'W')} mean "
             f"({self.provenance.origin.value})"
         )

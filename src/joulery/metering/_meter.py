@@ -186,14 +186,18 @@ class Meter:
             closed.mark_end(now, self._wall())
         entry = self._open.pop(id(closed), None)
         if entry is None:
-            _log.warning("end(%r): no such window is open; begin it first", closed.name)
+            _log.warning("joulery: end(%r): no such window is open; begin it first", closed.name)
         elif late:
             # Its last refreshes are being read now, while the caller goes on.
             self._closing[id(closed)] = entry
         return closed
 
     def catch_up(self, window: Window) -> None:
-        """Wait a moment for readings of refreshes that came before a window's end."""
+        """Wait a moment for readings of refreshes that came before a window's end.
+
+        The first of windows that follow each other within seconds does; counters are read as they
+        refresh after that.
+        """
         if id(window) in self._closing:
             if self._sampler is not None:
                 self._sampler.wait(_CATCH_UP_SECONDS)

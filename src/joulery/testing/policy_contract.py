@@ -192,7 +192,7 @@ class PolicyContract:
         assert drive.reached[0] > 20
 
     def test_everything_abandoned(self, policy: Policy[Any]) -> None:
-        """Workers that die show nothing about batch sizes; the job goes on when they stop dying."""
+        """Workers that die show nothing about batch sizes; the job continues once they live."""
         drive = _drive(policy, 1)
         for _ in range(60):
             drive.learn(abandoned(drive.begin(np.arange(1))[1]))

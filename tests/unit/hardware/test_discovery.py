@@ -20,6 +20,7 @@ from joulery.hardware import (
     Survey,
     _discovery as discovery,
     _estimate as estimate,
+    _hwmon as hwmon,
     _rapl as rapl,
     amd,
     node,
@@ -80,6 +81,7 @@ def machine(monkeypatch):
     )
     monkeypatch.setattr(nvidia, "survey", lambda clock: parts.nvidia)
     monkeypatch.setattr(amd, "survey", lambda clock: parts.amd)
+    monkeypatch.setattr(hwmon, "survey", lambda clock: Survey())
     monkeypatch.setattr(rapl, "survey", lambda clock: parts.rapl)
     monkeypatch.setattr(node, "survey", lambda environ, clock: parts.node)
     monkeypatch.setattr(discovery, "entry_points", lambda: parts.plugins)

@@ -203,3 +203,9 @@ def test_a_stuck_node_meter_leaves_its_parts():
     """A meter that stands still would decide the total."""
     node = device("n", 500.0, kind=DeviceKind.NODE, flags=frozenset({Flag.STUCK}))
     assert measured(device("a", 100.0), node).joules == 100.0
+
+
+def test_kilowatt_hours_are_said_where_they_mean_something():
+    """A first try prints 3.85e-06 kWh, or a night's training no figure of a bill."""
+    assert "kWh" not in str(measured(device("a", 13.9)))
+    assert "(1.5 kWh)" in str(measured(device("a", 1.5 * 3.6e6)))

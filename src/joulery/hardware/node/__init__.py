@@ -47,7 +47,7 @@ def check_node_meters(environ: Mapping[str, str]) -> None:
     """Refuse a variable that names a kind of meter that there is not.
 
     Raises:
-        InvalidValueError: A word is no specification of a meter.
+        InvalidValueError: A word does not specify a meter.
     """
     for specification in environ.get(VARIABLE, "").split():
         _parsed(specification)

@@ -80,7 +80,7 @@ def _set_up(session: VisaSession, resource: str) -> WattMeter:
     kind = model.upper()
     if not kind.startswith("WT3"):
         raise UnsupportedError(
-            f"{resource} is no WT300-family wattmeter, but {reply!r}",
+            f"{resource} is not a WT300-family wattmeter, but {reply!r}",
             remedy="check the VISA resource; add other instruments as plug-in devices",
         )
     # On meters of several phases the sum over them is the node's power.

@@ -94,7 +94,7 @@ _SENSOR = Sensor()
 
 @dataclass(frozen=True, slots=True)
 class _Drawn:
-    """Energy so far and power, at one moment; and what holds from there on."""
+    """Energy and power at one moment; and what holds from there on."""
 
     at_seconds: float
     joules: float

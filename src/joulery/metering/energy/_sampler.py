@@ -107,9 +107,13 @@ class Sampler:
         """Wait for the readings that were requested last, at most ``patience_seconds``.
 
         A caller who waits will do so again: for some time, counters are read as they refresh.
+        Those miss a moment at most, which is not waited for.
         """
-        self._eager_until = self.clock.now() + _EAGER_SECONDS
-        self._read.wait(patience_seconds)
+        now = self.clock.now()
+        prompt = now <= self._eager_until and now < self.next_quick_seconds
+        self._eager_until = now + _EAGER_SECONDS
+        if not prompt:
+            self._read.wait(patience_seconds)
 
     def isolate_hanging(self) -> None:
         """Give the other boards a new thread if the reading of one hangs."""

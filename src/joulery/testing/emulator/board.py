@@ -199,12 +199,12 @@ class FaultRecord(ctypes.Structure):
     )
 
 
-def record_of(spec: BoardSpec, index: int) -> SpecRecord:
-    """The C form of a board; identity follows from name and index, so it is the same each time."""
+def record_of(spec: BoardSpec, index: int, node: str) -> SpecRecord:
+    """The C form of a board; its identity follows from its node, name and index."""
     board, clocks = spec.board, spec.board.clocks()
     record = SpecRecord(
         name=f"NVIDIA {board.name}".encode(),
-        uuid=f"GPU-{_identity(board.name, index)}".encode(),
+        uuid=f"GPU-{_identity(node, board.name, index)}".encode(),
         serial=f"132{index:010d}".encode(),
         idle_watts=board.idle_watts,
         min_watts=board.min_limit_watts,
@@ -242,7 +242,7 @@ def record_of(spec: BoardSpec, index: int) -> SpecRecord:
     for number, slices in enumerate(spec.mig_slices):
         mebibytes = (spec.memory_bytes >> 20) * slices // (_TOTAL_SLICES + 1)
         record.slices[number] = SliceRecord(
-            uuid=f"MIG-{_identity(board.name, index, number)}".encode(),
+            uuid=f"MIG-{_identity(node, board.name, index, number)}".encode(),
             profile=f"{slices}g.{mebibytes >> 10}gb".encode(),
             compute_slices=slices,
             memory_mebibytes=mebibytes,

@@ -6,7 +6,7 @@ import tempfile
 from pathlib import Path
 
 from joulery.compiled import Sources, compiler
-from joulery.paths import cache_folder
+from joulery.files import cache_folder
 
 __all__ = ["SONAME", "build", "cache_directory", "compiler"]
 

@@ -19,19 +19,21 @@ static struct board *locked_board(struct state **state, uint32_t index)
     return &(*state)->boards[index];
 }
 
+/* First lines of a function on a board, which is locked from here on. */
+#define ON_BOARD(index)                                                                            \
+    struct state *state;                                                                           \
+    struct board *board = locked_board(&state, index);                                             \
+    if (board == NULL)                                                                             \
+    return -1
+
 /* Rows ascending in clock; pattern of (factor, seconds at full clock). */
 EXPORT int emulator_set_load(uint32_t index, uint32_t row_count, const struct row *rows,
                              uint32_t pattern_count, const struct phase *pattern,
                              uint32_t utilisation_percent)
 {
-    struct state *state;
-    struct board *board;
-
     if (row_count > MAX_STATES || pattern_count > MAX_PHASES)
         return -1;
-    board = locked_board(&state, index);
-    if (board == NULL)
-        return -1;
+    ON_BOARD(index);
     if (row_count > 0)
         memcpy(board->rows, rows, row_count * sizeof *rows);
     if (pattern_count > 0)
@@ -47,13 +49,10 @@ EXPORT int emulator_set_load(uint32_t index, uint32_t row_count, const struct ro
 /* Ground truth now: joules and steps since birth, watts, and where the load settled. */
 EXPORT int emulator_truth(uint32_t index, double *out)
 {
-    struct state *state;
-    struct board *board = locked_board(&state, index);
     struct shown here;
     double now;
+    ON_BOARD(index);
 
-    if (board == NULL)
-        return -1;
     now = state_now(state);
     here = board_at(board, now);
     out[0] = here.joules;
@@ -72,12 +71,9 @@ EXPORT int emulator_truth(uint32_t index, double *out)
 /* What the counter and the sensor show, before rounding: joules, watts, time of the refresh. */
 EXPORT int emulator_shown(uint32_t index, double *out)
 {
-    struct state *state;
-    struct board *board = locked_board(&state, index);
     double now;
+    ON_BOARD(index);
 
-    if (board == NULL)
-        return -1;
     now = state_now(state);
     out[0] = board_counter_joules(board, now, &out[2]);
     out[1] = board_sensor_watts(board, now, &out[2]);
@@ -88,11 +84,7 @@ EXPORT int emulator_shown(uint32_t index, double *out)
 /* Put the administrator's knobs where a test wants them, without rights. */
 EXPORT int emulator_set_limit(uint32_t index, double watts)
 {
-    struct state *state;
-    struct board *board = locked_board(&state, index);
-
-    if (board == NULL)
-        return -1;
+    ON_BOARD(index);
     board->limit_watts = watts;
     board_resettle(board, state_now(state));
     state_unlock(state);
@@ -101,14 +93,9 @@ EXPORT int emulator_set_limit(uint32_t index, double watts)
 
 EXPORT int emulator_set_processes(uint32_t index, uint32_t count, const struct process *processes)
 {
-    struct state *state;
-    struct board *board;
-
     if (count > MAX_PROCESSES)
         return -1;
-    board = locked_board(&state, index);
-    if (board == NULL)
-        return -1;
+    ON_BOARD(index);
     if (count > 0)
         memcpy(board->processes, processes, count * sizeof *processes);
     board->process_count = count;
@@ -118,11 +105,7 @@ EXPORT int emulator_set_processes(uint32_t index, uint32_t count, const struct p
 
 EXPORT int emulator_reset_counter(uint32_t index, double after_seconds)
 {
-    struct state *state;
-    struct board *board = locked_board(&state, index);
-
-    if (board == NULL)
-        return -1;
+    ON_BOARD(index);
     board->reset_due = state_now(state) + after_seconds;
     state_unlock(state);
     return 0;
@@ -130,11 +113,7 @@ EXPORT int emulator_reset_counter(uint32_t index, double after_seconds)
 
 EXPORT int emulator_freeze_counter(uint32_t index, double after_seconds)
 {
-    struct state *state;
-    struct board *board = locked_board(&state, index);
-
-    if (board == NULL)
-        return -1;
+    ON_BOARD(index);
     board->freeze_due = state_now(state) + after_seconds;
     state_unlock(state);
     return 0;
@@ -142,11 +121,7 @@ EXPORT int emulator_freeze_counter(uint32_t index, double after_seconds)
 
 EXPORT int emulator_thaw_counter(uint32_t index)
 {
-    struct state *state;
-    struct board *board = locked_board(&state, index);
-
-    if (board == NULL)
-        return -1;
+    ON_BOARD(index);
     board->frozen = 0;
     board->freeze_due = INFINITY;
     state_unlock(state);
@@ -182,7 +157,7 @@ EXPORT void emulator_clear_faults(void)
     state_unlock(state);
 }
 
-/* NVML calls of every process so far. */
+/* NVML calls of all processes. */
 EXPORT uint64_t emulator_calls(void)
 {
     struct state *state = state_get();

@@ -122,7 +122,7 @@ class EmulatedNode:
             self._stack.enter_context(tempfile.TemporaryDirectory(prefix="joulery-emulator-"))
         )
         self._state = directory / "state"
-        records = [record_of(spec, index) for index, spec in enumerate(self.specs)]
+        records = [record_of(spec, index, str(directory)) for index, spec in enumerate(self.specs)]
         array = (SpecRecord * len(records))(*records)
         path = os.fsencode(self._state)
         _checked(library.emulator_create(path, len(records), array, self._time_held))
@@ -137,8 +137,9 @@ class EmulatedNode:
         self._library = None
 
     @classmethod
-    def attached(cls, environment: Mapping[str, str] = os.environ) -> EmulatedNode:
+    def attached(cls, environment: Mapping[str, str] | None = None) -> EmulatedNode:
         """The node that this process was started on, through ``env`` of its maker."""
+        environment = os.environ if environment is None else environment
         state = environment.get(STATE_VARIABLE)
         if state is None:
             raise MissingHardwareError(
@@ -336,7 +337,7 @@ class EmulatedNode:
         _checked(self._c.emulator_thaw_counter(self._known(index)))
 
     def calls(self) -> int:
-        """NVML calls that all processes have made so far."""
+        """NVML calls that all processes have made."""
         return int(self._c.emulator_calls())
 
     def hold_time(self, wall_seconds: float = 1.7e9) -> float:

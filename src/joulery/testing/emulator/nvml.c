@@ -158,10 +158,24 @@ static int begin_on(const char *function, nvmlDevice_t device, struct target *ta
     ON_DEVICE(device);                                                                             \
     if (on.slice != NULL)                                                                          \
     return NOT_SUPPORTED
+#define FOR_HANDLE                                                                                 \
+    struct state *state = state_get();                                                             \
+    if (state == NULL || initialized == 0)                                                         \
+    return UNINITIALIZED
 #define ON_SYSTEM                                                                                  \
     int refused = begin(__func__);                                                                 \
     if (refused != SUCCESS)                                                                        \
     return refused == IGNORED ? SUCCESS : refused
+
+/* A function that writes one value, and another name of a function. */
+#define GETTER(begin, name, type, value)                                                           \
+    EXPORT nvmlReturn_t name(nvmlDevice_t device, type *out)                                       \
+    {                                                                                              \
+        begin(device);                                                                             \
+        *out = (type)(value);                                                                      \
+        return SUCCESS;                                                                            \
+    }
+#define ALIAS(name, function) EXPORT __typeof__(function) name __attribute__((alias(#function)))
 
 static nvmlReturn_t give_text(char *out, unsigned length, const char *text)
 {
@@ -204,10 +218,7 @@ EXPORT nvmlReturn_t nvmlInit_v2(void)
     return nvmlInitWithFlags(0);
 }
 
-EXPORT nvmlReturn_t nvmlInit(void)
-{
-    return nvmlInitWithFlags(0);
-}
+ALIAS(nvmlInit, nvmlInit_v2);
 
 EXPORT nvmlReturn_t nvmlShutdown(void)
 {
@@ -293,34 +304,23 @@ EXPORT nvmlReturn_t nvmlDeviceGetCount_v2(unsigned *count)
     return SUCCESS;
 }
 
-EXPORT nvmlReturn_t nvmlDeviceGetCount(unsigned *count)
-{
-    return nvmlDeviceGetCount_v2(count);
-}
+ALIAS(nvmlDeviceGetCount, nvmlDeviceGetCount_v2);
 
 EXPORT nvmlReturn_t nvmlDeviceGetHandleByIndex_v2(unsigned index, nvmlDevice_t *device)
 {
-    struct state *state = state_get();
-
-    if (state == NULL || initialized == 0)
-        return UNINITIALIZED;
+    FOR_HANDLE;
     if (index >= state->board_count)
         return INVALID_ARGUMENT;
     return give_handle(__func__, (int)index, 0, device);
 }
 
-EXPORT nvmlReturn_t nvmlDeviceGetHandleByIndex(unsigned index, nvmlDevice_t *device)
-{
-    return nvmlDeviceGetHandleByIndex_v2(index, device);
-}
+ALIAS(nvmlDeviceGetHandleByIndex, nvmlDeviceGetHandleByIndex_v2);
 
 EXPORT nvmlReturn_t nvmlDeviceGetHandleByUUID(const char *uuid, nvmlDevice_t *device)
 {
-    struct state *state = state_get();
     uint32_t i, j;
+    FOR_HANDLE;
 
-    if (state == NULL || initialized == 0)
-        return UNINITIALIZED;
     for (i = 0; i < state->board_count; i++) {
         const struct spec *spec = &state->boards[i].spec;
 
@@ -335,11 +335,9 @@ EXPORT nvmlReturn_t nvmlDeviceGetHandleByUUID(const char *uuid, nvmlDevice_t *de
 
 EXPORT nvmlReturn_t nvmlDeviceGetHandleBySerial(const char *serial, nvmlDevice_t *device)
 {
-    struct state *state = state_get();
     uint32_t i;
+    FOR_HANDLE;
 
-    if (state == NULL || initialized == 0)
-        return UNINITIALIZED;
     for (i = 0; i < state->board_count; i++)
         if (strcmp(state->boards[i].spec.serial, serial) == 0)
             return give_handle(__func__, (int)i, 0, device);
@@ -348,12 +346,10 @@ EXPORT nvmlReturn_t nvmlDeviceGetHandleBySerial(const char *serial, nvmlDevice_t
 
 EXPORT nvmlReturn_t nvmlDeviceGetHandleByPciBusId_v2(const char *id, nvmlDevice_t *device)
 {
-    struct state *state = state_get();
     unsigned domain = 0, bus, slot;
     uint32_t i;
+    FOR_HANDLE;
 
-    if (state == NULL || initialized == 0)
-        return UNINITIALIZED;
     if (sscanf(id, "%x:%x:%x", &domain, &bus, &slot) != 3) {
         domain = 0;
         if (sscanf(id, "%x:%x", &bus, &slot) != 2)
@@ -368,10 +364,7 @@ EXPORT nvmlReturn_t nvmlDeviceGetHandleByPciBusId_v2(const char *id, nvmlDevice_
     return NOT_FOUND;
 }
 
-EXPORT nvmlReturn_t nvmlDeviceGetHandleByPciBusId(const char *id, nvmlDevice_t *device)
-{
-    return nvmlDeviceGetHandleByPciBusId_v2(id, device);
-}
+ALIAS(nvmlDeviceGetHandleByPciBusId, nvmlDeviceGetHandleByPciBusId_v2);
 
 EXPORT nvmlReturn_t nvmlDeviceGetName(nvmlDevice_t device, char *name, unsigned length)
 {
@@ -397,33 +390,11 @@ EXPORT nvmlReturn_t nvmlDeviceGetSerial(nvmlDevice_t device, char *serial, unsig
     return give_text(serial, length, on.board->spec.serial);
 }
 
-EXPORT nvmlReturn_t nvmlDeviceGetIndex(nvmlDevice_t device, unsigned *index)
-{
-    ON_DEVICE(device);
-    *index = on.slice != NULL ? (unsigned)(on.slice - on.board->spec.slices) : (unsigned)on.index;
-    return SUCCESS;
-}
-
-EXPORT nvmlReturn_t nvmlDeviceGetMinorNumber(nvmlDevice_t device, unsigned *minor)
-{
-    ON_BOARD(device);
-    *minor = (unsigned)on.index;
-    return SUCCESS;
-}
-
-EXPORT nvmlReturn_t nvmlDeviceGetBrand(nvmlDevice_t device, int *brand)
-{
-    ON_DEVICE(device);
-    *brand = (int)on.board->spec.brand;
-    return SUCCESS;
-}
-
-EXPORT nvmlReturn_t nvmlDeviceGetArchitecture(nvmlDevice_t device, unsigned *architecture)
-{
-    ON_DEVICE(device);
-    *architecture = on.board->spec.architecture;
-    return SUCCESS;
-}
+GETTER(ON_DEVICE, nvmlDeviceGetIndex, unsigned,
+       on.slice != NULL ? (unsigned)(on.slice - on.board->spec.slices) : (unsigned)on.index)
+GETTER(ON_BOARD, nvmlDeviceGetMinorNumber, unsigned, on.index)
+GETTER(ON_DEVICE, nvmlDeviceGetBrand, int, on.board->spec.brand)
+GETTER(ON_DEVICE, nvmlDeviceGetArchitecture, unsigned, on.board->spec.architecture)
 
 EXPORT nvmlReturn_t nvmlDeviceGetCudaComputeCapability(nvmlDevice_t device, int *major, int *minor)
 {
@@ -450,10 +421,7 @@ EXPORT nvmlReturn_t nvmlDeviceGetPciInfo_v3(nvmlDevice_t device, nvmlPciInfo_t *
     return SUCCESS;
 }
 
-EXPORT nvmlReturn_t nvmlDeviceGetPciInfo_v2(nvmlDevice_t device, nvmlPciInfo_t *info)
-{
-    return nvmlDeviceGetPciInfo_v3(device, info);
-}
+ALIAS(nvmlDeviceGetPciInfo_v2, nvmlDeviceGetPciInfo_v3);
 
 /* Energy and power */
 
@@ -497,24 +465,15 @@ EXPORT nvmlReturn_t nvmlDeviceGetPowerUsage(nvmlDevice_t device, unsigned *milli
     return SUCCESS;
 }
 
-static nvmlReturn_t limit_field(const struct board *board, uint32_t field, double *watts)
+static double limit_field(const struct board *board, uint32_t field)
 {
     switch (field) {
-    case FIELD_POWER_MIN_LIMIT:
-        *watts = board->spec.min_watts;
-        return SUCCESS;
-    case FIELD_POWER_MAX_LIMIT:
-        *watts = board->spec.max_watts;
-        return SUCCESS;
-    case FIELD_POWER_DEFAULT_LIMIT:
-        *watts = board->spec.default_watts;
-        return SUCCESS;
+    case FIELD_POWER_MIN_LIMIT: return board->spec.min_watts;
+    case FIELD_POWER_MAX_LIMIT: return board->spec.max_watts;
+    case FIELD_POWER_DEFAULT_LIMIT: return board->spec.default_watts;
     case FIELD_POWER_CURRENT_LIMIT:
-    case FIELD_POWER_REQUESTED_LIMIT:
-        *watts = board->limit_watts;
-        return SUCCESS;
-    default:
-        return NOT_SUPPORTED;
+    case FIELD_POWER_REQUESTED_LIMIT: return board->limit_watts;
+    default: return -1;
     }
 }
 
@@ -539,9 +498,10 @@ static void fill_field(const struct target *on, double now, nvmlFieldValue_t *fi
     } else if (field->field_id == FIELD_POWER_AVERAGE) {
         watts = board_mean_watts(on->board, now, &tick);
     } else {
-        field->result = limit_field(on->board, field->field_id, &watts);
+        watts = limit_field(on->board, field->field_id);
+        field->result = watts < 0 ? NOT_SUPPORTED : SUCCESS;
     }
-    field->value.ui = milli(watts);
+    field->value.ui = watts < 0 ? 0 : milli(watts);
     field->timestamp = stamp_of(on, now, tick);
 }
 
@@ -601,34 +561,11 @@ EXPORT nvmlReturn_t nvmlDeviceGetSamples(nvmlDevice_t device, int type, unsigned
 
 /* Power limits */
 
-EXPORT nvmlReturn_t nvmlDeviceGetPowerManagementMode(nvmlDevice_t device, int *mode)
-{
-    ON_BOARD(device);
-    *mode = 1;
-    return SUCCESS;
-}
-
-EXPORT nvmlReturn_t nvmlDeviceGetPowerManagementLimit(nvmlDevice_t device, unsigned *milliwatts)
-{
-    ON_BOARD(device);
-    *milliwatts = milli(on.board->limit_watts);
-    return SUCCESS;
-}
-
-EXPORT nvmlReturn_t nvmlDeviceGetEnforcedPowerLimit(nvmlDevice_t device, unsigned *milliwatts)
-{
-    ON_BOARD(device);
-    *milliwatts = milli(on.board->limit_watts);
-    return SUCCESS;
-}
-
-EXPORT nvmlReturn_t nvmlDeviceGetPowerManagementDefaultLimit(nvmlDevice_t device,
-                                                             unsigned *milliwatts)
-{
-    ON_BOARD(device);
-    *milliwatts = milli(on.board->spec.default_watts);
-    return SUCCESS;
-}
+GETTER(ON_BOARD, nvmlDeviceGetPowerManagementMode, int, 1)
+GETTER(ON_BOARD, nvmlDeviceGetPowerManagementLimit, unsigned, milli(on.board->limit_watts))
+GETTER(ON_BOARD, nvmlDeviceGetEnforcedPowerLimit, unsigned, milli(on.board->limit_watts))
+GETTER(ON_BOARD, nvmlDeviceGetPowerManagementDefaultLimit, unsigned,
+       milli(on.board->spec.default_watts))
 
 EXPORT nvmlReturn_t nvmlDeviceGetPowerManagementLimitConstraints(nvmlDevice_t device,
                                                                  unsigned *least, unsigned *most)
@@ -824,12 +761,7 @@ EXPORT nvmlReturn_t nvmlDeviceGetClock(nvmlDevice_t device, int type, int id, un
     return nvmlDeviceGetClockInfo(device, type, clock);
 }
 
-EXPORT nvmlReturn_t nvmlDeviceGetPerformanceState(nvmlDevice_t device, int *state)
-{
-    ON_BOARD(device);
-    *state = on.board->row_count > 0 ? 0 : 8;
-    return SUCCESS;
-}
+GETTER(ON_BOARD, nvmlDeviceGetPerformanceState, int, on.board->row_count > 0 ? 0 : 8)
 
 static unsigned long long slow_reasons(const struct board *board)
 {
@@ -842,38 +774,15 @@ static unsigned long long slow_reasons(const struct board *board)
     return locked > 0 && locked < highest_hertz(board) ? REASON_CLOCK_SETTING : 0;
 }
 
-EXPORT nvmlReturn_t nvmlDeviceGetCurrentClocksThrottleReasons(nvmlDevice_t device,
-                                                              unsigned long long *reasons)
-{
-    ON_BOARD(device);
-    *reasons = slow_reasons(on.board);
-    return SUCCESS;
-}
-
-EXPORT nvmlReturn_t nvmlDeviceGetCurrentClocksEventReasons(nvmlDevice_t device,
-                                                           unsigned long long *reasons)
-{
-    ON_BOARD(device);
-    *reasons = slow_reasons(on.board);
-    return SUCCESS;
-}
-
-EXPORT nvmlReturn_t nvmlDeviceGetSupportedClocksEventReasons(nvmlDevice_t device,
-                                                             unsigned long long *reasons)
-{
-    ON_BOARD(device);
-    *reasons = REASON_IDLE | REASON_CLOCK_SETTING | REASON_POWER_CAP;
-    return SUCCESS;
-}
+GETTER(ON_BOARD, nvmlDeviceGetCurrentClocksThrottleReasons, unsigned long long,
+       slow_reasons(on.board))
+GETTER(ON_BOARD, nvmlDeviceGetCurrentClocksEventReasons, unsigned long long, slow_reasons(on.board))
+GETTER(ON_BOARD, nvmlDeviceGetSupportedClocksEventReasons, unsigned long long,
+       REASON_IDLE | REASON_CLOCK_SETTING | REASON_POWER_CAP)
 
 /* Telemetry */
 
-EXPORT nvmlReturn_t nvmlDeviceGetPersistenceMode(nvmlDevice_t device, int *mode)
-{
-    ON_BOARD(device);
-    *mode = (int)on.board->persistent;
-    return SUCCESS;
-}
+GETTER(ON_BOARD, nvmlDeviceGetPersistenceMode, int, on.board->persistent)
 
 EXPORT nvmlReturn_t nvmlDeviceSetPersistenceMode(nvmlDevice_t device, int mode)
 {
@@ -882,26 +791,9 @@ EXPORT nvmlReturn_t nvmlDeviceSetPersistenceMode(nvmlDevice_t device, int mode)
     return SUCCESS;
 }
 
-EXPORT nvmlReturn_t nvmlDeviceGetComputeMode(nvmlDevice_t device, int *mode)
-{
-    ON_BOARD(device);
-    *mode = 0;
-    return SUCCESS;
-}
-
-EXPORT nvmlReturn_t nvmlDeviceGetDisplayMode(nvmlDevice_t device, int *mode)
-{
-    ON_BOARD(device);
-    *mode = 0;
-    return SUCCESS;
-}
-
-EXPORT nvmlReturn_t nvmlDeviceGetDisplayActive(nvmlDevice_t device, int *active)
-{
-    ON_BOARD(device);
-    *active = 0;
-    return SUCCESS;
-}
+GETTER(ON_BOARD, nvmlDeviceGetComputeMode, int, 0)
+GETTER(ON_BOARD, nvmlDeviceGetDisplayMode, int, 0)
+GETTER(ON_BOARD, nvmlDeviceGetDisplayActive, int, 0)
 
 /* Server boards are cooled by their chassis. */
 EXPORT nvmlReturn_t nvmlDeviceGetFanSpeed(nvmlDevice_t device, unsigned *percent)
@@ -945,23 +837,16 @@ EXPORT nvmlReturn_t nvmlDeviceGetPcieThroughput(nvmlDevice_t device, int counter
     return SUCCESS;
 }
 
-EXPORT nvmlReturn_t nvmlDeviceGetEncoderUtilization(nvmlDevice_t device, unsigned *percent,
-                                                    unsigned *period_microseconds)
-{
-    ON_BOARD(device);
-    *percent = 0;
-    *period_microseconds = 167000;
-    return SUCCESS;
-}
-
-EXPORT nvmlReturn_t nvmlDeviceGetDecoderUtilization(nvmlDevice_t device, unsigned *percent,
-                                                    unsigned *period_microseconds)
-{
-    ON_BOARD(device);
-    *percent = 0;
-    *period_microseconds = 167000;
-    return SUCCESS;
-}
+#define UNUSED_ENGINE(name)                                                                        \
+    EXPORT nvmlReturn_t name(nvmlDevice_t device, unsigned *percent, unsigned *microseconds)       \
+    {                                                                                              \
+        ON_BOARD(device);                                                                          \
+        *percent = 0;                                                                              \
+        *microseconds = 167000;                                                                    \
+        return SUCCESS;                                                                            \
+    }
+UNUSED_ENGINE(nvmlDeviceGetEncoderUtilization)
+UNUSED_ENGINE(nvmlDeviceGetDecoderUtilization)
 
 EXPORT nvmlReturn_t nvmlDeviceGetUtilizationRates(nvmlDevice_t device, nvmlUtilization_t *rates)
 {
@@ -1073,30 +958,18 @@ EXPORT nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v3(nvmlDevice_t device,
     return result;
 }
 
-EXPORT nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v2(nvmlDevice_t device, unsigned *count,
-                                                            nvmlProcessInfo_t *processes)
-{
-    return nvmlDeviceGetComputeRunningProcesses_v3(device, count, processes);
-}
+ALIAS(nvmlDeviceGetComputeRunningProcesses_v2, nvmlDeviceGetComputeRunningProcesses_v3);
 
-EXPORT nvmlReturn_t nvmlDeviceGetGraphicsRunningProcesses_v3(nvmlDevice_t device, unsigned *count,
-                                                             nvmlProcessInfo_t *processes)
-{
-    ON_DEVICE(device);
-    (void)processes;
-    *count = 0;
-    return SUCCESS;
-}
-
-EXPORT nvmlReturn_t nvmlDeviceGetMPSComputeRunningProcesses_v3(nvmlDevice_t device,
-                                                               unsigned *count,
-                                                               nvmlProcessInfo_t *processes)
-{
-    ON_DEVICE(device);
-    (void)processes;
-    *count = 0;
-    return SUCCESS;
-}
+#define NO_PROCESSES(name)                                                                         \
+    EXPORT nvmlReturn_t name(nvmlDevice_t device, unsigned *count, nvmlProcessInfo_t *processes)   \
+    {                                                                                              \
+        ON_DEVICE(device);                                                                         \
+        (void)processes;                                                                           \
+        *count = 0;                                                                                \
+        return SUCCESS;                                                                            \
+    }
+NO_PROCESSES(nvmlDeviceGetGraphicsRunningProcesses_v3)
+NO_PROCESSES(nvmlDeviceGetMPSComputeRunningProcesses_v3)
 
 EXPORT nvmlReturn_t nvmlDeviceGetProcessUtilization(nvmlDevice_t device, void *samples,
                                                     unsigned *count, unsigned long long since)
@@ -1119,12 +992,7 @@ EXPORT nvmlReturn_t nvmlDeviceGetMigMode(nvmlDevice_t device, unsigned *current,
     return SUCCESS;
 }
 
-EXPORT nvmlReturn_t nvmlDeviceGetMaxMigDeviceCount(nvmlDevice_t device, unsigned *count)
-{
-    ON_BOARD(device);
-    *count = on.board->spec.total_slices;
-    return SUCCESS;
-}
+GETTER(ON_BOARD, nvmlDeviceGetMaxMigDeviceCount, unsigned, on.board->spec.total_slices)
 
 EXPORT nvmlReturn_t nvmlDeviceGetMigDeviceHandleByIndex(nvmlDevice_t device, unsigned index,
                                                         nvmlDevice_t *instance)
@@ -1146,12 +1014,7 @@ EXPORT nvmlReturn_t nvmlDeviceGetDeviceHandleFromMigDeviceHandle(nvmlDevice_t de
     return SUCCESS;
 }
 
-EXPORT nvmlReturn_t nvmlDeviceIsMigDeviceHandle(nvmlDevice_t device, unsigned *answer)
-{
-    ON_DEVICE(device);
-    *answer = on.slice != NULL;
-    return SUCCESS;
-}
+GETTER(ON_DEVICE, nvmlDeviceIsMigDeviceHandle, unsigned, on.slice != NULL)
 
 EXPORT nvmlReturn_t nvmlDeviceGetGpuInstanceId(nvmlDevice_t device, unsigned *id)
 {

@@ -55,6 +55,7 @@ class ProcessUse:
     pid: int
     parent: int
     cpu_seconds: float
+    runnable: bool
 
 
 class ProgramLoad:
@@ -119,10 +120,11 @@ class ProgramLoad:
             if elapsed >= _LOOK_SECONDS:
                 latest = self._followed()
                 cores = _used_seconds(processes, latest) / max(elapsed - paused_seconds, 1e-3)
+                computing = cores >= _BUSY_CORES or _waits_for_core(processes, latest)
                 self.busy_seconds += elapsed if busy else 0.0
                 if self._node.is_driven:
                     busy = False
-                elif (cores >= _BUSY_CORES or self._always_busy) != busy:
+                elif (computing or self._always_busy) != busy:
                     busy = not busy
                     self._set_busy(busy=busy)
                 processes, look_seconds, paused_seconds = latest, self._clock.now(), 0.0
@@ -184,6 +186,12 @@ def _used_seconds(before: list[ProcessUse], after: list[ProcessUse]) -> float:
     return max(0.0, sum(use.cpu_seconds for use in after) - sum(use.cpu_seconds for use in before))
 
 
+def _waits_for_core(before: list[ProcessUse], after: list[ProcessUse]) -> bool:
+    """Whether a process wants to compute at two looks, though a busy machine may not let it."""
+    runnable = {use.pid for use in before if use.runnable}
+    return any(use.runnable and use.pid in runnable for use in after)
+
+
 def _pids() -> list[int]:
     return [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
 
@@ -195,4 +203,4 @@ def _read_process(pid: int) -> ProcessUse | None:
         return None
     fields = text.rpartition(")")[2].split()
     ticks = sum(map(int, fields[11:15]))
-    return ProcessUse(pid, int(fields[1]), ticks / _TICKS_PER_SECOND)
+    return ProcessUse(pid, int(fields[1]), ticks / _TICKS_PER_SECOND, fields[0] == "R")

@@ -14,7 +14,7 @@ from joulery.errors import (
     UnsupportedError,
 )
 from joulery.hardware import Capability, Survey, amd
-from joulery.hardware.amd._binding import load_binding, number
+from joulery.hardware.amd._device import load_binding, number
 from support.amdsmi_module import NO_PERMISSION, NOT_SUPPORTED, EmulatedAmdGpu, EmulatedAmdSmi
 
 FLAVOURS = {

@@ -236,6 +236,20 @@ def test_while_a_caller_waits_for_readings_every_refresh_is_read():
     assert unread <= 2
 
 
+def test_only_the_first_of_windows_in_a_row_waits_for_a_reading(real):
+    """The energy of a step would take as long as reading all boards, of which one may be slow."""
+    real.sampler.start()
+    wait_until(lambda: real.tracks[0].timer.period_seconds is not None)
+    real.sampler.catch_up(REAL_CLOCK.now(), 0.05)
+    real.counters[0].hang.clear()
+    try:
+        began = time.monotonic()
+        real.sampler.catch_up(REAL_CLOCK.now() + 1.0, 60.0)
+        assert time.monotonic() - began < 4.0  # the reading under way ends after 5 s
+    finally:
+        real.counters[0].hang.set()
+
+
 def test_a_driver_that_hangs_is_flagged(real):
     """A figure from before the driver hung would look as good as any."""
     real.sampler.start()
