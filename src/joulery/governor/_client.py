@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
 from joulery import errors
 from joulery.background import PeriodicTask
 from joulery.errors import DeviceError, JouleryError, NotPossibleHereError, UnknownDeviceError
+from joulery.files import encode_line
 from joulery.frontier import Origin
 from joulery.governor._commands import with_commands
 from joulery.governor._device import KNOBS, GovernedDevice, LeaseRequest
@@ -31,7 +32,6 @@ from joulery.governor._protocol import (
 )
 from joulery.governor._watchdog import watchdog_address
 from joulery.hardware import Capability, Device, Obstacle, PowerLimit
-from joulery.json_lines import encode_line
 from joulery.units import finite
 
 if TYPE_CHECKING:
@@ -52,6 +52,9 @@ class Lease:
         connect: Function that opens a channel to a governor.
         device: Id of the device.
         ttl_seconds: Time to live without a renewal.
+
+    Attributes:
+        interruptions: Number of times that the lease was lost, and taken again where possible.
     """
 
     def __init__(
@@ -65,6 +68,7 @@ class Lease:
         self._process = os.getpid()
         self._lock = threading.Lock()
         self._ended = False
+        self.interruptions = 0
         self._renewal: PeriodicTask | None = None
 
     @property
@@ -88,6 +92,13 @@ class Lease:
         return self._state("ceiling_watts")
 
     @property
+    def share_watts(self) -> float | None:
+        """Power that other holders, such as a cluster's agent, leave it on average, asked anew."""
+        self._renew()
+        watts: float | None = self._granted.get("share_watts")
+        return watts
+
+    @property
     def overridden(self) -> bool:
         """Whether another program set the limit since; its value stands until the next set."""
         return bool(self._state("foreign_change"))
@@ -104,6 +115,10 @@ class Lease:
     def reset(self) -> None:
         """Restore the original values, and keep the lease."""
         self._change({"watts": None, "hertz": None})
+
+    def promise(self, watts: float | None) -> None:
+        """Promise other holders to keep the mean power of every second below; None for nothing."""
+        self._change({"target_watts": watts})
 
     def acquire(self, request: dict[str, float | None]) -> None:
         """Take the lease and start to renew it."""
@@ -161,6 +176,7 @@ class Lease:
                 self._granted = self._channel.ask(operation, lease=number, **changes)
                 self._requested = request
                 return
+        self.interruptions += 1
         self._take(request)
 
     def _take(self, request: dict[str, float | None]) -> None:

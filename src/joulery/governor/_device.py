@@ -35,10 +35,15 @@ _ROUNDING_WATTS = 1.0
 
 @dataclass(frozen=True, slots=True)
 class LeaseRequest:
-    """Values that a holder requests; None leaves that knob alone."""
+    """Values that a holder requests; None leaves that knob alone.
+
+    The target sets nothing: it is the mean power that an agent has for the board, or that another
+    holder promises to keep to, for each to read of the other.
+    """
 
     watts: float | None = None
     hertz: float | None = None
+    target_watts: float | None = None
 
 
 def governable_devices() -> dict[str, Device]:

@@ -55,6 +55,7 @@ class LeaseRecord:
         return {
             "lease": self.number,
             "ttl_seconds": self.ttl_seconds,
+            "share_watts": self.device.share_watts(self),
             **self.device.governed.state(),
         }
 
@@ -149,6 +150,12 @@ class DeviceLeases:
                 for lease in self.leases[:_MAX_LISTED]
             ],
         }
+
+    def share_watts(self, lease: LeaseRecord) -> float | None:
+        """Lowest target, or limit without one, of other holders, such as a cluster's agent."""
+        requests = [other.request for other in list(self.leases) if other is not lease]
+        watts = [r.watts if r.target_watts is None else r.target_watts for r in requests]
+        return min((limit for limit in watts if limit is not None), default=None)
 
     def check(self, peer: Peer, request: LeaseRequest) -> Rule:
         """The rule that permits a lease now; raises where there is none."""

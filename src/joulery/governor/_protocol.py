@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from joulery.errors import InvalidValueError, NotPossibleHereError
-from joulery.json_lines import decode_line
+from joulery.files import decode_line
 
 if TYPE_CHECKING:
     import ssl

@@ -17,6 +17,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from joulery.errors import InvalidValueError, JouleryError
+from joulery.files import encode_line
 from joulery.governor._device import LeaseRequest
 from joulery.governor._peer import Peer, pidfd_of
 from joulery.governor._protocol import (
@@ -27,7 +28,6 @@ from joulery.governor._protocol import (
     decode,
     lost_lease,
 )
-from joulery.json_lines import encode_line
 from joulery.rate_limit import RateLimiter
 from joulery.units import finite
 
@@ -208,7 +208,7 @@ def _changes(message: dict[str, Any]) -> dict[str, float | None]:
     """Knobs that a message sets; null restores one."""
     return {
         knob: None if message[knob] is None else _amount(message[knob], knob)
-        for knob in ("watts", "hertz")
+        for knob in ("watts", "hertz", "target_watts")
         if knob in message
     }
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from joulery.clock import VirtualClock
 from joulery.errors import DeviceError, JouleryError
+from joulery.files import encode_line
 from joulery.frontier import Origin, Provenance
 from joulery.governor._device import DeviceWorker, GovernedDevice
 from joulery.governor._journal import LeaseJournal
@@ -21,7 +22,6 @@ from joulery.governor._policy import parse_policy
 from joulery.governor._protocol import VERSION, decode
 from joulery.governor._server import LeaseSession
 from joulery.hardware import Capability, DeviceInfo, DeviceKind, PowerLimitRange
-from joulery.json_lines import encode_line
 
 if TYPE_CHECKING:
     import random

@@ -6,26 +6,29 @@ import asyncio
 import math
 import socket
 import threading
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from joulery.clock import REAL_CLOCK, Clock
+from joulery.files import encode_line
 from joulery.frontier import Origin, Provenance
-from joulery.governor import ConnectionLimits
+from joulery.governor import ConnectionLimits, Lease
 from joulery.governor._client import checked_reply
 from joulery.governor._device import GovernedDevice
 from joulery.governor._journal import LeaseJournal
 from joulery.governor._leases import LeaseTable
+from joulery.governor._peer import Peer
 from joulery.governor._policy import parse_policy
 from joulery.governor._protocol import VERSION, decode
 from joulery.governor._server import LeaseSession, Server
 from joulery.hardware import Capability, DeviceInfo, DeviceKind, PowerLimitRange, Telemetry
-from joulery.json_lines import encode_line
 from support.governor.bench import PromptWorker, at_once
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
+
+    from joulery.hardware import Device
 
 _POLICY = """
 [[allow]]
@@ -35,6 +38,17 @@ limits_watts = [1, 2000]
 clocks_mhz = [1000, 2000]
 fallback_watts = {fallback}
 """
+# Jobs may set clocks below the agent's caps.
+_SHARED_POLICY = (
+    _POLICY
+    + """shared = "minimum"
+[[allow]]
+users = ["*"]
+devices = ["*"]
+clocks_mhz = [1, 5000]
+shared = "minimum"
+"""
+)
 
 
 class EmulatedGpu:
@@ -65,6 +79,7 @@ class EmulatedGpu:
             }
         )
         self.demand_watts = math.inf
+        self.share = 1.0  # of its cap, that it draws
         self.locked_hertz: float | None = None
         self._range, self._settle, self._clock = range_watts, settle_seconds, clock
         self._from = self.cap_watts = range_watts[1]
@@ -83,7 +98,8 @@ class EmulatedGpu:
     def read_power(self) -> float:
         """Power drawn now."""
         left = math.exp(-(self._clock.now() - self._since) / self._settle)
-        capped = self.cap_watts + (self._from - self.cap_watts) * left
+        target = self.share * self.cap_watts
+        capped = target + (self._from - target) * left
         locked = math.inf if self.locked_hertz is None else (self.locked_hertz / 1e8) ** 2
         return min(self.demand_watts, locked, capped)
 
@@ -112,6 +128,7 @@ class EmulatedGovernor:
         token: File with the token of the agent, for its owner alone.
         fallback_watts: Cap of each GPU while the agent is silent.
         clock: Clock by which leases expire.
+        shared: Whether processes of the node may set clocks beside the agent's caps.
     """
 
     def __init__(
@@ -120,8 +137,11 @@ class EmulatedGovernor:
         token: Path,
         fallback_watts: float,
         clock: Clock = REAL_CLOCK,
+        *,
+        shared: bool = False,
     ) -> None:
-        policy = parse_policy(_POLICY.format(token=token.resolve(), fallback=fallback_watts))
+        text = _SHARED_POLICY if shared else _POLICY
+        policy = parse_policy(text.format(token=token.resolve(), fallback=fallback_watts))
         governed = {gpu.info.id: GovernedDevice(gpu, LeaseJournal()) for gpu in gpus}
         self.table = LeaseTable(
             governed, policy, clock, lambda *_: True, lambda *_, **__: None, PromptWorker
@@ -135,6 +155,18 @@ class EmulatedGovernor:
     def connect(self) -> DirectConnection:
         """A connection without a network."""
         return DirectConnection(self, self._token)
+
+    @contextmanager
+    def lease(self, device: Device) -> Iterator[Lease]:
+        """A lease of a process of the node that follows the agent's cap."""
+        peer = Peer(uid=1000, pid=1)
+        name = device.info.id
+        lease = Lease(lambda: DirectConnection(self, peer=peer), name, 3600.0)
+        lease.acquire({})
+        try:
+            yield lease
+        finally:
+            lease.release()
 
     def serve(self) -> None:
         """Serve on loopback from a thread, at the same port as before."""
@@ -194,11 +226,14 @@ class DirectConnection:
     Args:
         governor: Governor to ask.
         token: Token to show.
+        peer: Process that connects, where it is one of the node.
     """
 
-    def __init__(self, governor: EmulatedGovernor, token: str) -> None:
+    def __init__(
+        self, governor: EmulatedGovernor, token: str | None = None, peer: Peer | None = None
+    ) -> None:
         self._governor = governor
-        self._session = LeaseSession(governor.table, None)
+        self._session = LeaseSession(governor.table, peer)
         self.ask("hello", versions=[VERSION], token=token)
 
     def ask(self, operation: str, **details: Any) -> dict[str, Any]:

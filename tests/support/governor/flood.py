@@ -12,9 +12,9 @@ from contextlib import ExitStack, closing, contextmanager
 from typing import TYPE_CHECKING
 
 from joulery.clock import REAL_CLOCK
+from joulery.files import encode_line
 from joulery.governor import Connection
 from joulery.governor._protocol import VERSION
-from joulery.json_lines import encode_line
 from support.governor.nursery import with_support
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ import json
 import random
 from typing import TYPE_CHECKING
 
+from joulery.files import encode_line
 from joulery.governor._server import LeaseSession
-from joulery.json_lines import encode_line
 from support.governor.bench import Bench, at_once
 
 if TYPE_CHECKING:

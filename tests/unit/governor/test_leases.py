@@ -2,9 +2,9 @@
 
 import pytest
 
+from joulery.files import encode_line
 from joulery.governor._policy import parse_policy
 from joulery.governor._server import LeaseSession
-from joulery.json_lines import encode_line
 from support.governor.bench import Bench, at_once
 
 
@@ -29,6 +29,22 @@ def test_shared_board_gets_the_least(bench):
     assert bench.boards[1].watts == 200.0
     bench.hang_up(1)
     assert bench.boards[1].watts == 300.0
+
+
+def test_holders_of_a_shared_board_read_what_others_leave_them(bench):
+    """A job that could keep to its share does not learn of it, or takes a loose limit for it."""
+    bench.acquire(0, 1, 300.0)
+    bench.acquire(1, 1, 350.0)
+    agent, rank = bench.callers[:2]
+    numbers = [lease.number for lease in bench.table.devices["plain:1"].leases]
+    assert rank.ask("renew", lease=numbers[1])["share_watts"] == 300.0
+    assert agent.ask("set", lease=numbers[0], target_watts=220.0)["share_watts"] == 350.0
+    assert rank.ask("renew", lease=numbers[1])["share_watts"] == 220.0
+    assert bench.boards[1].watts == 300.0
+    leases = agent.ask("status")["devices"][1]["leases"]
+    assert [lease["target_watts"] for lease in leases] == [220.0, None]
+    bench.hang_up(0)
+    assert rank.ask("renew", lease=numbers[1])["share_watts"] is None
 
 
 def test_silent_holder_expires(bench):

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given, strategies as st
 
 from joulery.errors import InvalidValueError
+from joulery.files import encode_line
 from joulery.governor._protocol import decode
-from joulery.json_lines import encode_line
 
 MESSAGES = st.dictionaries(st.text(), st.integers() | st.text() | st.none() | st.booleans())
 

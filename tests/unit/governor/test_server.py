@@ -9,11 +9,11 @@ from contextlib import ExitStack, suppress
 import pytest
 
 from joulery.clock import VirtualClock
+from joulery.files import encode_line
 from joulery.governor import ConnectionLimits
 from joulery.governor._peer import Peer
 from joulery.governor._protocol import MAX_REQUEST_BYTES, decode
 from joulery.governor._server import LeaseSession, Server
-from joulery.json_lines import encode_line
 from support.governor.bench import Bench
 
 HELLO = encode_line({"op": "hello", "versions": [1]})
