@@ -87,6 +87,27 @@ def read_hints(folder: Path) -> list[str]:
     return [f"{name} is measured only; to tune it: {_HINTS[name]}" for name in sorted(names)]
 
 
+def startup_hints(command: Sequence[str]) -> list[str]:
+    """Options of a Python command that keep its script from being followed, with the remedy."""
+    if not command or not Path(command[0]).name.startswith("python"):
+        return []
+    words = iter(command[1:])
+    for word in words:
+        if not word.startswith("-") or word in ("-", "--"):
+            break
+        for position, letter in enumerate(word[1:], start=2):
+            if letter in "IES":
+                text = f"python -{letter} keeps Joulery from seeing steps; leave -{letter} out"
+                return [f"{text}, or report them through joulery.Run"]
+            if letter in "cm-":  # what follows is the script's
+                return []
+            if letter in "WX":
+                if position == len(word):
+                    next(words, None)  # its value
+                break
+    return []
+
+
 def follow() -> None:
     """Follow the optimizers of this process once torch is imported; note other frameworks."""
     follower = OptimizerFollower()

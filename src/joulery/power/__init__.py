@@ -17,7 +17,10 @@ if TYPE_CHECKING:
     from joulery.power._model import limit_curves as limit_curves
     from joulery.power._phases import PhaseTuner as PhaseTuner, PhaseUse as PhaseUse
     from joulery.power._profiles import PowerProfile as PowerProfile, ProfileFile as ProfileFile
-    from joulery.power._ranks import ProcessGroup as ProcessGroup
+    from joulery.power._ranks import (
+        ProcessGroup as ProcessGroup,
+        check_process_group as check_process_group,
+    )
     from joulery.power._state_machine import KnobRange as KnobRange, TuningMachine as TuningMachine
     from joulery.power._step_period import (
         ObservedSteps as ObservedSteps,
@@ -34,6 +37,7 @@ if TYPE_CHECKING:
         TuningResult as TuningResult,
         weighed_cost as weighed_cost,
     )
+    from joulery.power._unequal import UnequalBoards as UnequalBoards
 
 
 __getattr__, __dir__ = lazy(__name__)

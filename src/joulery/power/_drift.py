@@ -32,6 +32,8 @@ _EFFECT = 1.0
 # Latest slices of the reference, by number or time, whose fastest is the job as it is; a hot board
 # or a neighbour makes steps slower for a while, never faster; by hand.
 _LATEST, LATEST_SECONDS = 4, 600.0
+# Longest period of steps that is looked for, and how often it must be seen; by hand.
+LONGEST_PERIOD, PERIODS = 16, 3
 # Error of an effect per difference of level, for slices slower and faster than the job as it is. A
 # ceiling on a hot board hides all of a limit's effect, so the first is 1; the second by hand.
 _SLOWER, _FASTER = 1.0, 0.3
@@ -135,19 +137,18 @@ def _average(
     return mean, weights @ (variances + (effects - mean) ** 2), middle + weights @ levels
 
 
-def find_period(values: Sequence[float], longest: int = 16) -> int:
+def find_period(values: Sequence[float]) -> int:
     """The number of steps after which their lengths repeat; 1 where they do not.
 
     Args:
         values: Logarithms of the lengths of consecutive steps.
-        longest: Longest period to look for; it must fit in three times.
     """
     lengths = np.asarray(values, dtype=np.float64)
     count = len(lengths)
-    if count < 6:
+    if count < 2 * PERIODS:
         return 1
     usual = float(lengths.var(ddof=1))
-    for period in range(2, min(longest, count // 3) + 1):
+    for period in range(2, min(LONGEST_PERIOD, count // PERIODS) + 1):
         phases = [lengths[phase::period] for phase in range(period)]
         within = sum(float(((phase - phase.mean()) ** 2).sum()) for phase in phases)
         if within / (count - period) < _REPEATS * usual:

@@ -73,6 +73,7 @@ class _SameOnAll(ABC):
         self._stack = ExitStack()
         self._held: list[Held] = []
         self.values: tuple[float, ...] = ()
+        self.limits: KnobRange | None = None
 
     @abstractmethod
     def range(self) -> KnobRange:
@@ -103,16 +104,16 @@ class _SameOnAll(ABC):
         choice = None if profile is None else profile.choice_on(self.values)
         return TuningMachine(span, objective, config, choice)
 
-    def set_position(self, position: int) -> None:
-        """Set the value on every device; the last position is the original value."""
-        if position == len(self.values) - 1:
+    def set_position(self, position: int, share: float = 1.0) -> None:
+        """Set a share of the value on every device; the last position is the original value."""
+        if position == len(self.values) - 1 and share == 1:
             for handle in self._held:
                 handle.reset()
             return
         if not self._held:
             self._held = self._stack.enter_context(held(self._devices, hold=self._hold))
         for device, handle in enumerate(self._held):
-            self._set(device, handle, self.values[position])
+            self._set(device, handle, share * self.values[position])
 
     def release(self) -> None:
         """Restore the original value."""
@@ -130,6 +131,7 @@ class LimitKnob(_SameOnAll):
 
     Attributes:
         changes: Number of times that the limit was set.
+        limits: Limits to choose from once a machine was made; None with a plan.
     """
 
     def __init__(
@@ -167,7 +169,9 @@ class LimitKnob(_SameOnAll):
             values = values[sorted(nearest | {len(values) - 1})]
         self.values = tuple(float(value) for value in values)
         count = len(self._devices)
-        return KnobRange(values, lambda watts: limit_curves(values, watts / count))
+        span = KnobRange(values, lambda watts: limit_curves(values, watts / count))
+        self.limits = span if self._plan is None else None
+        return span
 
     def machine(
         self, objective: Objective, config: TunerConfig, profile: PowerProfile | None = None
@@ -183,9 +187,9 @@ class LimitKnob(_SameOnAll):
         self._position, self._machine = last, machine
         return machine
 
-    def set_position(self, position: int) -> None:
-        """Set the limit on every device; the last position is the original value."""
-        super().set_position(position)
+    def set_position(self, position: int, share: float = 1.0) -> None:
+        """Set a share of the limit on every device; the last position is the original value."""
+        super().set_position(position, share)
         self._position = position
         self.changes += 1
 
@@ -248,6 +252,8 @@ class BothKnobs:
     """
 
     def __init__(self, first: Knob, second: Knob) -> None:
+        check_knob(first, "first")
+        check_knob(second, "second")
         self._knobs = (first, second)
 
     def machine(
@@ -264,6 +270,11 @@ class BothKnobs:
         return BetterOfTwo(both, start, objective, trusted, dry_run=config.dry_run)
 
     @property
+    def limits(self) -> KnobRange | None:
+        """Power limits to choose from, if the first knob has any."""
+        return self._knobs[0].limits
+
+    @property
     def values(self) -> tuple[float, ...]:
         """Values of the first, then of the second, in watts or hertz."""
         return self._knobs[0].values + self._knobs[1].values
@@ -273,13 +284,13 @@ class BothKnobs:
         knob, index = self._locate(position)
         return knob.setting_at(index)
 
-    def set_position(self, position: int) -> None:
+    def set_position(self, position: int, share: float = 1.0) -> None:
         """Set the knob that the position belongs to; the other is released."""
         target, index = self._locate(position)
         for knob in self._knobs:
             if knob is not target:
                 knob.release()
-        target.set_position(index)
+        target.set_position(index, share)
 
     def release(self) -> None:
         """Restore the original value."""
@@ -366,25 +377,24 @@ class BetterOfTwo:
 
     def _leaves_more(self, first: TuningChoice) -> bool:
         """Whether the second knob may do better than the choice of the first."""
-        reference = first.measured[max(first.measured)]
-        lowered = 1 - first.chosen.watts / max(reference.watts, 1e-9)
+        lowered = 1 - first.chosen.watts / max(_reference(first).watts, 1e-9)
         return first.position <= _LOWEST * self._start or lowered < _LEAST_LOWERED
 
     def _is_clearly_better(self, second: TuningChoice, first: TuningChoice) -> bool:
-        # Both started from the same setting; the first had it measured earlier and longer.
-        reference = _point(first.measured[max(first.measured)])
+        reference = _reference(second)
+        earlier = _carry_over(first.chosen, first, reference)
         scores = [
-            score(self._objective, point.seconds, point.joules, reference)
-            for point in (_point(first.chosen), _point(second.chosen))
+            score(self._objective, point.seconds, point.joules, _point(reference))
+            for point in (_point(earlier), _point(second.chosen))
         ]
         return bool(scores[1] < scores[0] * (1 - _CLEARLY))
 
     def _combine(self) -> TuningChoice | None:
-        """The active machine's choice with what was measured by both."""
+        """The active machine's choice with what was measured by both, as the job is now."""
         active = self._machines[self._active].choice
         if active is None:
             return None
-        shifts = (0, self._start)
+        shifts, reference = (0, self._start), _reference(active)
         choices = [
             (shift, machine.choice)
             for shift, machine in zip(shifts, self._machines, strict=True)
@@ -394,15 +404,37 @@ class BetterOfTwo:
             active,
             position=active.position + shifts[self._active],
             measured={
-                shift + at: estimate
+                shift + at: _carry_over(estimate, choice, reference)
                 for shift, choice in choices
                 for at, estimate in choice.measured.items()
             },
-            posterior=None,
-            profiling_steps=sum(choice.profiling_steps for _, choice in choices),
+            posterior=active.posterior if self._active == 0 else None,
+            probed_steps={
+                shift + at: steps
+                for shift, choice in choices
+                for at, steps in choice.probed_steps.items()
+            },
             profiling_seconds=sum(choice.profiling_seconds for _, choice in choices),
-            profiling_joules=sum(choice.profiling_joules for _, choice in choices),
         )
+
+
+def _reference(choice: TuningChoice) -> Estimate:
+    """The estimate of the setting found, as the machine of the choice has it."""
+    return choice.measured[max(choice.measured)]
+
+
+def _carry_over(estimate: Estimate, choice: TuningChoice, reference: Estimate) -> Estimate:
+    """An estimate of a choice for the job as it is when its reference is the given one.
+
+    Both machines start from the same setting, but the job may have become faster or slower between
+    them; what a setting does against the reference stays.
+    """
+    earlier = _reference(choice)
+    if estimate is earlier:
+        return reference
+    pace = reference.seconds / earlier.seconds
+    power = reference.watts / earlier.watts if earlier.watts > 0 else 1.0
+    return replace(estimate, seconds=estimate.seconds * pace, watts=estimate.watts * power)
 
 
 def _point(estimate: Estimate) -> OperatingPoint:
@@ -412,3 +444,15 @@ def _point(estimate: Estimate) -> OperatingPoint:
 # What a tuner sets. Positions are those of ``values``, in watts or hertz, once the knob made a
 # machine; the last one is the value found.
 Knob: TypeAlias = LimitKnob | ClockKnob | BothKnobs
+
+
+def check_knob(knob: object, name: str = "knob") -> None:
+    """Refuse what is not a knob.
+
+    Raises:
+        InvalidValueError: It is something else.
+    """
+    if not isinstance(knob, LimitKnob | ClockKnob | BothKnobs):
+        raise InvalidValueError(
+            f"{name}={knob!r} is not a knob", remedy="give LimitKnob(devices) or ClockKnob(devices)"
+        )

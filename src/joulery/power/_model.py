@@ -24,7 +24,7 @@ import numpy as np
 
 from joulery.hardware import execute, relative_voltage
 from joulery.objectives import Totals, depends_on_reference
-from joulery.power._step_profiler import OUTLIER_LEAST, Estimate
+from joulery.power._step_profiler import NO_STALLS, OUTLIER_LEAST, Estimate, Waiting
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -60,7 +60,7 @@ _OFFSET = 0.1
 # Share of the samples that may break a bound, one of them: the choice is made anew after each pair,
 # always on the edge of what is allowed, so it errs more often than this. On 72 jittering and
 # scattering loads (benchmarks/power_bounds.py, seeds 2000 to 2011) 3 ended late with 0.025, 0 so.
-_RISK = 0.0065
+RISK = 0.0065
 # Chance to keep the bounds from which on a value may be tried while another is held: 0.5 leaves the
 # edge unexplored, 0 spends time on hopeless values; on the same loads.
 _CHANCE = 0.2
@@ -91,6 +91,10 @@ class Curves:
             0,
             0.0,
         )
+
+    def slowdown(self, position: int) -> float:
+        """Logarithm of the step time at a position, relative to the reference; the median."""
+        return float(np.median(self.log_seconds[:, position] - self.log_seconds[:, -1]))
 
     def power_at_pace(self, slower: float) -> float:
         """Logarithm of the power at the value that is so much slower, relative to the reference.
@@ -374,13 +378,18 @@ class ObjectiveScorer:
         self._steps = steps
         self.uses_reference = depends_on_reference(objective)
 
-    def score(self, posterior: Curves) -> Score:
-        """The best knob value under a posterior; the reference is the last one."""
-        seconds, scores, allowed = self._evaluate(posterior)
+    def score(self, posterior: Curves, waiting: Waiting = NO_STALLS) -> Score:
+        """The best knob value under a posterior; the reference is the last one.
+
+        Args:
+            posterior: Samples of the curves.
+            waiting: Time and energy of a step that no knob value changes.
+        """
+        seconds, scores, allowed = self._evaluate(posterior, waiting)
         best = np.where(allowed, scores, np.inf).min(axis=1, keepdims=True)
         relative = scores / best - 1.0
         odds = allowed.mean(axis=0)
-        safe = odds >= 1.0 - _RISK
+        safe = odds >= 1.0 - RISK
         mean = relative.mean(axis=0)
         if safe.any():
             position = int(np.argmin(np.where(safe, mean, np.inf)))
@@ -394,10 +403,13 @@ class ObjectiveScorer:
         gains = better.mean(axis=0)
         return Score(position, regret, np.maximum(0.0, excess), gains, safe, odds >= _CHANCE)
 
-    def _evaluate(self, posterior: Curves) -> tuple[Array, Array, NDArray[np.bool_]]:
+    def _evaluate(
+        self, posterior: Curves, waiting: Waiting
+    ) -> tuple[Array, Array, NDArray[np.bool_]]:
         """Seconds, scores and whether bounds are kept."""
-        seconds = np.exp(posterior.log_seconds) * self._steps
-        joules = seconds * np.exp(posterior.log_watts)
+        seconds = np.exp(posterior.log_seconds)
+        joules = self._steps * (seconds * np.exp(posterior.log_watts) + waiting.joules)
+        seconds = self._steps * (seconds + waiting.seconds)
         reference = Totals(seconds[:, -1:], joules[:, -1:])
         scores = self._objective.value(seconds, joules, reference)
         within = self._objective.bounds.kept(seconds, joules, reference)

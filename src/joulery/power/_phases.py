@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -21,28 +21,38 @@ from joulery.clock import REAL_CLOCK, Clock
 from joulery.errors import JouleryError
 from joulery.fail_open import fail_open
 from joulery.frontier import Provenance
+from joulery.hardware import check_devices
 from joulery.metering import Meter
-from joulery.power._ranks import RankMachine
+from joulery.objectives import Bounds, Totals, check_objective
+from joulery.power._knobs import check_knob
+from joulery.power._model import RISK
+from joulery.power._ranks import RankMachine, check_process_group
 from joulery.power._step_profiler import Command, Reading, TunerConfig, TunerState, TuningEvent
-from joulery.power._tuner import RELEASE_SECONDS, JouleCounter, tuning_result
+from joulery.power._tuner import RELEASE_SECONDS, InForce, JouleCounter, check_parts, tuning_result
 from joulery.units import human
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from numpy.typing import NDArray
+
     from joulery.hardware import Device
     from joulery.metering import Window
     from joulery.objectives import Objective, Quantity, Reference
     from joulery.power._knobs import Knob
+    from joulery.power._model import Curves
     from joulery.power._ranks import ProcessGroup
-    from joulery.power._state_machine import Machine
+    from joulery.power._state_machine import Machine, TuningChoice
     from joulery.power._tuner import TuningResult
+
+    Array = NDArray[np.float64]
 
 _log = logging.getLogger("joulery")
 
 # Watts at which phases trade time for energy, cheapest time first: no board of ours draws a tenth
-# of the first per step saved, nor the last.
-_PRICES = np.geomspace(1.0, 1e5, 200)
+# of the first per step saved, nor the last; in steps of 0.6 %, since where a phase saves nearly as
+# much per second at any clock, a step of 6 % is one of 3 % of its time.
+_PRICES = np.geomspace(1.0, 1e5, 2000)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,12 +86,77 @@ class PhaseUse:
         }
 
 
+@dataclass(frozen=True, slots=True)
+class _Together:
+    """Bounds of a phase, of which that on the slowdown is one of all phases together.
+
+    Attributes:
+        max_slowdown: Largest slowdown of all.
+        rest: Bounds of the phase alone.
+        other_seconds: Samples of the time of the other phases, per step of this one; a column.
+        other_originals: The same at the original setting.
+    """
+
+    max_slowdown: float
+    rest: Bounds
+    other_seconds: Array
+    other_originals: Array
+
+    def kept(self, seconds: Quantity, joules: Quantity, reference: Reference) -> Any:
+        """Whether samples of the phase keep every bound."""
+        whole = Totals(reference.seconds + self.other_originals, reference.joules)
+        bound = Bounds(max_slowdown=self.max_slowdown)
+        together = bound.kept(seconds + self.other_seconds, joules, whole)
+        return together & self.rest.kept(seconds, joules, reference)
+
+
+def bound_together(
+    bounds: Bounds, steps: Sequence[float], posteriors: Sequence[Curves]
+) -> list[_Together]:
+    """Bounds for each phase, with the slowdown at which all trade time for energy at one rate.
+
+    All of them together keep the bound as surely as one job would have to, so each stays less below
+    it than it would have to alone.
+
+    Args:
+        bounds: Bounds of the job, of which one is on its slowdown.
+        steps: Steps of each phase.
+        posteriors: Samples of the curves of each.
+    """
+    slowdown = bounds.max_slowdown or 0.0
+    chance = np.random.default_rng(0)
+    seconds: list[Array] = []
+    targets: list[NDArray[np.intp]] = []
+    for count, curves in zip(steps, posteriors, strict=True):
+        total = count * np.exp(curves.log_seconds)
+        joules = (total * np.exp(curves.log_watts)).mean(axis=0)
+        targets.append((joules + _PRICES[:, None] * total.mean(axis=0)).argmin(axis=1))
+        # In another order for each, since the samples of all come from the same draws.
+        seconds.append(chance.permutation(total))
+    originals = [total[:, -1:] for total in seconds]
+    original = np.sum(originals, axis=0)
+    spent, spare = originals, slowdown * float(original.min())
+    for positions in dict.fromkeys(zip(*map(np.ndarray.tolist, targets), strict=True)):
+        at_price = [total[:, [at]] for total, at in zip(seconds, positions, strict=True)]
+        left = (1 + slowdown) * original - np.sum(at_price, axis=0)
+        if (left >= 0).mean() >= 1 - RISK:
+            spent, spare = at_price, max(0.0, float(np.quantile(left, RISK)))
+            break
+    # What is spared, because a knob has steps, belongs to all of them alike.
+    all_spent = np.sum(spent, axis=0) + spare * (1 - 1 / len(steps))
+    rest = replace(bounds, max_slowdown=None)
+    return [
+        _Together(slowdown, rest, (all_spent - own) / count, (original - before) / count)
+        for count, own, before in zip(steps, spent, originals, strict=True)
+    ]
+
+
 class _Share:
     """An objective with its own part of the slowdown that all phases may have together."""
 
     def __init__(self, objective: Objective) -> None:
         self._objective = objective
-        self.bounds = objective.bounds
+        self.bounds: Any = objective.bounds  # or those of all phases together
 
     def value(self, seconds: Quantity, joules: Quantity, reference: Reference) -> Quantity:
         """The score, as the objective has it."""
@@ -100,11 +175,13 @@ class _Phase:
     seconds: float = 0.0
     joules: float = 0.0
     sigma_joules: float = 0.0
+    hot: bool = False
     visits: int = 0
     steps: int = 0
     due: int = 0
     command: Command | None = None
     reference: int = -1
+    in_force: InForce = field(default_factory=InForce)
 
 
 class PhaseTuner:
@@ -122,6 +199,7 @@ class PhaseTuner:
         failure: Error that stopped tuning; None while all is well.
 
     Raises:
+        InvalidValueError: An argument is something else.
         JouleryError: The knob has nothing to choose from, or energy cannot be measured.
     """
 
@@ -135,8 +213,12 @@ class PhaseTuner:
         config: TunerConfig | None = None,
         process_group: ProcessGroup | None = None,
     ) -> None:
+        check_objective(objective)
+        check_knob(knob)
+        check_process_group(process_group)
+        check_parts(clock=clock, config=config)
         self.failure: BaseException | None = None
-        self._devices = tuple(devices)
+        self._devices = check_devices(devices)
         self._objective = objective
         self._knob = knob
         self._clock = clock
@@ -146,15 +228,18 @@ class PhaseTuner:
         self._meter = Meter(self._devices, clock=clock)
         self._counter = JouleCounter(self._meter)
         self._phases: dict[str, _Phase] = {}
-        self._active: _Phase | None = None
+        self._active: list[_Phase] = []  # the innermost is the last
         self._began_seconds = self._joules = 0.0
         self._position = -1
-        self._shared = False  # whether the phases that hold have their parts of the slowdown
+        self._shared: list[TuningChoice | None] = []  # choices that shares of the slowdown are by
         self._closed = False
 
     @fail_open(None)
     def enter(self, name: str) -> None:
-        """Begin a phase: its setting is put in force beside the caller."""
+        """Begin a phase: its setting is put in force beside the caller.
+
+        A phase around it continues when this one ends, without the time and energy of this one.
+        """
         if self._closed:
             return
         if self._driver.failure is not None and self._group is None:
@@ -162,10 +247,16 @@ class PhaseTuner:
         phase = self._phases.get(name)
         if phase is None:
             phase = self._phases[name] = driver_result(self._new_phase, self._clock)
+        if self._active:
+            self._interrupt(self._active[-1], steps=0)
+        self._active.append(phase)
+        self._begin(phase)
+
+    def _begin(self, phase: _Phase) -> None:
         if phase.command is not None:
             self._driver.submit(partial(self._set_knob, phase.command.position))
         self._counter.mark()  # what was used between phases belongs to none
-        self._active, self._began_seconds = phase, self._clock.now()
+        self._began_seconds = self._clock.now()
 
     @fail_open(None)
     def leave(self, steps: int = 1) -> None:
@@ -174,11 +265,16 @@ class PhaseTuner:
         Args:
             steps: Amount of work that was done in it; the same work takes the same number.
         """
-        phase, self._active = self._active, None
-        if phase is None or self._closed:
+        if self._closed or not self._active:
             return
+        self._interrupt(self._active.pop(), max(1, steps))
+        if self._active:
+            self._begin(self._active[-1])
+
+    def _interrupt(self, phase: _Phase, steps: int) -> None:
+        """Account for what the phase took since it began; 0 steps where it continues later."""
         window, seconds = self._counter.mark(), self._clock.now() - self._began_seconds
-        account = partial(self._account, phase, seconds, window, max(1, steps))
+        account = partial(self._account, phase, seconds, window, steps)
         if self._group is None:
             self._driver.submit(account)
             return
@@ -186,7 +282,7 @@ class PhaseTuner:
             driver_result(account, self._clock)
         except JouleryError as error:
             self.failure = self.failure or error
-        if phase.steps >= phase.due or self.failure is not None:
+        if steps and (phase.steps >= phase.due or self.failure is not None):
             self._answer(phase)
 
     def _new_phase(self) -> _Phase:
@@ -198,18 +294,24 @@ class PhaseTuner:
 
     def _account(self, phase: _Phase, seconds: float, window: Window, steps: int) -> None:
         before = self._joules
-        self._joules, phase.sigma_joules = self._counter.read(window)
+        self._joules, phase.sigma_joules, hot = self._counter.read(window)
+        phase.hot |= hot
         phase.seconds += seconds
         phase.joules += self._joules - before
-        phase.visits += 1
+        phase.visits += steps > 0
         phase.steps += steps
-        if self._group is None and phase.steps >= phase.due:
+        if phase.command is not None:
+            phase.in_force.add(phase.command, steps)
+        if steps and self._group is None and phase.steps >= phase.due:
             self._answer(phase)
 
     def _answer(self, phase: _Phase) -> None:
         """Let the phase's machine say what its setting is from the next time on."""
         event = TuningEvent.STEP if self.failure is None else TuningEvent.FAILED
-        reading = Reading(phase.seconds, phase.joules, phase.sigma_joules, phase.steps, event)
+        reading = Reading(
+            phase.seconds, phase.joules, phase.sigma_joules, phase.steps, event, phase.hot
+        )
+        phase.hot = False
         if phase.command is None:
             command = phase.machine.start(reading)
             phase.reference = command.position
@@ -222,11 +324,14 @@ class PhaseTuner:
             other.command is not None and other.command.state is TunerState.HOLDING
             for other in self._phases.values()
         )
-        if holding and not self._shared and self._objective.bounds.max_slowdown is not None:
-            self._share_slowdown(self._objective.bounds.max_slowdown)
-        self._shared = holding
+        choices = [other.machine.choice for other in self._phases.values()]
+        if not holding or self._objective.bounds.max_slowdown is None:
+            self._shared = []
+        elif list(map(id, choices)) != list(map(id, self._shared)):
+            self._share_slowdown()
+            self._shared = choices
 
-    def _share_slowdown(self, slowdown: float) -> None:
+    def _share_slowdown(self) -> None:
         """Give each phase the slowdown at which all trade time for energy at the same rate."""
         phases = [phase for phase in self._phases.values() if phase.steps]
         choices = [phase.machine.choice for phase in phases]
@@ -234,27 +339,12 @@ class PhaseTuner:
         posteriors = [curve for curve in curves if curve is not None]
         if len(posteriors) < len(phases):
             return
-        seconds = [
-            phase.steps * np.exp(curve.log_seconds).mean(axis=0)
-            for phase, curve in zip(phases, posteriors, strict=True)
-        ]
-        joules = [
-            phase.steps * np.exp(curve.log_seconds + curve.log_watts).mean(axis=0)
-            for phase, curve in zip(phases, posteriors, strict=True)
-        ]
-        originals = [float(values[-1]) for values in seconds]
-        allowed = (1 + slowdown) * sum(originals)
-        for watts in _PRICES:
-            costs = [e + watts * t for t, e in zip(seconds, joules, strict=True)]
-            spent = [float(t[c.argmin()]) for t, c in zip(seconds, costs, strict=True)]
-            if sum(spent) <= allowed:
-                break
-        else:
-            spent = originals
-        spare = (allowed - sum(spent)) / sum(originals)
-        for phase, now, original in zip(phases, spent, originals, strict=True):
-            share = max(0.0, now / original - 1 + spare)
-            phase.objective.bounds = replace(self._objective.bounds, max_slowdown=share)
+        # Bounds of time are on so many steps of each.
+        steps = [phase.steps / self._config.work_steps for phase in phases]
+        for phase, bounds in zip(
+            phases, bound_together(self._objective.bounds, steps, posteriors), strict=True
+        ):
+            phase.objective.bounds = bounds
 
     def _set_knob(self, position: int) -> None:
         if position != self._position:
@@ -275,8 +365,9 @@ class PhaseTuner:
             return None
         origin = Provenance.combined([(device.provenance, 1.0) for device in self._devices])
         holding = command.state is TunerState.HOLDING and not self._config.dry_run
+        in_force = phase.in_force if holding else None
         return tuning_result(
-            choice, self._knob, phase.reference, origin, held=holding, ended=self._closed
+            choice, self._knob, phase.reference, origin, in_force, ended=self._closed
         )
 
     def fail(self, error: Exception) -> None:

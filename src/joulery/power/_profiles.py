@@ -8,8 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from joulery.errors import FileError
-from joulery.files import write_atomic
-from joulery.paths import data_folder
+from joulery.files import data_folder, write_atomic
 from joulery.power._state_machine import TuningChoice
 from joulery.power._step_profiler import Estimate
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol, TypeVar, runtime_checkable
 
+from joulery.errors import InvalidValueError
 from joulery.power._step_profiler import Command, Reading, TunerState, TuningEvent
 
 if TYPE_CHECKING:
@@ -35,6 +36,20 @@ class ProcessGroup(Protocol):
     def all_gather(self, value: T) -> Sequence[T]:
         """Every rank's value, on every rank, by rank."""
         ...
+
+
+def check_process_group(group: object) -> None:
+    """Refuse what is neither a process group nor None.
+
+    Raises:
+        InvalidValueError: It is something else.
+    """
+    if not (group is None or isinstance(group, ProcessGroup)):
+        raise InvalidValueError(
+            f"{group!r} is not a process group",
+            remedy="give an object with rank, broadcast and all_gather; for torch, "
+            "joulery.integrations.torch_ranks.torch_ranks()",
+        )
 
 
 class RankMachine:
@@ -72,6 +87,7 @@ class RankMachine:
             sum(reading.sigma_joules**2 for reading in readings) ** 0.5,
             readings[0].steps,
             TuningEvent.FAILED if failed else readings[0].event,
+            any(reading.hot for reading in readings),
         )
 
     def _agree(self, reading: Reading, *, first: bool) -> Command:

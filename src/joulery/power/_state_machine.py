@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, replace
+from collections import deque
+from dataclasses import dataclass, field, replace
 from statistics import stdev
 from typing import TYPE_CHECKING, Protocol
 
@@ -24,6 +25,7 @@ from joulery.power._step_profiler import (
     SETTLE_SECONDS,
     Estimate,
     Slice,
+    Stalls,
     StepProfiler,
     TunerState,
 )
@@ -64,6 +66,9 @@ _HEAT, _HEAT_TOLERANCE = 0.02, 0.35
 _CONTRADICTION, _BEYOND_DOUBT = 0.05, 3.0
 # A job that got this much faster since most settings were measured is profiled again; by hand.
 _LEAD = 0.04
+# Relative error from which on one setting's own slices are stated by the curve; that from which on
+# results state it.
+_VAGUE = 0.01
 # Error of the pace that slices of a pair aim for; by hand.
 _PAIR_ERROR = 0.001
 # Time between pairs in slices of one, and how it grows from pair to pair up to the longest; by
@@ -78,8 +83,8 @@ _STRETCH, _LONGEST_STRETCH = 1.5, 8.0
 _UNBOUND_EVERY = 3
 # Refinements under such objectives before the first pair, and the time until then; by hand.
 _MOST_TRIMS, _FIRST_PAIR_SECONDS = 4, 30.0
-# Slices that are kept, and of these from the time of probing; by hand.
-_MOST_KEPT, _PROBES_KEPT = 64, 36
+# Slices that are kept, and of these from the time of probing, and samples between pairs; by hand.
+_MOST_KEPT, _PROBES_KEPT, _MOST_WATCHED = 64, 36, 1000
 # Least time and steps that a job is expected to run: what a probe costs must pay off within them;
 # by hand.
 _HORIZON_SECONDS, _HORIZON_STEPS = 40.0, 20_000
@@ -118,9 +123,9 @@ class TuningChoice:
         chosen: Estimate there: measured, or predicted (then with 0 steps behind it).
         measured: Estimates by knob position.
         posterior: Samples of the curves; None when an earlier profile was trusted.
-        profiling_steps: Steps that profiling took.
+        probed_steps: Steps that profiling took, by knob position.
         profiling_seconds: Time that they took.
-        profiling_joules: Energy that they used.
+        shares: Share of the value that each rank has; empty where all have the same.
     """
 
     position: int
@@ -128,9 +133,14 @@ class TuningChoice:
     chosen: Estimate
     measured: dict[int, Estimate]
     posterior: Curves | None = None
-    profiling_steps: int = 0
+    probed_steps: dict[int, int] = field(default_factory=dict)
     profiling_seconds: float = 0.0
-    profiling_joules: float = 0.0
+    shares: tuple[float, ...] = ()
+
+    @property
+    def profiling_steps(self) -> int:
+        """Steps that profiling took."""
+        return sum(self.probed_steps.values())
 
 
 class Machine(Protocol):
@@ -221,6 +231,9 @@ class TuningMachine(ProfilingMachine):
         self._earlier = earlier
         self._scorer = ObjectiveScorer(objective, config.work_steps)
         self._model: CurveModel | None = None
+        self._stalls = Stalls()
+        self._watched: deque[StepSample] = deque(maxlen=_MOST_WATCHED)
+        self._watched_at = self._reference
         # Without a bound on the ratio to the reference it only tells how the job wanders.
         self._pair_every = 1 if self._scorer.uses_reference else _UNBOUND_EVERY
 
@@ -238,6 +251,8 @@ class TuningMachine(ProfilingMachine):
         """Drop all samples and go back to the reference."""
         self._profiler.state = TunerState.DRIFTED
         self._profiler.slices = []
+        self._stalls = Stalls()
+        self._watched.clear()
         yield from self._profiler.move(self._reference)
 
     # Probing.
@@ -247,8 +262,9 @@ class TuningMachine(ProfilingMachine):
         profiler = self._profiler
         profiler.state = TunerState.PROBING
         began = profiler.reading
+        profiler.steps_at.clear()
         # What is compared with the reference all along cannot be known better than that.
-        yield from profiler.measure_singly(_CHECK_STEPS)
+        yield from profiler.measure_singly()
         self._model, changes = self._new_model(), _MOST_CHANGES
         for number in range(_MOST_SLICES):
             measured = self._profiler.estimates()
@@ -281,12 +297,7 @@ class TuningMachine(ProfilingMachine):
 
     def _has_changed(self) -> bool:
         """Whether the reference is another job than it was two slices of it ago."""
-        noise = self._profiler.noise()
-        latest = [
-            part.estimate(noise)
-            for part in self._profiler.slices
-            if part.position == self._reference and part.samples
-        ][-2:]
+        latest = self._latest_references()
         if len(latest) < 2:
             return False
         before, now = latest
@@ -294,6 +305,15 @@ class TuningMachine(ProfilingMachine):
         return abs(math.log(now.seconds / before.seconds)) > max(_CHANGE, 5 * error) or abs(
             math.log(max(now.watts, 1e-3) / max(before.watts, 1e-3))
         ) > max(_POWER_CHANGE, 5 * math.hypot(before.watts_error, now.watts_error))
+
+    def _latest_references(self) -> list[Estimate]:
+        """The latest two slices of the reference, or what there is of them."""
+        noise = self._profiler.noise()
+        return [
+            part.estimate(noise)
+            for part in self._profiler.slices
+            if part.position == self._reference and part.samples
+        ][-2:]
 
     def _is_hot(self) -> bool:
         """Whether the latest slice of the reference is that of the same job on a hot board.
@@ -385,9 +405,8 @@ class TuningMachine(ProfilingMachine):
             measured.get(position) or posterior.predict(position),
             measured,
             posterior,
-            end.steps - began.steps,
+            dict(self._profiler.steps_at),
             end.now_seconds - began.now_seconds,
-            end.joules - began.joules,
         )
         return plan
 
@@ -432,6 +451,7 @@ class TuningMachine(ProfilingMachine):
             self._drop_old()
             if self._has_changed() or self._is_contradicted():
                 return
+            self._note_stalls()
             yield from self._refine()
             if self._profiler.lead > _LEAD:
                 return
@@ -466,8 +486,10 @@ class TuningMachine(ProfilingMachine):
         profiler = self._profiler
         yield from profiler.move(subject)
         began = profiler.reading.now_seconds
-        steps = profiler.slice_steps(profiler.pace_seconds, profiler.noise(), _PAIR_ERROR)
-        steps = math.ceil(stretch * steps)
+        noise = profiler.noise()
+        steps = int(profiler.slice_steps(profiler.pace_seconds, noise, _PAIR_ERROR))
+        # What a longer slice would not tell better is told by the next pair, of the job as it is.
+        steps = max(steps, math.ceil(min(stretch * steps, (noise / _PAIR_ERROR) ** 2)))
         yield from profiler.measure(steps)
         if subject != self._reference:
             yield from profiler.move(self._reference)
@@ -487,12 +509,11 @@ class TuningMachine(ProfilingMachine):
         """The position that may turn out best; the choice where none would gain enough."""
         assert self.choice is not None  # noqa: S101 - probing made it
         posterior = self._posterior(self._profiler.estimates())
-        score = self._scorer.score(posterior)
-        gains = np.where(score.promising, score.gains, 0.0)
+        score = self._scorer.score(posterior, self._stalls.per_step())
+        unknown = posterior.log_seconds.std(axis=0) > _KNOWN
+        gains = np.where(score.promising & unknown, score.gains, 0.0)
         candidate = int(gains.argmax())
-        unknown = float(posterior.log_seconds[:, candidate].std()) > _KNOWN
-        worthwhile = unknown and gains[candidate] > _WORTHWHILE
-        return candidate if worthwhile else self.choice.position
+        return candidate if gains[candidate] > _WORTHWHILE else self.choice.position
 
     def _is_contradicted(self) -> bool:
         """Whether the latest pair is far slower than the choice was believed to be, both times.
@@ -500,13 +521,15 @@ class TuningMachine(ProfilingMachine):
         A board that gets hot, or another process, is slower only before or after the reference.
         """
         profiler, choice, noise = self._profiler, self.choice, self._profiler.noise()
-        if choice is None or not self._reference != profiler.position == choice.position:
+        if choice is None or choice.posterior is None:
+            return False
+        if not self._reference != profiler.position == choice.position:
             return False
         first, reference, second = (part.estimate(noise) for part in profiler.slices[-3:])
         slowdown = min(first.seconds, second.seconds) / reference.seconds
-        belief = choice.chosen.seconds / choice.measured[self._reference].seconds
+        belief = choice.posterior.slowdown(choice.position)
         error = math.hypot(first.seconds_error, reference.seconds_error)
-        return math.log(slowdown / belief) > max(_CONTRADICTION, _BEYOND_DOUBT * error)
+        return math.log(slowdown) - belief > max(_CONTRADICTION, _BEYOND_DOUBT * error)
 
     def _refine(self) -> Procedure:
         """Move the choice where fresh slices say that another position is better, or safe."""
@@ -514,7 +537,8 @@ class TuningMachine(ProfilingMachine):
         assert choice is not None  # noqa: S101 - probing made it
         measured = self._profiler.estimates()
         posterior = self._posterior(measured)
-        score = self._scorer.score(posterior)
+        stalls = self._stalls.per_step()
+        score = self._scorer.score(posterior, stalls)
         excess = float(score.excess[profiler.position]) - score.regret
         if excess > self._config.tolerance / 4 or not score.safe[profiler.position]:
             yield from profiler.move(score.position)
@@ -523,10 +547,27 @@ class TuningMachine(ProfilingMachine):
             choice,
             position=position,
             regret=score.regret,
-            chosen=measured.get(position) or posterior.predict(position),
-            measured=measured,
+            chosen=stalls.added_to(_best_known(position, measured, posterior)),
+            measured={at: stalls.added_to(estimate) for at, estimate in measured.items()},
             posterior=posterior,
         )
+
+    def _note_stalls(self) -> None:
+        """Note how much longer the steps since the pair before took than those of both pairs."""
+        profiler, samples = self._profiler, tuple(self._watched)
+        self._watched.clear()
+        measured, references = profiler.estimates(), self._latest_references()
+        if not samples or self._watched_at not in measured:
+            return
+        held, reference = measured[self._watched_at], measured[self._reference]
+        # The slower pair, so that steps that became faster or slower meanwhile are no stalls.
+        pace = max(estimate.seconds for estimate in references) / reference.seconds
+        power = min(estimate.watts for estimate in references)
+        if power > 0 and reference.watts > 0:
+            watts = held.watts * power / reference.watts
+            error = max(estimate.watts_error for estimate in references)
+            calm = replace(held, seconds=held.seconds * pace, watts=watts, watts_error=error)
+            self._stalls.add(samples, calm)
 
     def _watch(
         self, seconds: float, expected: Estimate | None = None
@@ -534,11 +575,13 @@ class TuningMachine(ProfilingMachine):
         """Whether the job behaves differently within some time, by samples at one position."""
         profiler = self._profiler
         ends = profiler.reading.now_seconds + seconds
+        self._watched_at = profiler.position
         samples: list[StepSample] = []
         while expected is None and len(samples) < _BASELINE_SAMPLES:
             sample = yield from profiler.sample(_HOLD_SECONDS)
             if sample is not None:
                 samples.append(sample)
+                self._watched.append(sample)
             if profiler.reading.now_seconds >= ends:
                 return False
         pace, power = self._detectors(expected or _summarize(samples))
@@ -546,6 +589,7 @@ class TuningMachine(ProfilingMachine):
             sample = yield from profiler.sample(_HOLD_SECONDS)
             if sample is None:
                 continue
+            self._watched.append(sample)
             drifted = pace.changed(sample.log_pace)
             if sample.joules > 3 * sample.sigma_joules:
                 drifted |= power.changed(math.log(sample.joules / sample.seconds))
@@ -574,6 +618,16 @@ class TuningMachine(ProfilingMachine):
         expected = earlier.chosen if at_choice else earlier.measured[profiler.position]
         while not (yield from self._watch(math.inf, replace(expected, seconds_error=0.0))):
             pass
+
+
+def _best_known(position: int, measured: Mapping[int, Estimate], posterior: Curves) -> Estimate:
+    """What was measured at a position, or where that scatters, the curve through all positions."""
+    curve, own = posterior.predict(position), measured.get(position)
+    if own is None:
+        return curve
+    if math.hypot(own.seconds_error, own.watts_error) <= _VAGUE:
+        return own
+    return replace(curve, steps=own.steps, span_seconds=own.span_seconds)
 
 
 def _summarize(samples: Sequence[StepSample]) -> Estimate:
@@ -611,6 +665,7 @@ class PlannedMachine(ProfilingMachine):
         yield from profiler.warm_up()
         profiler.state = TunerState.PROBING
         began = profiler.reading
+        profiler.steps_at.clear()
         # A short slice at the reference, so that savings can be stated against it.
         yield from profiler.measure(LEAST_STEPS)
         for position in self._measured:
@@ -641,7 +696,6 @@ class PlannedMachine(ProfilingMachine):
             regret=0.0,  # the plan answers for it
             chosen=estimates[self._hold],
             measured=estimates,
-            profiling_steps=end.steps - began.steps,
+            probed_steps=dict(self._profiler.steps_at),
             profiling_seconds=end.now_seconds - began.now_seconds,
-            profiling_joules=end.joules - began.joules,
         )

@@ -9,15 +9,24 @@ a step is pooled over all settings, because three samples of one setting cannot 
 from __future__ import annotations
 
 import math
+from collections import Counter, deque
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from itertools import pairwise
 from statistics import median, stdev
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from joulery.errors import InvalidValueError
-from joulery.power._drift import TimedSlices, find_period, separate
+from joulery.power._drift import (
+    LATEST_SECONDS,
+    LONGEST_PERIOD,
+    PERIODS,
+    TimedSlices,
+    find_period,
+    separate,
+)
 from joulery.units import finite
 
 if TYPE_CHECKING:
@@ -39,6 +48,11 @@ _MAD_TO_SIGMA = 1.4826
 # From so many samples on, their scatter is the error of the power; as they are few, with a factor
 # on top (Student's t), and never below this much for one sample.
 _TELLING_SAMPLES, _FEW_FACTOR, _FEW_ERROR = 3, 1.5, 0.003
+# Least and most power of a board that waits, relative to its power at work; by hand, wide.
+_LEAST_WAITING, _MOST_WAITING = 0.1, 0.5
+# Sigmas by which stalls are taken for less than they are, and intervals between pairs that tell;
+# by hand.
+_STALL_SIGMAS, _LATEST_STALLS = 2.0, 8
 # Two samples that differ by less end the warm-up, as do so many samples; by hand.
 _WARM_DIFFERENCE, _WARMUP_SAMPLES = 0.05, 20
 # Least samples and steps of a slice: a median needs three, a step after a stall is left out.
@@ -47,15 +61,16 @@ LEAST_SAMPLES, LEAST_STEPS = 3, 4
 _FEW_STEPS = 12.0
 # Disturbances of a tenth of a second stand out in samples of this length.
 _LONGEST_SAMPLE_SECONDS = 1.0
-# Steps that are measured one by one to find a period, where they vary by so much, from this length
-# of a step on: shorter ones repeat within a sample; three times the longest period, and by hand.
-_PERIOD_STEPS, _UNEVEN, _SHORT_STEP_SECONDS = 48, 0.03, 0.02
+# Spread of steps from which on a period is looked for; by hand.
+_UNEVEN = 0.03
 # Steps of several periods up to which a slice has three samples; by hand.
 _LONGEST_PERIODS = 24
 # Time after a change of the knob that is not measured: boards need 20 to 100 ms.
 SETTLE_SECONDS = 0.1
-# Shortest sample worth an energy reading; several counter refreshes.
+# Shortest sample worth an energy reading; several counter refreshes. Steps so short that the
+# longest period fits into it are not measured one by one.
 _SAMPLE_SECONDS = 0.1
+_SHORT_STEP_SECONDS = _SAMPLE_SECONDS / LONGEST_PERIOD
 # Longest slice, unless it would have few steps; by hand.
 _LONGEST_SLICE_SECONDS = 4.0
 
@@ -112,6 +127,7 @@ class Reading:
         sigma_joules: One sigma of where exactly the counters stand now.
         steps: Steps done so far.
         event: Reason why the reading was taken.
+        hot: Whether heat or the hardware slowed a device since the reading before.
     """
 
     now_seconds: float
@@ -119,15 +135,20 @@ class Reading:
     sigma_joules: float
     steps: int
     event: TuningEvent = TuningEvent.STEP
+    hot: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """Output of a tuning machine: where the knob should be, and the steps to the next reading."""
+    """Output of a tuning machine: where the knob should be, and the steps to the next reading.
+
+    ``shares`` of the value are by rank; empty where all have the same.
+    """
 
     position: int
     steps: int
     state: TunerState
+    shares: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,6 +247,57 @@ def drop_disturbed(samples: Sequence[StepSample], step_noise: float) -> list[Ste
     return [sample for sample in samples if agrees(sample)] or list(samples)
 
 
+class Waiting(NamedTuple):
+    """Time and energy of a step in which boards wait, whatever their setting; means over steps."""
+
+    seconds: float
+    joules: float
+
+    def added_to(self, estimate: Estimate) -> Estimate:
+        """The estimate of steps that wait like this in addition."""
+        seconds = estimate.seconds + self.seconds
+        joules = estimate.seconds * estimate.watts + self.joules
+        error = estimate.seconds_error * estimate.seconds / seconds
+        return replace(estimate, seconds=seconds, watts=joules / seconds, seconds_error=error)
+
+
+NO_STALLS = Waiting(0.0, 0.0)
+
+
+class Stalls:
+    """Waiting that slices leave out, such as for a data loader now and then.
+
+    A bound is one on the time of the job, and a lower limit does not make it wait longer.
+    """
+
+    def __init__(self) -> None:
+        self._totals: deque[tuple[float, ...]] = deque(maxlen=_LATEST_STALLS)
+
+    def add(self, samples: Sequence[StepSample], calm: Estimate) -> None:
+        """Note samples of steps, given what these are where nothing disturbs them."""
+        extra = [sample.seconds - sample.steps * calm.seconds for sample in samples]
+        steps = sum(sample.steps for sample in samples)
+        watts = calm.watts * (1 - _STALL_SIGMAS * calm.watts_error)
+        joules = sum(sample.joules for sample in samples) - steps * calm.seconds * watts
+        squares = sum(value * value for value in extra)
+        self._totals.append((steps, len(extra), sum(extra), squares, joules, joules / watts))
+
+    def per_step(self) -> Waiting:
+        """What is sure of it."""
+        if not self._totals:
+            return NO_STALLS
+        steps, count, extra, squares, joules, at_work = map(sum, zip(*self._totals, strict=True))
+        if count < LEAST_SAMPLES or extra <= 0:
+            return NO_STALLS
+        sure = extra - _STALL_SIGMAS * math.sqrt(max(0.0, squares - extra**2 / count))
+        # Longer steps and those shared with another process draw the power of others, and a hot
+        # board needs no more energy for a step than a cool one: neither waits.
+        waiting = min(sure, (extra - at_work) / (1 - _MOST_WAITING), at_work / _LEAST_WAITING)
+        if waiting <= 0:
+            return NO_STALLS
+        return Waiting(waiting / steps, joules * waiting / extra / steps)
+
+
 def drop_spikes(slices: Sequence[Slice], step_noise: float) -> list[Slice]:
     """The slices without those far slower than the same position both before and after.
 
@@ -244,17 +316,15 @@ def drop_spikes(slices: Sequence[Slice], step_noise: float) -> list[Slice]:
 
 
 def step_noise(slices: Iterable[Slice]) -> float:
-    """Relative standard deviation of one step, pooled over slices; robust to stalls."""
-    deviations = []
-    for part in slices:
-        if len(part.samples) < 2:
-            continue
-        middle = median(sample.log_pace for sample in part.samples)
-        shrink = math.sqrt(len(part.samples) / (len(part.samples) - 1))
-        deviations += [
-            shrink * math.sqrt(sample.steps) * abs(sample.log_pace - middle)
-            for sample in part.samples
-        ]
+    """Relative standard deviation of one step, pooled over slices; robust to stalls.
+
+    By neighbouring samples, so that a job that gets faster or slower is not a noisy one.
+    """
+    deviations = [
+        abs(second.log_pace - first.log_pace) / math.sqrt(1 / first.steps + 1 / second.steps)
+        for part in slices
+        for first, second in pairwise(part.samples)
+    ]
     if not deviations:
         return _GUESSED_NOISE
     rough = max(_LEAST_NOISE, _MAD_TO_SIGMA * median(deviations))
@@ -293,6 +363,7 @@ class StepProfiler:
         period: Number of steps after which their lengths repeat.
         lead: Logarithm by which the job was slower, on the median, when settings were measured.
         slices: Slices in the order of time.
+        steps_at: Steps by position.
         reading: Latest reading; set by the machine when it starts.
     """
 
@@ -303,8 +374,10 @@ class StepProfiler:
         self.period = 1
         self.lead = 0.0
         self.slices: list[Slice] = []
+        self.steps_at: Counter[int] = Counter()
         self.reading = Reading(0.0, 0.0, 0.0, 0)
         self._reference = position
+        self._cool_seconds = math.nan
 
     def noise(self) -> float:
         """Relative standard deviation of one step."""
@@ -388,7 +461,7 @@ class StepProfiler:
         return np.maximum(LEAST_STEPS, np.ceil(np.maximum(least, telling)))
 
     def sample(self, seconds: float) -> Generator[Command, Reading, StepSample | None]:
-        """Measure about ``seconds`` of steps; None when nothing was measured."""
+        """Measure about ``seconds`` of steps; None when nothing was measured, or of a hot board."""
         begin = self.reading
         if begin.event is TuningEvent.PAUSED:
             yield from self._wait(1)  # until resumed
@@ -401,9 +474,18 @@ class StepProfiler:
         if progress <= 0 or elapsed <= 0:
             return None
         self.pace_seconds = elapsed / progress
+        if self._is_hot(end):
+            return None
         sigma = math.hypot(begin.sigma_joules, end.sigma_joules)
         joules = max(0.0, end.joules - begin.joules)
         return StepSample(progress, elapsed, joules, sigma, end.now_seconds)
+
+    def _is_hot(self, reading: Reading) -> bool:
+        """Whether a board was slowed just now, but not for so long that the job is like that."""
+        now = reading.now_seconds
+        if math.isnan(self._cool_seconds) or (self.position == self._reference and not reading.hot):
+            self._cool_seconds = now
+        return reading.hot and now - self._cool_seconds < LATEST_SECONDS
 
     def move(self, position: int) -> Procedure:
         """Change the knob, and let a step and some time pass."""
@@ -428,8 +510,9 @@ class StepProfiler:
                 part.samples.append(sample)
                 progress += sample.steps
 
-    def measure_singly(self, steps: int) -> Procedure:
+    def measure_singly(self) -> Procedure:
         """Measure a slice step by step, and note after how many steps their lengths repeat."""
+        steps = LONGEST_PERIOD
         if not self.pace_seconds >= _SHORT_STEP_SECONDS:
             yield from self.measure(steps)
             return
@@ -439,10 +522,9 @@ class StepProfiler:
             sample = yield from self.sample(0.0)
             if sample is not None:
                 part.samples.append(sample)
-            if len(part.samples) == steps < _PERIOD_STEPS and _varies(part.samples):
-                steps = _PERIOD_STEPS
-        # A few even steps may be part of a longer period that was found before.
-        if steps >= _PERIOD_STEPS and all(sample.steps == 1 for sample in part.samples):
+            if len(part.samples) == LONGEST_PERIOD and _varies(part.samples):
+                steps = PERIODS * LONGEST_PERIOD
+        if steps > LONGEST_PERIOD and all(sample.steps == 1 for sample in part.samples):
             self.period = find_period([sample.log_pace for sample in part.samples])
             part.samples = _join(part.samples, self.period)
 
@@ -459,5 +541,6 @@ class StepProfiler:
 
     def _wait(self, steps: int) -> Generator[Command, Reading, Reading]:
         reading = yield Command(self.position, max(1, steps), self.state)
+        self.steps_at[self.position] += reading.steps - self.reading.steps
         self.reading = reading
         return reading

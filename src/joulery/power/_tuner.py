@@ -14,22 +14,30 @@ from __future__ import annotations
 import logging
 import math
 import sys
+from collections import deque
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from joulery.background import DriverThread, driver_result
-from joulery.clock import REAL_CLOCK
-from joulery.errors import DeviceError, FileError, JouleryError
+from joulery.clock import REAL_CLOCK, Clock
+from joulery.errors import DeviceError, FileError, InvalidValueError, JouleryError
 from joulery.fail_open import fail_open
 from joulery.frontier import Frontier, OperatingPoint, Origin, Provenance
-from joulery.hardware import Capability, PowerLimit, check_devices
+from joulery.hardware import Capability, PowerLimit, Throttle, check_devices
 from joulery.objectives import Cost, check_objective, gains
-from joulery.power._knobs import LimitKnob
-from joulery.power._profiles import PowerProfile
-from joulery.power._ranks import RankMachine
+from joulery.power._knobs import LimitKnob, check_knob
+from joulery.power._profiles import PowerProfile, ProfileFile
+from joulery.power._ranks import RankMachine, check_process_group
 from joulery.power._state_machine import PROBING_SECONDS, PROBING_STEPS
-from joulery.power._step_profiler import Reading, TunerConfig, TunerState, TuningEvent
+from joulery.power._step_profiler import (
+    Command,
+    Reading,
+    TunerConfig,
+    TunerState,
+    TuningEvent,
+)
+from joulery.power._unequal import MOST_RANKS, UnequalBoards
 from joulery.units import per_cent
 
 if TYPE_CHECKING:
@@ -37,22 +45,23 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
     from typing import Self
 
-    from joulery.clock import Clock
     from joulery.frontier import Setting
     from joulery.hardware import Device
     from joulery.metering import Measurement, Meter, Window
     from joulery.objectives import Objective
     from joulery.power._knobs import Knob
-    from joulery.power._profiles import ProfileFile
     from joulery.power._ranks import ProcessGroup
     from joulery.power._state_machine import Machine, TuningChoice
-    from joulery.power._step_profiler import Command, Estimate
+    from joulery.power._step_profiler import Estimate
 
 _log = logging.getLogger("joulery")
 _NEVER = sys.maxsize
 # Longest wait for the driver at the end; by hand: users wait for it.
 RELEASE_SECONDS = 2.0
 _TELLING_ERROR = 0.01  # relative, from which on a result states it; by hand
+# Relative difference of values up to which a setting is nearly the choice, which is refined by a
+# watt or two; and visits to settings that are remembered; by hand.
+_NEARLY, _MOST_VISITS = 0.02, 1000
 # Predicted points are listed this many apart at most; all of them would only be noise to a reader.
 _MOST_PREDICTED = 60
 
@@ -65,14 +74,17 @@ class TuningResult:
         points: All points, slowest setting first, each with its provenance.
         chosen: Point that the objective prefers.
         reference: Point of the original setting.
-        held: Whether the choice is in force, or was to the end; not in a dry run or without
-            rights.
+        held: Whether the choice is in force, or was to the end; not in a dry run, without rights,
+            or while other settings are tried most of the time.
         ended: Whether tuning is over.
         regret: Expected relative excess of the choice's score over the best possible.
         profiling_steps: Steps that profiling took, all of them part of the training.
         profiling_seconds: Time that they took.
-        extra_seconds: Extra time against the same steps at the chosen setting.
+        extra_seconds: Extra time against the same steps at the chosen setting, without stalls.
         extra_joules: Extra energy against the same steps at the chosen setting.
+        shares: Share of the chosen limit that each rank has; empty where all have the same.
+        comparing: Whether the choice is not held because other settings are tried most of the
+            time, or were to the end.
     """
 
     points: tuple[OperatingPoint, ...]
@@ -85,6 +97,8 @@ class TuningResult:
     profiling_seconds: float
     extra_seconds: float
     extra_joules: float
+    shares: tuple[float, ...] = ()
+    comparing: bool = False
 
     @property
     def frontier(self) -> Frontier:
@@ -102,20 +116,47 @@ class TuningResult:
         return gains(self.chosen, self.reference).time / 100
 
     def __str__(self) -> str:
+        if not self.comparing:
+            return self._choice_text()
+        when = "were tried to the end" if self.ended else "are being tried"
+        return f"{self._choice_text()}; other settings {when}"
+
+    def _choice_text(self) -> str:
         saves = "would save"
         if self.held:
             saves = "saved" if self.ended else "saves"
-        return (
-            f"{self.chosen.setting}: {saves} {per_cent(self.energy_saving)} of the energy "
-            f"at {per_cent(max(0.0, self.slowdown))} more time{self._error_text()} "
-            f"than {self.reference.setting}"
-        )
+        subject = f"{self.chosen.setting}{self._shares_text()}"
+        saving, error = self.energy_saving, self._error
+        if self.chosen != self.reference and abs(saving) <= error:
+            return (
+                f"{subject}: what it {saves} against {self.reference.setting} is not known yet "
+                f"(± {per_cent(error)})"
+            )
+        text = f"{subject}: {saves} {per_cent(saving)} of the energy"
+        if abs(self.slowdown) <= error > _TELLING_ERROR:
+            return (
+                f"{text}{self._error_text()} against {self.reference.setting}; "
+                "the change in time is not known yet"
+            )
+        return f"{text}{self._time_text()}{self._error_text()} than {self.reference.setting}"
+
+    def _time_text(self) -> str:
+        slowdown = self.slowdown
+        return f" at {per_cent(slowdown)} more time" if slowdown > 0 else ", no slower"
+
+    def _shares_text(self) -> str:
+        if not self.shares:
+            return ""
+        return f" (of it {per_cent(min(self.shares))} or more by rank, as boards differ)"
 
     def _error_text(self) -> str:
         """One sigma of the figures, where it is worth a word."""
+        return f" (± {per_cent(self._error)})" if self._error > _TELLING_ERROR else ""
+
+    @property
+    def _error(self) -> float:
         errors = [point.provenance.relative_error for point in (self.chosen, self.reference)]
-        error = math.hypot(*(value for value in errors if value is not None))
-        return f" (± {per_cent(error)})" if error > _TELLING_ERROR else ""
+        return math.hypot(*(value for value in errors if value is not None))
 
     def to_dict(self) -> dict[str, Any]:
         """The result as a JSON document."""
@@ -124,8 +165,10 @@ class TuningResult:
             "chosen": self.chosen.to_dict(),
             "reference": self.reference.to_dict(),
             "held": self.held,
+            "comparing": self.comparing,
             "ended": self.ended,
             "regret": self.regret,
+            "shares": list(self.shares),
             "profiling": {
                 "steps": self.profiling_steps,
                 "seconds": self.profiling_seconds,
@@ -136,12 +179,24 @@ class TuningResult:
 
 
 def tuning_result(
-    choice: TuningChoice, knob: Knob, reference: int, origin: Provenance, *, held: bool, ended: bool
+    choice: TuningChoice,
+    knob: Knob,
+    reference: int,
+    origin: Provenance,
+    in_force: InForce | None,
+    *,
+    ended: bool,
 ) -> TuningResult:
-    """The choice of a machine as points of a frontier; see ``TuningResult``."""
-    estimates = {**_predict_points(choice), choice.position: choice.chosen, **choice.measured}
+    """The choice of a machine as points of a frontier; see ``TuningResult``.
+
+    ``in_force`` is None where choices are not acted on.
+    """
+    held = in_force is not None and in_force.is_held(choice, knob.values, reference)
+    estimates = {**_predict_points(choice), **choice.measured, choice.position: choice.chosen}
     points = {at: _point(estimates[at], knob.setting_at(at), origin) for at in sorted(estimates)}
-    choice_point, steps = points[choice.position], choice.profiling_steps
+    choice_point = points[choice.position]
+    # By what settings are known to take: the time that passed has stalls of the job in it.
+    probes = [(points[at], n) for at, n in choice.probed_steps.items() if at in points]
     return TuningResult(
         tuple(points.values()),
         choice_point,
@@ -149,10 +204,12 @@ def tuning_result(
         held,
         ended,
         choice.regret,
-        steps,
+        choice.profiling_steps,
         choice.profiling_seconds,
-        choice.profiling_seconds - steps * choice_point.seconds,
-        choice.profiling_joules - steps * choice_point.joules,
+        sum(steps * (point.seconds - choice_point.seconds) for point, steps in probes),
+        sum(steps * (point.joules - choice_point.joules) for point, steps in probes),
+        choice.shares,
+        comparing=in_force is not None and not held,
     )
 
 
@@ -179,6 +236,38 @@ def _predict_points(choice: TuningChoice) -> dict[int, Estimate]:
     return {at: choice.posterior.predict(at) for at in range(0, count, spacing)}
 
 
+class InForce:
+    """Settings that were in force since the tuner began to hold."""
+
+    def __init__(self) -> None:
+        self._visits: deque[tuple[int, int]] = deque(maxlen=_MOST_VISITS)
+
+    def add(self, command: Command, steps: int) -> None:
+        """Note steps under a command."""
+        if command.state is TunerState.HOLDING and steps > 0:
+            self._visits.append((command.position, steps))
+        elif command.state is not TunerState.HOLDING and command.state is not TunerState.STOPPED:
+            self._visits.clear()
+
+    def is_held(self, choice: TuningChoice, values: Sequence[float], reference: int) -> bool:
+        """Whether the choice, or nearly that, was in force for most of the latter half of steps.
+
+        What the choice is compared with, the reference, does not count; other settings that are
+        tried do.
+        """
+        value, near, trials = values[choice.position], 0, 0
+        left = sum(steps for _, steps in self._visits) / 2
+        for position, steps in reversed(self._visits):
+            if abs(values[position] / value - 1) <= _NEARLY:
+                near += steps
+            elif position not in (reference, len(values) - 1):  # of either knob
+                trials += steps
+            left -= steps
+            if left <= 0:
+                break
+        return near >= trials
+
+
 class JouleCounter:
     """Joules of a job so far, read at step boundaries from a meter that stays open."""
 
@@ -192,8 +281,10 @@ class JouleCounter:
         window, self._window = self._meter.end(self._window), self._meter.begin("tuner")
         return window
 
-    def read(self, window: Window | None = None) -> tuple[float, float]:
-        """Joules since the counter was made, and one sigma of where the devices' counters stand.
+    def read(self, window: Window | None = None) -> tuple[float, float, bool]:
+        """Joules since the counter was made, one sigma of where the counters stand, and heat.
+
+        The last says whether heat or the hardware slowed a device in the window.
 
         Args:
             window: Latest window of ``mark``; one that ends now unless given.
@@ -208,7 +299,8 @@ class JouleCounter:
                 remedy="see `joulery doctor` for what each device can do",
             )
         self._joules += measured.joules
-        return self._joules, _edge_sigma(measured)
+        hot = not measured.throttles.isdisjoint({Throttle.THERMAL, Throttle.HARDWARE})
+        return self._joules, _edge_sigma(measured), hot
 
     def close(self) -> None:
         """Close the last window."""
@@ -251,7 +343,7 @@ class PowerTuner:
         failure: Error that stopped tuning; None while all is well.
 
     Raises:
-        InvalidValueError: The devices or the objective are something else.
+        InvalidValueError: An argument is something else.
     """
 
     def __init__(  # noqa: PLR0913 - all but two are for special cases, by keyword only
@@ -268,8 +360,11 @@ class PowerTuner:
         process_group: ProcessGroup | None = None,
     ) -> None:
         check_objective(objective)
+        check_process_group(process_group)
+        check_parts(meter=meter, clock=clock, config=config, profile=profile, earlier=earlier)
         self.failure: BaseException | None = None
-        self._knob = knob or LimitKnob(devices)
+        self._knob = LimitKnob(devices) if knob is None else knob
+        check_knob(self._knob)
         self._meter = meter
         self._own_meter = meter is None
         self._clock = clock
@@ -283,7 +378,7 @@ class PowerTuner:
         self._group = process_group
         self._machine: Machine | None = None
         self._reference = -1
-        self._position = -1
+        self._position, self._share = -1, 1.0
         self._state = TunerState.WARMUP
         self._steps = 0
         self._due = self._left = 1
@@ -291,6 +386,7 @@ class PowerTuner:
         self._paused = False
         self._held = False
         self._saved = False
+        self._in_force = InForce()
 
     def step(self) -> None:
         """Report the end of a training step. Mostly costs well under a microsecond."""
@@ -315,6 +411,7 @@ class PowerTuner:
 
     def close(self) -> None:
         """Stop tuning and restore the original value. May be called twice."""
+        self._note_steps()
         self._left = _NEVER
         self._held = self._holds and self.failure is None
         self._state = TunerState.STOPPED
@@ -352,30 +449,37 @@ class PowerTuner:
             return None
         origin = Provenance.combined([(device.provenance, 1.0) for device in self._devices])
         ended = self._state is TunerState.STOPPED
-        reference, in_force = self._reference, self._holds
+        in_force = self._in_force if self._holds else None
         return tuning_result(
-            machine.choice, self._knob, reference, origin, held=in_force, ended=ended
+            machine.choice, self._knob, self._reference, origin, in_force, ended=ended
         )
 
     @property
     def profile(self) -> PowerProfile | None:
         """The profile for a later part of this run; None before the choice is made."""
         choice = None if self._machine is None else self._machine.choice
-        if choice is None or self._state is not TunerState.HOLDING:
+        if choice is None or choice.shares or self._state is not TunerState.HOLDING:
             return None
         return PowerProfile.of(choice, self._knob.values)
 
     @property
     def _holds(self) -> bool:
-        """Whether the choice is in force, or was when tuning ended."""
+        """Whether a choice is made and acted on, or was when tuning ended."""
         if self._state is TunerState.STOPPED:
             return self._held
         return self._state is TunerState.HOLDING and not self._config.dry_run
 
+    def _note_steps(self) -> None:
+        """Note the steps since the latest boundary, and what was in force in them."""
+        steps = max(0, self._due - self._left)
+        self._steps += steps
+        self._due = self._left
+        self._in_force.add(Command(self._position, 0, self._state), steps)
+
     @fail_open(None)
     def _boundary(self, event: TuningEvent) -> None:
         """Take the answer to an earlier reading once it is there, or have a reading answered."""
-        self._steps += self._due - self._left
+        self._note_steps()
         self._due = self._left = 1
         if self._group is not None:
             self._obey(self._agree(event, self._group))
@@ -417,12 +521,20 @@ class PowerTuner:
                 driver_result(self._prepare, self._clock)
             except JouleryError as error:
                 self.failure = error
-            self._machine = RankMachine(self._machine, group)
+            count = len(group.all_gather(None))
+            self._machine = RankMachine(self._equalising(self._machine, count), group)
         self.failure = self.failure or self._driver.failure
         command = self._answer(event, self._clock.now(), self._steps, self._mark())
         # All ranks report after the same number of steps, whether the knob is set by then or not.
         self._driver.submit(partial(self._set_knob, command))
         return command
+
+    def _equalising(self, machine: Machine | None, ranks: int) -> Machine | None:
+        """The machine, followed by a search for the shares of ranks whose boards differ."""
+        limits, config = self._knob.limits, self._config
+        if machine is None or limits is None or config.dry_run or not 1 < ranks <= MOST_RANKS:
+            return machine
+        return UnequalBoards(machine, limits, self._objective, config, ranks)
 
     def _prepare(self) -> None:
         from joulery.metering import Meter
@@ -434,7 +546,7 @@ class PowerTuner:
         self._machine = machine
         _log.info(
             "power tuning begins: the first choice takes about %.0f s or %d steps, whichever is "
-            "longer, and is refined after that",
+            "longer, more where steps scatter, and is refined after that",
             PROBING_SECONDS,
             PROBING_STEPS,
         )
@@ -445,7 +557,8 @@ class PowerTuner:
     def _answer(self, event: TuningEvent, now: float, steps: int, window: Window | None) -> Command:
         machine = self._machine
         assert machine is not None  # noqa: S101 - prepared
-        reading = Reading(now, *self._read(window), steps, event)
+        joules, sigma, hot = self._read(window)
+        reading = Reading(now, joules, sigma, steps, event, hot)
         if self.failure is not None:
             reading = Reading(now, 0.0, 0.0, steps, TuningEvent.FAILED)
         if self._reference < 0:
@@ -459,20 +572,23 @@ class PowerTuner:
         self._saved = holding
         return command
 
-    def _read(self, window: Window | None) -> tuple[float, float]:
-        """Joules so far and their sigma; in a group, errors are only noted."""
+    def _read(self, window: Window | None) -> tuple[float, float, bool]:
+        """See ``JouleCounter.read``; in a group, errors are only noted."""
+        nothing = 0.0, 0.0, False
         try:
-            return (0.0, 0.0) if self._counter is None else self._counter.read(window)
+            return nothing if self._counter is None else self._counter.read(window)
         except JouleryError as error:
             if self._group is None:
                 raise
             self.failure = error
-            return 0.0, 0.0
+            return nothing
 
     def _set_knob(self, command: Command) -> None:
-        if command.position != self._position and command.state is not TunerState.STOPPED:
-            self._position = command.position
-            self._knob.set_position(command.position)
+        share = command.shares[self._group.rank] if command.shares and self._group else 1.0
+        moves = (command.position, share) != (self._position, self._share)
+        if moves and command.state is not TunerState.STOPPED:
+            self._position, self._share = command.position, share
+            self._knob.set_position(command.position, share)
 
     def _obey(self, command: Command) -> None:
         self._state = command.state
@@ -506,10 +622,36 @@ class PowerTuner:
         choice = None if self._machine is None else self._machine.choice
         if self._profile_file is None or choice is None or choice.profiling_steps == 0:
             return
+        if choice.shares:  # of these boards; the next run may have others
+            return
         try:
             self._profile_file.save(PowerProfile.of(choice, self._knob.values))
         except FileError as error:
             _log.warning("power tuning: %s", error)
+
+
+def check_parts(**parts: object) -> None:
+    """Refuse parts of a tuner that are something else; None stands for the usual one.
+
+    Raises:
+        InvalidValueError: A part is of another type.
+    """
+    from joulery.metering import Meter
+
+    kinds = {
+        "meter": (Meter, "joulery.Meter(devices)"),
+        "clock": (Clock, "joulery.clock.VirtualClock()"),
+        "config": (TunerConfig, "TunerConfig()"),
+        "profile": (ProfileFile, "a ProfileFile"),
+        "earlier": (PowerProfile, "the profile of a tuner"),
+    }
+    for name, part in parts.items():
+        kind, remedy = kinds[name]
+        if not (part is None or isinstance(part, kind)):
+            raise InvalidValueError(
+                f"{name}={part!r} is not a {kind.__name__}",
+                remedy=f"give {remedy}, or leave it out",
+            )
 
 
 def weighed_cost(eta: float, devices: Sequence[Device]) -> Cost:
@@ -520,7 +662,7 @@ def weighed_cost(eta: float, devices: Sequence[Device]) -> Cost:
         devices: Boards of the job, over all its processes.
     """
     watts = 0.0
-    for device in devices:
+    for device in check_devices(devices):
         if Capability.POWER_LIMIT in device.capabilities and isinstance(device, PowerLimit):
             watts += device.power_limits().max_watts
         else:

@@ -17,7 +17,7 @@ from joulery.errors import InvalidValueError, MissingHardwareError
 from joulery.hardware import Capability, DeviceKind, check_devices
 from joulery.jobs import Definition, Job
 from joulery.objectives import Cost, check_objective, parse_objective
-from joulery.power import ProcessGroup
+from joulery.power import check_process_group
 from joulery.units import finite
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from joulery.hardware import Device, PowerLimit
     from joulery.objectives import Objective
+    from joulery.power import ProcessGroup
 
 OBJECTIVE_VARIABLE = "JOULERY_OBJECTIVE"
 KNOB_VARIABLE = "JOULERY_KNOB"
@@ -33,6 +34,7 @@ KNOBS = ("auto", "limit", "clock")
 DRY_RUN_VARIABLE = "JOULERY_DRY_RUN"
 DEFAULT_OBJECTIVE = "cost:eta=0.5"
 MANY_EPOCHS = 1000  # by hand: above what trainings to a target take
+_STORES = "leave it out, or give http(s)://…, postgresql://… or the path of an SQLite file"
 _SCHEMES = ("http", "https", "postgresql", "postgres")
 _DEFAULT_ETA = 0.5  # energy and time weigh alike, as in You et al., NSDI'23
 # Power limits of a recurring job: at most as many, at least as far apart (You et al., NSDI'23).
@@ -60,16 +62,16 @@ class DecisionService:
     def __post_init__(self) -> None:
         from joulery.jobs.policies import find_policy, policy_names
 
-        if not isinstance(self.location, str | PathLike | None):
+        if not isinstance(self.location, str | PathLike | None) or self.location == "":
             raise InvalidValueError(
                 f"store={self.location!r} is not a store",
-                remedy="give http(s)://…, postgresql://… or the path of an SQLite file",
+                remedy=_STORES,
             )
         scheme, separator, _ = str(self.location or "").partition("://")
         if separator and scheme.lower() not in _SCHEMES:
             raise InvalidValueError(
                 f"no store at {scheme}://…",
-                remedy="give http(s)://…, postgresql://… or the path of an SQLite file",
+                remedy=_STORES,
             )
         if not isinstance(self.token, str | None):
             raise InvalidValueError("the token is not a text", remedy="leave it out, or quote it")
@@ -117,11 +119,7 @@ class RunConfig:
             parse_objective(self.objective, max_watts=1.0)
         else:
             check_objective(self.objective)
-        self.knob = self.knob or os.environ.get(KNOB_VARIABLE) or KNOBS[0]
-        if self.knob not in KNOBS:
-            raise InvalidValueError(
-                f"{self.knob!r} is not a knob", remedy=f"give one of {', '.join(KNOBS)}"
-            )
+        self._check_knob()
         if not isinstance(self.store, DecisionService):
             self.store = DecisionService(self.store)
         if self.max_epochs is not None:
@@ -133,11 +131,21 @@ class RunConfig:
         if self.batch_sizes is not None:
             self._check_recurring(_ascending(self.batch_sizes))
 
+    def _check_knob(self) -> None:
+        if self.knob is None:
+            self.knob = os.environ.get(KNOB_VARIABLE) or KNOBS[0]
+        if self.knob not in KNOBS:
+            raise InvalidValueError(
+                f"{self.knob!r} is not a knob", remedy=f"give one of {', '.join(KNOBS)}"
+            )
+
     def _check_types(self) -> None:
         if not isinstance(self.name, str):
             raise InvalidValueError(
                 f"{self.name!r} is not the name of a job", remedy='write Run("resnet")'
             )
+        if self.name:
+            check_name(self.name, "the name of a run")
         for flag in ("early_stop", "dry_run", "higher_is_better"):
             if not isinstance(getattr(self, flag), bool):
                 raise InvalidValueError(
@@ -217,13 +225,14 @@ class RunEnvironment:
 
     def __post_init__(self) -> None:
         if self.devices is not None:
-            object.__setattr__(self, "devices", check_devices(self.devices))
-        if self.group is not None and not isinstance(self.group, ProcessGroup):
-            raise InvalidValueError(
-                f"{self.group!r} is not a process group",
-                remedy="give an object with rank, broadcast and all_gather; for torch, "
-                "joulery.integrations.torch_ranks.torch_ranks()",
-            )
+            devices = check_devices(self.devices)
+            ids = {getattr(device.info, "id", id(device)) for device in devices}
+            if len(ids) < len(devices):
+                raise InvalidValueError(
+                    "a device is given twice", remedy="give each board of the job once"
+                )
+            object.__setattr__(self, "devices", devices)
+        check_process_group(self.group)
 
     @property
     def clock(self) -> Clock:

@@ -21,6 +21,7 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from joulery.documents import check_name
 from joulery.errors import InvalidValueError, JouleryError
 from joulery.fail_open import fail_open
 from joulery.tables import Tabular
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _log = logging.getLogger("joulery")
+_runs: weakref.WeakSet[Run] = weakref.WeakSet()
 
 _STATE_KEYS = {"steps", "epochs", "profile", "decision"}
 _MOST_ATTEMPTS = 20  # by hand: 12 probes and some early stops
@@ -148,6 +150,7 @@ class Run(Tabular):
         self._epoch, self._in_epoch, self._in_steps = 0, False, False
         self._closed = False
         self._process = os.getpid()
+        _runs.add(self)
         _replace_earlier(self)
 
     def _new_log(self) -> RunLog | None:
@@ -232,7 +235,7 @@ class Run(Tabular):
             name: Name of the phase.
 
         Raises:
-            InvalidValueError: The name is not a text, or empty.
+            InvalidValueError: The name is not a text, empty, too long or not printable.
 
         Examples:
             >>> run = Run()
@@ -246,6 +249,7 @@ class Run(Tabular):
             raise InvalidValueError(
                 f"{name!r} is not the name of a phase", remedy='write run.phase("rollout")'
             )
+        check_name(name, "the name of a phase")
         return self._phase(name)
 
     @contextmanager
@@ -429,6 +433,8 @@ class Run(Tabular):
     def __str__(self) -> str:
         steps = f"{self.total_steps} step{'s' * (self.total_steps != 1)}"
         tuning = self.result or self.tuning_skipped
+        if not (self.total_steps or self.seconds):
+            return f"{self.name or 'run'}: no step yet"
         parts = [
             f"{self.name or 'run'}: {self.measurement}",
             steps,
@@ -726,6 +732,15 @@ def _length(batches: Iterable[Any]) -> int | None:
         return operator.length_hint(batches, 0) or None
     except Exception:  # noqa: BLE001 - the caller's code, asked for no more than a hint
         return None
+
+
+def _leave_to_parent() -> None:
+    """In a forked child, which has neither the threads nor the boards of its parent's tuning."""
+    for run in tuple(_runs):
+        run._power.leave_to_parent()  # noqa: SLF001 - same module
+
+
+os.register_at_fork(after_in_child=_leave_to_parent)
 
 
 def _close_if_alive(run: weakref.ref[Run]) -> None:

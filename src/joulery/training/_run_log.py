@@ -222,7 +222,7 @@ class RunLog:
             limits = {device.name: device.limit_watts for device in self._samples[-1].devices}
         names = {} if self._reader is None else self._reader.names
         for device in measured.counted[:64]:
-            name = names.get(device.info.id, device.info.name)
+            name = names.get(device.info.id, device.info.id)
             yield RunDevice(
                 name,
                 _known(device.joules),

@@ -134,6 +134,11 @@ class RunPower:
         else:
             self.tuner, self._skipped = pending.result(), None
 
+    def leave_to_parent(self) -> None:
+        """Stop here, in a copy of the process, what was begun; nothing is given back or said."""
+        if self.begun or self._phase_tuner is not None:
+            self.tuner, self._phase_tuner, self._pending, self.is_due = None, None, None, False
+
     def _make(
         self, batch_size: int | None, plan: LimitPlan | None, meter: Meter | None
     ) -> PowerTuner:

@@ -1,63 +1,15 @@
 """Ranks that tune together: one limit for all, the slowest sets the pace, failure is shared."""
 
-import threading
-
 import pytest
 
 from joulery.errors import DeviceError
 from joulery.hardware import Faults
 from joulery.objectives import Cost
 from joulery.power import TunerState
+from support.thread_ranks import ThreadRanks, together
 from support.training_loop import TrainingLoop
 
 RANKS = 4
-
-
-class ThreadRanks:
-    """Ranks in threads, as torch.distributed would connect processes."""
-
-    def __init__(self, count):
-        self.slots = [None] * count
-        self.barrier = threading.Barrier(count, timeout=20)
-
-    def of(self, rank):
-        """The view of one rank."""
-        return _Rank(self, rank)
-
-
-class _Rank:
-    def __init__(self, ranks, rank):
-        self._ranks = ranks
-        self.rank = rank
-
-    def all_gather(self, value):
-        self._ranks.slots[self.rank] = value
-        self._ranks.barrier.wait()
-        values = tuple(self._ranks.slots)
-        self._ranks.barrier.wait()
-        return values
-
-    def broadcast(self, value):
-        return self.all_gather(value)[0]
-
-
-def together(act):
-    """Run one thread per rank; what they raised is raised here."""
-    errors = []
-
-    def guarded(rank):
-        try:
-            act(rank)
-        except BaseException as error:  # noqa: BLE001 - raised again below
-            errors.append(error)
-
-    threads = [threading.Thread(target=guarded, args=(rank,)) for rank in range(RANKS)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if errors:
-        raise errors[0]
 
 
 def test_ranks_switch_together_and_choose_for_all():
@@ -77,14 +29,15 @@ def test_ranks_switch_together_and_choose_for_all():
                 tuner.step()
                 limits[rank].append(loop.limit_watts)
 
-            loop.run(step, steps=400)
+            loop.run(step, steps=270)  # after which ranks are lowered one by one
             assert tuner.failure is None
+            assert tuner.state is TunerState.HOLDING
             results[rank] = tuner.result
             choice = tuner.result.chosen.setting.power_limit_watts
             assert loop.regret(Cost(0.5, 250.0), choice) < 0.02
         assert loop.limit_watts == 250
 
-    together(train)
+    together(train, RANKS)
     assert limits[0] == limits[1] == limits[2] == limits[3]
     assert len(set(limits[0])) > 3
     settings = {result.chosen for result in results.values()}
@@ -116,5 +69,5 @@ def test_one_failing_rank_stops_all_and_none_hangs(moment):
         states[rank] = tuner.state
         tuner.close()
 
-    together(train)
+    together(train, RANKS)
     assert set(states.values()) == {TunerState.STOPPED}

@@ -78,6 +78,7 @@ class Work:
         self.held = False
         self.hot_seconds = ()  # begin and end of each time when the board is hot
         self.ceiling = len(LIMITS) - 1  # position that it does not exceed then
+        self.stall_seconds, self.stall_every = 0.0, 50.0  # mean number of steps between stalls
         self.later = math.inf, self  # time from which on other work follows
 
     def tuned(self, objective, seconds=150.0):
@@ -98,6 +99,10 @@ class Work:
                 pace *= self.worse
             elapsed = pace * command.steps * noise
             now, joules = now + elapsed, joules + elapsed * watts
+            if self.stall_seconds:
+                stalls = self.chance.binomial(command.steps, 1 / self.stall_every)
+                now += stalls * self.stall_seconds
+                joules += 0.3 * stalls * self.stall_seconds * watts
             steps += command.steps
             command = machine.send(Reading(now, joules, 0.5, steps))
         assert command.state is TunerState.HOLDING
@@ -171,6 +176,16 @@ def test_a_board_that_got_hot_is_not_compared_with(hot_seconds):
     choice = work.tuned(LeastEnergy(max_slowdown=0.05), seconds=300.0)
     assert work.seconds[choice] <= 1.05 * work.seconds[-1]
     assert work.seconds[choice] * work.watts[choice] < 0.99 * work.seconds[-1] * work.watts[-1]
+
+
+def test_the_slowdown_bound_is_on_the_time_of_the_job():
+    """A job that stalls would save less than it may, since its stalls take as long as before."""
+    work = Work(*smooth())
+    work.stall_seconds = 1.0
+    waiting = work.stall_seconds / work.stall_every
+    seconds = work.seconds + waiting
+    slowdown = seconds[work.tuned(LeastEnergy(max_slowdown=0.05), seconds=600.0)] / seconds[-1] - 1
+    assert 0.045 < slowdown < 0.05
 
 
 def test_longer_steps_of_the_same_power_are_no_heat():

@@ -9,7 +9,9 @@ from joulery.power import Reading
 from joulery.power._state_machine import DriftDetector
 from joulery.power._step_profiler import (
     LEAST_STEPS,
+    NO_STALLS,
     Slice,
+    Stalls,
     StepProfiler,
     StepSample,
     drop_disturbed,
@@ -74,6 +76,49 @@ def test_noise_is_found_within_a_third():
 def test_noise_without_repeats_is_a_cautious_guess():
     """Zero noise would end the first slice at once."""
     assert step_noise([Slice(9, [sample()])]) == pytest.approx(0.01)
+
+
+def test_a_job_that_gets_slower_is_not_a_noisy_one():
+    """Slices of a job that drifts would count for nothing, and no limit be safe under a bound."""
+    slower = Slice(9, [sample(pace=0.1 * math.exp(0.005 * number)) for number in range(40)])
+    assert step_noise([slower]) < 0.02
+
+
+CALM = Slice(9, [sample()] * 8).estimate(0.001)
+
+
+def stalled(waiting_seconds, watts, count=60):
+    """Every third sample takes longer, at some power."""
+    extra = [waiting_seconds * (number % 3 == 0) for number in range(count)]
+    return [StepSample(10, 1.0 + more, 200.0 + watts * more, 1.0) for more in extra]
+
+
+def test_stalls_count_in_the_time_of_a_job():
+    """A bound on the job's time would be one on the steps between its stalls."""
+    stalls = Stalls()
+    stalls.add(stalled(0.9, 60.0), CALM)
+    waiting = stalls.per_step()
+    assert 0.6 * 0.03 < waiting.seconds < 0.03  # sure of less than there is
+    assert waiting.joules == pytest.approx(60.0 * waiting.seconds, rel=0.05)
+    estimate = waiting.added_to(CALM)
+    assert estimate.seconds == pytest.approx(0.1 + waiting.seconds)
+    assert estimate.seconds * estimate.watts == pytest.approx(20.0 + waiting.joules)
+
+
+@pytest.mark.parametrize(
+    "samples",
+    [
+        stalled(0.9, 200.0),  # longer steps, or the work of another process
+        stalled(0.3, -100.0),  # a hot board
+        stalled(0.9, 60.0, count=4),  # too few to tell
+        [sample()] * 60,
+    ],
+)
+def test_what_a_limit_may_stretch_is_no_stall(samples):
+    """A bound would be broken by time that was taken for waiting."""
+    stalls = Stalls()
+    stalls.add(samples, CALM)
+    assert stalls.per_step() == NO_STALLS
 
 
 def test_drift_needs_more_than_one_bad_sample():
@@ -145,3 +190,24 @@ def test_moving_lets_time_pass_before_anything_counts():
     assert driven(profiler, profiler.move(3), pace=0.01) >= 10
     assert profiler.position == 3
     assert not profiler.estimates()
+
+
+def test_a_hot_board_is_not_measured_unless_it_stays_hot():
+    """A reference that was measured hot makes every limit look harmless."""
+
+    def measured(hot_until, pace=1.0):
+        profiler, now, steps = StepProfiler(9), 0.0, 0
+        profiler.pace_seconds = pace
+        procedure = profiler.measure(5)
+        command = next(procedure, None)
+        while command is not None:
+            now, steps = now + pace * command.steps, steps + command.steps
+            hot = now <= hot_until
+            try:
+                command = procedure.send(Reading(now, 200.0 * now, 0.1, steps, hot=hot))
+            except StopIteration:
+                break
+        return profiler.slices[0].samples
+
+    assert measured(hot_until=50.0)[0].end_seconds == 51.0
+    assert 500 < measured(hot_until=math.inf)[0].end_seconds < 700, "the job as it is"

@@ -1,23 +1,27 @@
 """The tuner in a loop: what it does to the limit, to pauses, to trouble, and to time."""
 
 import logging
+import math
 import time
+from dataclasses import replace
 
 import pytest
 
 from joulery.errors import DeviceError, InvalidValueError
-from joulery.frontier import Origin
-from joulery.hardware import Faults
+from joulery.frontier import OperatingPoint, Origin, Provenance, Setting
+from joulery.hardware import Faults, settle
 from joulery.objectives import Cost, LeastEnergy
 from joulery.power import (
     BothKnobs,
     ClockKnob,
     LimitKnob,
+    PhaseTuner,
     PowerObserver,
     PowerTuner,
     ProfileFile,
     TunerConfig,
     TunerState,
+    TuningResult,
 )
 from support.training_loop import TrainingLoop, held_here
 
@@ -37,6 +41,13 @@ def data_home(monkeypatch, tmp_path):
         lambda: PowerTuner(5, BALANCED),
         lambda: PowerTuner([5], BALANCED),
         lambda: PowerTuner([], 5),
+        *(
+            lambda name=name: PowerTuner([], BALANCED, **{name: 5})
+            for name in ("knob", "meter", "clock", "config", "profile", "earlier", "process_group")
+        ),
+        lambda: PhaseTuner([], BALANCED, knob=5),
+        lambda: PhaseTuner(5, BALANCED, LimitKnob([])),
+        lambda: BothKnobs(LimitKnob([]), 5),
         lambda: LimitKnob(5),
         lambda: ClockKnob("gpu:0"),
         lambda: PowerObserver(5),
@@ -93,6 +104,8 @@ def test_result_tells_points_savings_and_cost():
     assert abs(result.extra_seconds) < result.profiling_seconds / 2
     assert len(result.frontier) >= 5
     assert result.to_dict()["profiling"]["steps"] == result.profiling_steps
+    same = replace(result, chosen=result.reference)
+    assert "0 % of the energy, no slower than 250 W" in str(same)
 
 
 def test_result_after_the_end_tells_what_was_saved():
@@ -108,6 +121,56 @@ def test_result_after_the_end_tells_what_was_saved():
     assert tuner.result.ended
     assert ": saved " in str(tuner.result)
     assert tuner.result.to_dict()["ended"]
+
+
+def test_a_choice_that_was_hardly_in_force_is_not_said_to_have_saved():
+    """People would credit a limit with a saving while others were tried to the end."""
+    loop = TrainingLoop(step_seconds=4.0, noise=0.08)
+    in_force = []
+
+    def step():
+        in_force.append(loop.limit_watts)
+        tuner.step()
+
+    with loop.tuner(LeastEnergy(max_slowdown=0.05)) as tuner:
+        loop.run(step, steps=350)
+    result = tuner.result
+    choice_watts = result.chosen.setting.power_limit_watts
+    near = sum(abs(watts / choice_watts - 1) < 0.02 for watts in in_force[-80:])
+    assert near < 20
+    assert result.comparing
+    assert not result.held
+    assert "saved" not in str(result)
+    assert str(result).endswith("; other settings were tried to the end")
+
+
+def test_a_figure_within_its_error_is_not_claimed():
+    """A saving or a slowdown that is only noise would be taken for a fact."""
+    reference = OperatingPoint(1.0, 200.0, Setting(power_limit_watts=250.0))
+    for error, joules, text in (
+        (0.02, 180.0, "200 W: saved 10 % of the energy at 4 % more time (± 2 %) than 250 W"),
+        (0.05, 180.0, "200 W: saved 10 % of the energy (± 5 %) against 250 W; the change in time "),
+        (0.18, 180.0, "200 W: what it saved against 250 W is not known yet (± 18 %)"),
+        (0.002, 199.8, "200 W: what it saved against 250 W is not known yet (± 0.2 %)"),
+    ):
+        provenance = Provenance(Origin.SIMULATED, "", error)
+        chosen = OperatingPoint(1.04, joules, Setting(power_limit_watts=200.0), provenance)
+        flags = {"held": True, "ended": True, "regret": 0.0}
+        cost = dict.fromkeys(("profiling_seconds", "extra_seconds", "extra_joules"), 0.0)
+        result = TuningResult((chosen,), chosen, reference, profiling_steps=1, **flags, **cost)
+        assert str(result).startswith(text)
+
+
+def test_stalls_of_the_job_are_no_cost_of_profiling():
+    """Waiting for data would be blamed on the tuner."""
+    costs = []
+    for stall_every in (None, 41):  # no period of steps
+        loop = TrainingLoop()
+        loop.stall_every = stall_every
+        with loop.tuner(LeastEnergy(max_slowdown=0.05)) as tuner:
+            loop.run(tuner.step, until=holding(tuner))
+        costs.append(tuner.result.extra_seconds)
+    assert costs[1] == pytest.approx(costs[0], abs=0.05 * tuner.result.profiling_seconds)
 
 
 def test_a_dry_run_reports_and_leaves_the_limit_alone():
@@ -313,6 +376,28 @@ def test_locked_clocks_are_an_alternative():
         assert loop.gpus[0].steady().clock_hertz < 1.0e9
         assert tuner.result.energy_saving > 0.03
     assert loop.gpus[0].steady().clock_hertz == loop.board.max_clock_hertz
+
+
+def test_a_clock_of_a_job_that_got_faster_is_compared_with_the_job_as_it_is():
+    """Faster steps would count as a saving of the clock that is tried after limits."""
+    loop = TrainingLoop(["V100"], 0.1, workload="host-bound")
+    knob = BothKnobs(LimitKnob(loop.gpus, held_here), ClockKnob(loop.gpus, held_here))
+    with loop.tuner(LeastEnergy(max_slowdown=0.05), knob=knob) as tuner:
+
+        def step():
+            loop.slower = 1 + 0.5 * math.exp(-loop.steps / 300)
+            tuner.step()
+
+        loop.run(step, steps=4000)
+        result = tuner.result
+    highest, clock = loop.board.default_limit_watts, result.chosen.setting.clock_hertz
+    assert clock is not None
+    full, held = (settle(loop.board, loop.workload, highest, hertz) for hertz in (None, clock))
+    assert result.reference.setting.power_limit_watts == highest
+    assert result.reference.seconds == pytest.approx(full.seconds, rel=0.01)
+    assert result.slowdown == pytest.approx(held.seconds / full.seconds - 1, abs=0.005)
+    saving = 1 - held.seconds * held.watts / (full.seconds * full.watts)
+    assert result.energy_saving == pytest.approx(saving, abs=0.01)
 
 
 @pytest.mark.usefixtures("data_home")

@@ -41,10 +41,10 @@ class HangingKnob(LimitKnob):
         self._hang("read")
         return super().range()
 
-    def set_position(self, position):
+    def set_position(self, position, share=1.0):
         """Hang, then set."""
         self._hang("set")
-        super().set_position(position)
+        super().set_position(position, share)
 
     def _hang(self, call):
         if call == self.hangs:

@@ -66,7 +66,8 @@ def test_the_outcome_tells_what_really_happened(place):
     assert reported.joules == pytest.approx(place.gpu.read_energy().joules - used, rel=0.01)
     held = {one.limit_watts: one for one in reported.measured}[reported.limit_watts]
     assert held.epoch_seconds == pytest.approx(reported.seconds / 30, rel=0.03)
-    assert held.epoch_joules == pytest.approx(reported.joules / 30, rel=0.05)
+    # The whole run also has the limits that were tried before, most of them higher.
+    assert 0.92 * reported.joules < 30 * held.epoch_joules < reported.joules
     assert 0.004 <= held.relative_error < 0.05
     assert len(reported.measured) >= 3
 

@@ -44,6 +44,9 @@ WRONG = [
     {"higher_is_better": 1},
     {"dry_run": "yes"},
     {"store": "ftp://nowhere"},
+    {"store": ""},
+    {"knob": ""},
+    {"knob": "fan"},
     {"process_group": "gloo"},
 ]
 
@@ -96,6 +99,23 @@ def test_callbacks_refuse_what_is_no_run_meter_or_sink(make):
 def test_a_phase_needs_a_name(name):
     """If this fails, a slip in the name of a phase ends as a row that nobody can read."""
     with Run(devices=[]) as run, pytest.raises(InvalidValueError, match="rollout"):
+        run.phase(name)
+
+
+def test_a_device_is_given_once():
+    """If this fails, a board stands in its own way, and its tuning stops after the start."""
+    gpu = SimulatedGpu(catalog.board("V100"), VirtualClock())
+    with pytest.raises(InvalidValueError, match="twice") as refused:
+        Run(devices=[gpu, gpu])
+    assert refused.value.remedy
+
+
+@pytest.mark.parametrize("name", ["x" * 300, "a\nb"])
+def test_names_fit_on_a_line(name):
+    """If this fails, one name breaks the lines of every summary."""
+    with pytest.raises(InvalidValueError, match="printable"):
+        Run(name, devices=[])
+    with Run(devices=[]) as run, pytest.raises(InvalidValueError, match="printable"):
         run.phase(name)
 
 

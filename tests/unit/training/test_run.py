@@ -2,6 +2,7 @@
 
 import json
 import logging
+import os
 import threading
 from dataclasses import replace
 
@@ -225,3 +226,36 @@ def test_a_second_run_of_a_process_takes_the_board_over(clock):
         assert run.result is not None
     runs[1].close()
     assert gpu.power_limits().current_watts == 250
+
+
+def test_a_forked_child_trains_on_in_silence(clock, caplog):
+    """If this fails, a script that forks is told of windows, or two processes set one board."""
+    gpu = SimulatedGpu(BOARD, clock)
+    run = Run(devices=[gpu])
+    while run._power.tuner is None or run.total_steps < 40:
+        gpu.run(WORK)
+        run.step()
+    caplog.clear()
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            for _ in range(60):
+                gpu.run(WORK)
+                run.step()
+            code = 2 if caplog.records else 0
+        finally:
+            os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    run.close()
+
+
+def test_a_run_without_a_step_says_so(clock):
+    """If this fails, a run that has not begun sends its user to `joulery doctor`."""
+    gpu = SimulatedGpu(BOARD, clock)
+    run = Run("nightly", devices=[gpu])
+    assert str(run) == "nightly: no step yet"
+    for _ in run.steps(range(2)):
+        gpu.run(WORK)
+    assert "2 steps" in str(run)
+    run.close()
