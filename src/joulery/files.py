@@ -1,20 +1,22 @@
-"""Files that survive crashes: replaced in one step, locked, appended to by lines; CSV text."""
+"""Files that survive crashes: replaced in one step, locked, appended to by lines; their folders."""
 
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import threading
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from joulery.clock import REAL_CLOCK
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
-    from pathlib import Path
 
     from joulery.clock import Clock
+
 
 # By hand: short beside the time that a holder needs to write and sync, some milliseconds.
 _LOCK_STEP_SECONDS = 0.005
@@ -125,3 +127,58 @@ def sync_folder(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def encode_line(document: dict[str, Any]) -> bytes:
+    """The line of an object, with its end; NaN and the infinities raise a ValueError."""
+    return json.dumps(document, allow_nan=False, separators=(",", ":")).encode() + b"\n"
+
+
+def decode_line(line: bytes) -> dict[str, Any]:
+    """The object of a line.
+
+    Raises:
+        ValueError: It holds anything but a JSON object.
+    """
+    try:
+        document = json.loads(line.decode(), parse_constant=_refuse)
+    # Nesting beyond the interpreter's depth is as malformed as a missing brace.
+    except RecursionError:
+        document = None
+    if not isinstance(document, dict):
+        raise ValueError("a line does not hold a JSON object")  # noqa: TRY004 - of the text
+    return document
+
+
+def _refuse(constant: str) -> NoReturn:
+    """NaN and the infinities are no JSON, though Python would read them."""
+    raise ValueError(constant)
+
+
+def data_folder() -> Path:
+    """Folder for stores and profiles: under ``XDG_DATA_HOME``, or ``~/.local/share``."""
+    return _folder("XDG_DATA_HOME", ".local/share")
+
+
+def state_folder() -> Path:
+    """Folder for undelivered reports: under ``XDG_STATE_HOME``, or ``~/.local/state``."""
+    return _folder("XDG_STATE_HOME", ".local/state")
+
+
+def cache_folder() -> Path:
+    """Folder for compiled libraries: under ``XDG_CACHE_HOME``, or ``~/.cache``."""
+    return _folder("XDG_CACHE_HOME", ".cache")
+
+
+def _folder(variable: str, default: str) -> Path:
+    folder = Path(os.environ.get(variable) or "")
+    if not folder.is_absolute():  # the specification has others ignored
+        folder = _home() / default
+    return folder / "joulery"
+
+
+def _home() -> Path:
+    try:
+        return Path.home()
+    except RuntimeError:  # a user without a name or HOME, as in containers
+        return Path("/nonexistent")  # nothing is found there, and writing fails with a remedy

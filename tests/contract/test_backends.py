@@ -483,6 +483,7 @@ def test_a_report_that_was_delayed_does_not_undo_a_later_one(backend):
         {"started_wall_seconds": 1e12},
         {"joules": 1e15},
         {"devices": (RunDevice("A40", joules=1e6),), "joules": 1e6},
+        {"devices": (RunDevice("A40", joules=1.0), RunDevice("A40", joules=1.0))},
     ],
 )
 def test_a_run_that_cannot_be_is_refused(backend, wrong):

@@ -8,6 +8,7 @@ from joulery.hardware import (
     IntegratedPower,
     SimulatedGpu,
     _estimate as estimate,
+    _hwmon as hwmon,
     _rapl as rapl,
     amd,
 )
@@ -16,6 +17,7 @@ from joulery.hardware.node._ipmi import IpmiMeter
 from joulery.hardware.simulated.catalog import board
 from joulery.testing.device_contract import DeviceContract
 from support.amdsmi_module import NO_PERMISSION, EmulatedAmdGpu, EmulatedAmdSmi
+from support.hwmon import IntelBoard, show_rails
 from support.powercap import PowercapTree
 from support.wattmeter import EmulatedWattMeter
 
@@ -60,6 +62,30 @@ class TestRaplWithoutCounter(OnVirtualClock):
         PowercapTree(tmp_path).zone("intel-rapl:0", "package-0").unlink()
         (found,) = rapl.survey(clock, tmp_path).devices
         return found
+
+
+class TestIntelGpu(OnVirtualClock):
+    __test__ = True
+
+    @pytest.fixture
+    def device(self, clock, tmp_path):
+        """The device under test."""
+        board = IntelBoard(tmp_path, "0000:03:00.0", "xe")
+        for step in range(8):
+            board.count_at(clock, 100 + step * self.wait_seconds / 2, 5_000_000 + step)
+        (device,) = hwmon.survey(clock, tmp_path).devices
+        return device
+
+
+class TestJetsonRail(OnVirtualClock):
+    __test__ = True
+
+    @pytest.fixture
+    def device(self, clock, tmp_path):
+        """The device under test."""
+        show_rails(tmp_path, VDD_IN=(5000, 1500))
+        (device,) = hwmon.survey(clock, tmp_path).devices
+        return device
 
 
 class TestModernAmdGpu(OnVirtualClock):

@@ -1,12 +1,15 @@
-"""Files that survive crashes."""
+"""Files that survive crashes, their lines, and the folders for them."""
 
 import os
 import stat
+from pathlib import Path
 
 import pytest
 
 from joulery import files
 from joulery.clock import VirtualClock
+from joulery.files import decode_line, encode_line
+from joulery.metering import load_calibrations
 
 
 def test_a_file_is_replaced_in_one_step(tmp_path):
@@ -76,3 +79,64 @@ def test_a_lock_is_exclusive_and_ends_with_its_file(tmp_path):
     os.close(first)
     files.lock(second)
     os.close(second)
+
+
+FOLDERS = [
+    (files.data_folder, "XDG_DATA_HOME", ".local/share"),
+    (files.state_folder, "XDG_STATE_HOME", ".local/state"),
+    (files.cache_folder, "XDG_CACHE_HOME", ".cache"),
+]
+
+
+@pytest.mark.parametrize(("folder", "variable", "default"), FOLDERS)
+def test_the_variable_decides_and_home_stands_in(folder, variable, default, monkeypatch):
+    """Files would end up where neither the user nor their other programs look."""
+    monkeypatch.setenv(variable, "/somewhere")
+    assert folder() == Path("/somewhere/joulery")
+    for unset in ("", None):
+        monkeypatch.delenv(variable, raising=False)
+        if unset is not None:
+            monkeypatch.setenv(variable, unset)
+        assert folder() == Path.home() / default / "joulery"
+
+
+@pytest.mark.parametrize(("folder", "variable", "default"), FOLDERS)
+def test_a_relative_folder_is_ignored(folder, variable, default, monkeypatch):
+    """If this fails, files are strewn over whatever folder a command is started in."""
+    monkeypatch.setenv(variable, "here")
+    assert folder() == Path.home() / default / "joulery"
+
+
+def test_a_user_without_a_home_is_no_error(monkeypatch):
+    """If this fails, measuring raises in containers whose user has no name."""
+    monkeypatch.delenv("XDG_DATA_HOME", raising=False)
+    monkeypatch.setattr(Path, "home", _no_home)
+    assert load_calibrations() == {}
+
+
+def _no_home():
+    raise RuntimeError
+
+
+def test_a_line_is_read_as_it_was_written():
+    """Journals and sockets lose what they were given."""
+    document = {"a": 1, "b": [1.5, None, "ü"]}
+    line = encode_line(document)
+    assert line.endswith(b"\n")
+    assert line.count(b"\n") == 1
+    assert decode_line(line) == document
+
+
+@pytest.mark.parametrize(
+    "line", [b"", b"[1]", b"{", b'{"a": NaN}', b"\xff", b"[" * 10**5], ids=lambda line: line[:8]
+)
+def test_anything_but_an_object_is_refused(line):
+    """A torn line passes for a document, or ends the reader."""
+    with pytest.raises(ValueError):  # noqa: PT011 - of any kind
+        decode_line(line)
+
+
+def test_what_is_no_json_is_not_written():
+    """NaN makes a line that other readers refuse."""
+    with pytest.raises(ValueError, match="JSON compliant"):
+        encode_line({"a": float("nan")})

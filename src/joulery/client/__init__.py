@@ -21,9 +21,8 @@ if TYPE_CHECKING:
         job_summary as job_summary,
         usage as usage,
     )
-    from joulery.client._measurements import RunMeasurements as RunMeasurements
-    from joulery.client._resilient import ResilientClient as ResilientClient
-    from joulery.client._runs import put_run as put_run
+    from joulery.client._outbox import RunMeasurements as RunMeasurements
+    from joulery.client._resilient import ResilientClient as ResilientClient, put_run as put_run
     from joulery.client._transport import (
         MOST_PER_PAGE as MOST_PER_PAGE,
         DecisionPage as DecisionPage,

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from joulery.clock import REAL_CLOCK
 from joulery.documents import decode_json, encode_json
 from joulery.errors import FileError, InvalidValueError
-from joulery.files import write_atomic
-from joulery.paths import data_folder
+from joulery.files import data_folder, write_atomic
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -56,7 +56,7 @@ def _server_parts(url: str) -> SplitResult:
     """The parts of ``http(s)://HOST[:PORT][/PATH]``.
 
     Raises:
-        InvalidValueError: The text is no such address.
+        InvalidValueError: The text is not such an address.
     """
     try:
         parts = urlsplit(url)

@@ -1,9 +1,9 @@
-"""Reports and runs that could not be delivered, on the disk until they can: one JSON line each.
+"""Measurements, reports and runs on their way to a store, on the disk while none answers.
 
-There are two files per store, so that curves of runs never displace reports. Several processes
-append to a file and one at a time delivers from it, under file locks that end with their holders.
-Entries are removed after delivery; a process that dies in between delivers them again, and they
-count once, by their keys.
+An entry is one JSON line. There are two files per store, so that curves of runs never displace
+reports. Several processes append to a file and one at a time delivers from it, under file locks
+that end with their holders. Entries are removed after delivery; a process that dies in between
+delivers them again, and they count once, by their keys.
 """
 
 from __future__ import annotations
@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from msgspec.structs import replace
 
-from joulery.client._measurements import RunMeasurements, upload_measurements
-from joulery.documents import JsonModel, Name
+from joulery.documents import Codec, Foreign, JsonModel, Name, Text
 from joulery.errors import (
     ConflictError,
     FileError,
@@ -29,19 +28,22 @@ from joulery.errors import (
     UnknownRecordError,
     UsageError,
 )
-from joulery.files import lock, replacing, sync_folder, write_all
+from joulery.files import lock, replacing, state_folder, sync_folder, write_all
+from joulery.frontier import Frontier, OperatingPoint, Origin
 from joulery.jobs import (
+    BatchSize,
     Decision,
     Definition,
+    EnergyEntry,
     Outcome,
+    ProfileEntry,
     Request,
     RunEntry,
     parse_decision_id,
 )
-from joulery.paths import state_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from joulery.client._backend import DecisionBackend
 
@@ -50,6 +52,74 @@ _log = logging.getLogger("joulery")
 _LARGEST_BYTES = 4 * 2**20  # by hand: some thousand reports
 _KEPT_SHARE = 0.75  # of the largest size when old lines have to go (by hand)
 _LOCK_SECONDS = 1.0  # by hand: an append takes milliseconds
+_RANKS = list(Origin)
+
+
+def _read_point(document: object) -> OperatingPoint:
+    try:
+        return OperatingPoint.from_dict(document)  # type: ignore[arg-type]  # checks what it is given
+    except (FileError, InvalidValueError) as error:
+        raise InvalidValueError(str(error), remedy="measure again") from None
+
+
+_POINT = Codec(OperatingPoint.to_dict, _read_point, {"type": "object"})
+
+
+class RunMeasurements(JsonModel, frozen=True):
+    """Measurements of an attempt.
+
+    Attributes:
+        batch_size: Batch size that was run.
+        device: Kind of device, as in the job's definition.
+        points: Time and energy of an epoch under each power limit that was measured.
+        energy: Energy of each device.
+        work: Description of the work that the points refer to.
+    """
+
+    batch_size: BatchSize
+    device: Text
+    points: tuple[Foreign[OperatingPoint, _POINT], ...] = ()
+    energy: tuple[EnergyEntry, ...] = ()
+    work: str = ""
+
+
+def upload_measurements(backend: DecisionBackend, job: int, measurements: RunMeasurements) -> None:
+    """Store the measurements of a run; safe to repeat."""
+    for energy in measurements.energy:
+        backend.add_energy(job, energy)
+    if not measurements.points:
+        return
+    profiles = backend.profiles(job)
+    stored = {(profile.batch_size, profile.device): profile.frontier for profile in profiles}
+    key = (measurements.batch_size, measurements.device)
+    frontier = merged_frontier(stored.get(key), measurements)
+    if frontier is not None:
+        backend.put_profile(job, ProfileEntry(*key, frontier))
+
+
+def merged_frontier(stored: Frontier | None, measurements: RunMeasurements) -> Frontier | None:
+    """The stored frontier updated by what was measured; None to leave it as it is.
+
+    Limits that were not measured now stay as they were. Figures of different origins are not mixed:
+    those of the better one count.
+    """
+    points: dict[float | None, OperatingPoint] = {}
+    if stored is not None:
+        before, now = _weakest(stored.points), _weakest(measurements.points)
+        if before < now:
+            return None
+        points = {_limit(point): point for point in stored} if before == now else {}
+    points |= {_limit(point): point for point in measurements.points}
+    return Frontier.from_points(points.values(), measurements.work)
+
+
+def _weakest(points: Sequence[OperatingPoint]) -> int:
+    """The worst origin of the points, as a rank; the best is 0."""
+    return max(_RANKS.index(point.provenance.origin) for point in points)
+
+
+def _limit(point: OperatingPoint) -> float | None:
+    return point.setting.power_limit_watts
 
 
 class PendingReport(JsonModel, frozen=True):
@@ -139,10 +209,6 @@ def entry_from(line: bytes) -> Entry | None:
     return None
 
 
-def _line(entry: Entry) -> bytes:
-    return entry.to_json() + b"\n"
-
-
 class Outbox:
     """Undelivered entries for one store or server.
 
@@ -169,7 +235,7 @@ class Outbox:
         Raises:
             FileError: It could not be kept.
         """
-        line = _line(entry)
+        line = entry.to_json() + b"\n"
         try:
             with self._opened() as file:
                 size = file.seek(0, os.SEEK_END)
@@ -248,14 +314,10 @@ class Outbox:
                     return
 
 
-def report_outbox(location: str) -> Outbox:
-    """Undelivered reports of recurring jobs for a store or server."""
-    return Outbox(state_folder() / "undelivered" / f"{file_stem(location)}.jsonl")
-
-
-def run_outbox(location: str) -> Outbox:
-    """Undelivered runs of any kind for a store or server."""
-    return Outbox(state_folder() / "undelivered" / f"{file_stem(location)}-runs.jsonl")
+def outboxes(location: str) -> tuple[Outbox, Outbox]:
+    """Undelivered reports of recurring jobs, and undelivered runs, for a store or server."""
+    folder, stem = state_folder() / "undelivered", file_stem(location)
+    return Outbox(folder / f"{stem}.jsonl"), Outbox(folder / f"{stem}-runs.jsonl")
 
 
 def deliver_waiting(backend: DecisionBackend, location: str, team: str) -> None:
@@ -268,7 +330,7 @@ def deliver_waiting(backend: DecisionBackend, location: str, team: str) -> None:
             )
         entry.deliver(backend)
 
-    for outbox in (report_outbox(location), run_outbox(location)):
+    for outbox in outboxes(location):
         outbox.deliver(send)
 
 

@@ -9,32 +9,27 @@ from __future__ import annotations
 
 import logging
 import math
+import os
 import threading
+from contextlib import closing, suppress
 from typing import TYPE_CHECKING, TypeVar
 
-from joulery.client._backend import DEFAULT_TEAM, is_server
-from joulery.client._outbox import PendingReport, deliver_waiting, report_outbox
+from joulery.client._backend import DEFAULT_TEAM, STORE_VARIABLE, is_server, open_backend, team_of
+from joulery.client._outbox import PendingReport, PendingRun, deliver_waiting, outboxes
 from joulery.clock import REAL_CLOCK
-from joulery.errors import (
-    FileError,
-    JouleryError,
-    StoreBusyError,
-    StoreError,
-)
-from joulery.jobs import (
-    LONGEST_BEFORE_SECONDS,
-    Decision,
-    Request,
-)
+from joulery.errors import FileError, JouleryError, StoreBusyError, StoreError
+from joulery.jobs import LONGEST_BEFORE_SECONDS, Decision, Request
 from joulery.jobs.policies import ActionKind, RunEnd
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from joulery.client._backend import DecisionBackend
-    from joulery.client._measurements import RunMeasurements
+    from joulery.client._outbox import RunMeasurements
     from joulery.clock import Clock
-    from joulery.jobs import Definition, JobEntry, LiveState, Outcome
+    from joulery.jobs import Definition, JobEntry, LiveState, Outcome, RunEntry
+
 
 T = TypeVar("T")
 
@@ -86,7 +81,7 @@ class ResilientClient:
         self._asked: tuple[Request, float] | None = None  # the latest request, and when it was made
         self._delivering: threading.Thread | None = None
         self._location = location
-        self._outbox = report_outbox(location)
+        self._outbox, _ = outboxes(location)
 
     def decide(self, request: Request) -> Decision:
         """The next decision; the default without an answer."""
@@ -281,7 +276,7 @@ def _measured(measure: Callable[[], RunMeasurements] | None) -> RunMeasurements 
 
 
 def within(seconds: float, function: Callable[[], T]) -> T:
-    """``function()``; after ``seconds`` it is left to go on in the background.
+    """``function()``; after ``seconds`` it is left to continue in the background.
 
     Raises:
         StoreBusyError: It took longer.
@@ -308,3 +303,41 @@ def within(seconds: float, function: Callable[[], T]) -> T:
             f"the store did not answer within {seconds:g} s", remedy="make the same request again"
         )
     return answers[0]
+
+
+_DELIVERY_SECONDS = 5.0  # by hand: what waits after a night without a server takes less
+
+
+def put_run(
+    run: RunEntry,
+    location: str | Path | None = None,
+    team: str | None = None,
+    token: str | None = None,
+    *,
+    clock: Clock = REAL_CLOCK,
+) -> None:
+    """Store a run of any kind, and what earlier runs could not deliver to the same store.
+
+    Args:
+        run: Run to store.
+        location: Location of the store or server, as of ``open_backend``.
+        team: Team of the run.
+        token: Token for a server.
+        clock: Real or virtual clock.
+
+    Raises:
+        StoreError: No store answers; a run that has ended is kept for a later one.
+        JouleryError: The store refuses the run.
+    """
+    location, team = str(location or os.environ.get(STORE_VARIABLE) or ""), team_of(team)
+    try:
+        backend = open_backend(location or None, team, token, clock=clock)
+        with closing(backend):
+            backend.put_run(run)
+            if any(outbox.waiting for outbox in outboxes(location)):
+                with suppress(StoreBusyError):  # the next run delivers what is left
+                    within(_DELIVERY_SECONDS, lambda: deliver_waiting(backend, location, team))
+    except StoreError:
+        if run.ended:
+            outboxes(location)[1].append(PendingRun(team, run))
+        raise

@@ -53,7 +53,7 @@ class ProblemDetails(JsonModel, frozen=True):
 
     Attributes:
         type: Kind of problem, such as `/problems/usage-error`.
-        title: HTTP status in words.
+        title: Name of the HTTP status.
         status: HTTP status.
         detail: Description of the error, one line.
         remedy: Advice to the caller, one line.

@@ -70,8 +70,8 @@ def choose_setting(summary: JobSummary, objective: Objective | None = None) -> S
     """
     objective = objective or summary.job.objective or summary.job.cost
     runs = _reached_runs(summary)
-    origins = tuple(summary.origins)
-    origin = Origin(origins[0]) if len(origins) == 1 else Origin.ASSUMED
+    origins = map(Origin, summary.origins)
+    origin = max(origins, key=list(Origin).index, default=Origin.ASSUMED)
     points = [
         _mean_point(figures, Setting(limit, batch_size=size), origin)
         for (size, limit), figures in runs.items()

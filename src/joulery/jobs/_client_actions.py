@@ -18,7 +18,7 @@ from joulery.jobs.policies import ActionKind, ChoosesLimits, RunEnd
 if TYPE_CHECKING:
     from joulery.jobs._models import Job, Request
     from joulery.jobs._posterior import JobState
-    from joulery.jobs._report_filter import ReportFilter
+    from joulery.jobs._recent_reports import RecentReports
     from joulery.jobs.policies import Actions, Policy
     from joulery.storage import Document
 
@@ -78,7 +78,7 @@ def client_action(
         actions = with_known_limit(actions, state.policy, state.beliefs)
     action = action_document(actions, state.job, attempt)
     if actions.arm[0] != chosen.arm[0] and only is not None:
-        action["volunteered"] = True  # see joulery.jobs._report_filter
+        action["volunteered"] = True  # see joulery.jobs._recent_reports
     return action, reason
 
 
@@ -90,7 +90,7 @@ def _with_patience(actions: Actions, best_cost: float) -> Actions:
 
 
 def _needs_a_model(
-    reports: ReportFilter,
+    reports: RecentReports,
     chosen: Actions,
     request: Request,
     before: Document | None,

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from joulery.errors import InvalidValueError
 from joulery.jobs._job_registry import job_from, policy_from
+from joulery.jobs._recent_reports import RecentReports, RunReport
 from joulery.jobs._replay import ROW, actions_from, outcome_document, outcomes_from
-from joulery.jobs._report_filter import ReportFilter, RunReport
 from joulery.jobs._snapshot import deserialize, fold_version, serialize
 from joulery.jobs.policies import EstimatesCosts, JobBatch, RunEnd
 from joulery.storage import EventKind, Snapshot
@@ -56,7 +56,7 @@ class JobState:
     batch: JobBatch
     beliefs: Any
     settled: Any
-    reports: ReportFilter
+    reports: RecentReports
     open: dict[int, tuple[Document, int, float]] = field(default_factory=dict)
     sequence: int = 0
     snapshotted: int = 0
@@ -70,7 +70,7 @@ class JobState:
         policy = policy_from(record, job)
         batch = JobBatch.of([job], [record.seed])
         beliefs = policy.start(batch), policy.start(batch)
-        state = cls(job, policy, batch, *beliefs, ReportFilter(job))
+        state = cls(job, policy, batch, *beliefs, RecentReports(job))
         if snapshot is not None and snapshot.code == fold_version(policy):
             state._restore(snapshot)
         return state
@@ -166,7 +166,7 @@ class JobState:
         """Continue from a snapshot; stay at the start if it is damaged."""
         document = deserialize((self.settled, self.beliefs), snapshot.content)
         if document is not None:
-            self.reports = ReportFilter.from_list(self.job, document["reports"])
+            self.reports = RecentReports.from_list(self.job, document["reports"])
             self.open = {
                 number: (action, recurrence, issued)
                 for number, action, recurrence, issued in document["open"]

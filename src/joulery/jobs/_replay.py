@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from joulery.storage import Document
 
 ROW = np.zeros(1, dtype=np.int64)  # the position of a job in a batch of one
-_SAME_LIMIT_WATTS = 0.5
+_SAME_LIMIT_WATTS = 0.5  # drivers take whole watts
 # No meter is better than this, so a report that claims to be counts no more than others.
 _LEAST_ERROR = 0.005
 # Time and energy of a whole run include its start and validation.

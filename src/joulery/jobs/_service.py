@@ -153,7 +153,7 @@ class JobService:
         if record is None:
             raise UnknownRecordError(
                 f"no job {name[:40]!r} of {self._team[:40]!r}",
-                remedy="list the jobs, or define it",
+                remedy="`joulery jobs list` shows the jobs; a `Run` with batch_sizes defines one",
             )
         return job_entry(record)
 
@@ -284,7 +284,10 @@ class JobService:
     def runs(
         self, text: str = "", below: int = 0, limit: int = 100
     ) -> tuple[list[RunEntry], int | None]:
-        """Runs that contain a text, the latest first, and where the next page begins."""
+        """Runs that contain a text, the latest first, and where the next page begins.
+
+        A search for a text looks at the latest 20,000 runs.
+        """
         query = RunQuery(self._team, text, below=below, sort="number")
         with self._store.reading() as transaction:
             records = list_runs(transaction, query, limit + 1)

@@ -60,6 +60,12 @@ def check_run(run: RunEntry, now_wall_seconds: float) -> None:
             f"a run of {human(run.seconds, 's')} that lasts until later than now",
             remedy="give its start as Unix time in seconds, and the seconds since; set the clock",
         )
+    names = [device.name for device in run.devices]
+    if len(set(names)) < len(names):
+        raise InvalidValueError(
+            "two devices of the run have the same name",
+            remedy="give each device once, boards of one model with a number: A100 0, A100 1",
+        )
     devices = [(device.joules, _DEVICE_WATTS) for device in run.devices]
     for joules, most_watts in [(run.joules, _RUN_WATTS), *devices]:
         _check_power(joules or 0.0, run.seconds + 1.0, most_watts)  # begun before it is timed

@@ -14,15 +14,24 @@ if TYPE_CHECKING:
         restore as restore,
     )
     from joulery.storage._queries import (
+        MOST_SEARCHED as MOST_SEARCHED,
+        SORTS as SORTS,
         JobHead as JobHead,
+        RunQuery as RunQuery,
         add_energy as add_energy,
+        count_runs as count_runs,
         energy_origins as energy_origins,
+        find_run as find_run,
         job_heads as job_heads,
+        list_runs as list_runs,
         open_decisions as open_decisions,
         put_profile as put_profile,
+        put_run as put_run,
         records as records,
         recurrence_sums as recurrence_sums,
         run_groups as run_groups,
+        run_totals as run_totals,
+        runs_mark as runs_mark,
         totals as totals,
     )
     from joulery.storage._records import (
@@ -41,36 +50,24 @@ if TYPE_CHECKING:
         Subject as Subject,
         to_json as to_json,
     )
-    from joulery.storage._runs import (
-        SORTS as SORTS,
-        RunQuery as RunQuery,
-        count_runs as count_runs,
-        find_run as find_run,
-        list_runs as list_runs,
-        put_run as put_run,
-        run_totals as run_totals,
-        runs_mark as runs_mark,
-    )
-    from joulery.storage._sessions import (
-        LIFETIME_SECONDS as LIFETIME_SECONDS,
-        Session as Session,
-        begin_session as begin_session,
-        end_session as end_session,
-        find_session as find_session,
-        touch_session as touch_session,
-    )
     from joulery.storage._store import Store as Store, default_path as default_path
     from joulery.storage._tokens import (
         EVERY_TEAM as EVERY_TEAM,
+        LIFETIME_SECONDS as LIFETIME_SECONDS,
         Permission as Permission,
+        Session as Session,
         TokenRecord as TokenRecord,
         add_token as add_token,
+        begin_session as begin_session,
         decision_secret as decision_secret,
         digest_of as digest_of,
+        end_session as end_session,
+        find_session as find_session,
         find_token as find_token,
         list_tokens as list_tokens,
         revoke_token as revoke_token,
         right_named as right_named,
+        touch_session as touch_session,
     )
     from joulery.storage._transaction import Transaction as Transaction
 

@@ -101,7 +101,7 @@ class DecisionRecord:
         key: Idempotency key of the client: a repeated request gets the same decision.
         recurrence: Recurrence that it is part of.
         action: All that was decided.
-        reason: Reason in words.
+        reason: Reason, for people.
         request: The client's request, except the key.
         issued_wall_seconds: Time of its issue.
         deadline_wall_seconds: End of its lease.

@@ -12,7 +12,7 @@ from sqlalchemy import func, select, text
 from sqlalchemy.exc import DBAPIError, TimeoutError as PoolTimeoutError
 
 from joulery.errors import StoreBusyError, StoreError, StoreReplacedError
-from joulery.paths import data_folder
+from joulery.files import data_folder
 from joulery.storage._engines import DAMAGED_REMEDY, explained, open_engine
 from joulery.storage._migrate import generation, missing_columns, upgrade
 from joulery.storage._schema import events, jobs, metadata
@@ -103,7 +103,7 @@ class Store:
 
         Raises:
             StoreBusyError: The database is suspended or unreachable; the operation may still be
-                executed once it goes on.
+                executed once it continues.
         """
         try:
             return future.result(_ANSWER_SECONDS)

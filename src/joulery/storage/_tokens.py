@@ -1,4 +1,4 @@
-"""Tokens of a server's callers, of which only digests are kept, and the secret of the store."""
+"""Tokens of a server's callers and sessions of its dashboard, by digest; the store's secret."""
 
 from __future__ import annotations
 
@@ -10,17 +10,24 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import bindparam, insert, select, update
+from sqlalchemy import bindparam, delete, insert, select, update
 
 from joulery.errors import InvalidValueError, UnknownRecordError
-from joulery.storage._schema import settings, tokens
-from joulery.units import finite
+from joulery.storage._records import SessionRecord
+from joulery.storage._schema import sessions, settings, tokens
+from joulery.units import SECONDS_PER_DAY, finite
 
 if TYPE_CHECKING:
     from joulery.storage._records import Document
     from joulery.storage._transaction import Transaction
 
 EVERY_TEAM = "*"
+LIFETIME_SECONDS = 12 * 3600.0
+"""Longest life of a session (by hand: a working day)."""
+IDLE_SECONDS = 4 * 3600.0
+"""Longest time between two pages that a person opens (by hand: half a working day)."""
+_KEPT_SECONDS = 7 * SECONDS_PER_DAY  # that an ended session is kept, to say why it ended (by hand)
+_ID_BYTES = 32  # by hand
 _PREFIX = "joulery_"
 _SECRET = "decision secret"  # noqa: S105 - the name of it
 _SECRET_BYTES = 32
@@ -120,7 +127,9 @@ def revoke_token(transaction: Transaction, number: int, now_wall_seconds: float)
     """
     row = transaction.query(select(tokens).where(tokens.c.id == number)).one_or_none()
     if row is None:
-        raise UnknownRecordError(f"no token number {number}", remedy="list the tokens")
+        raise UnknownRecordError(
+            f"no token number {number}", remedy="`joulery serve token list` shows them"
+        )
     revoked = row.revoked_wall_seconds or now_wall_seconds
     change = update(tokens).where(tokens.c.id == number)
     transaction.change(change.values(revoked_wall_seconds=revoked))
@@ -143,3 +152,75 @@ def token_record(row: Any) -> TokenRecord:
     columns = row._asdict()
     del columns["digest"]
     return TokenRecord(right=right_named(columns.pop("rights")), **columns)
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """A session and the token that it stands for.
+
+    Attributes:
+        record: Session as stored.
+        token: Token that it was begun with.
+    """
+
+    record: SessionRecord
+    token: TokenRecord
+
+    def end_reason(self, now_wall_seconds: float) -> str:
+        """Reason why the session is void; empty while it is valid."""
+        record, token = self.record, self.token
+        if record.ended_wall_seconds is not None:
+            return "you have logged out"
+        if token.revoked_wall_seconds is not None:
+            return "the token that you logged in with was revoked"
+        if not token.valid(now_wall_seconds):
+            return "the token that you logged in with has expired"
+        if now_wall_seconds >= record.expires_wall_seconds:
+            return f"a session lasts {LIFETIME_SECONDS / 3600:g} hours"
+        if now_wall_seconds >= record.seen_wall_seconds + IDLE_SECONDS:
+            return f"no page was opened for {IDLE_SECONDS / 3600:g} hours"
+        return ""
+
+    def valid(self, now_wall_seconds: float) -> bool:
+        """Whether it may be used."""
+        return not self.end_reason(now_wall_seconds)
+
+
+def begin_session(transaction: Transaction, token: int, now_wall_seconds: float) -> str:
+    """Begin a session of a token; its id, which is not stored anywhere."""
+    text = secrets.token_urlsafe(_ID_BYTES)
+    record = SessionRecord(
+        digest=digest_of(text),
+        token=token,
+        created_wall_seconds=now_wall_seconds,
+        seen_wall_seconds=now_wall_seconds,
+        expires_wall_seconds=now_wall_seconds + LIFETIME_SECONDS,
+    )
+    old = sessions.c.expires_wall_seconds < now_wall_seconds - _KEPT_SECONDS
+    transaction.change(delete(sessions).where(old))
+    transaction.change(insert(sessions), dataclasses.asdict(record))
+    return text
+
+
+def find_session(transaction: Transaction, digest: bytes) -> Session | None:
+    """The session of that digest, valid or not."""
+    query = select(sessions).where(sessions.c.digest == digest)
+    row = transaction.query(query).one_or_none()
+    if row is None:
+        return None
+    record = SessionRecord(*row)
+    token = transaction.query(select(tokens).where(tokens.c.id == record.token)).one()
+    return Session(record, token_record(token))
+
+
+def touch_session(transaction: Transaction, digest: bytes, now_wall_seconds: float) -> None:
+    """Note that a person has opened a page."""
+    change = update(sessions).where(sessions.c.digest == digest)
+    transaction.change(change.values(seen_wall_seconds=now_wall_seconds))
+
+
+def end_session(transaction: Transaction, digest: bytes, now_wall_seconds: float) -> None:
+    """End a session, if it is not over already."""
+    is_open = sessions.c.ended_wall_seconds.is_(None)
+    change = update(sessions).where(sessions.c.digest == digest, is_open)
+    transaction.change(change.values(ended_wall_seconds=now_wall_seconds))

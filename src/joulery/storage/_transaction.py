@@ -317,7 +317,8 @@ class Transaction:
         row = self.query(query.with_for_update(key_share=True) if lock else query).one_or_none()
         if row is None:
             raise UnknownRecordError(
-                f"no job number {job}", remedy="list the jobs; it may have been deleted"
+                f"no job number {job}",
+                remedy="`joulery jobs list` shows the jobs; it may be deleted",
             )
         return _job_record(row)
 

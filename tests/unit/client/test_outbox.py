@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from joulery.client import RunMeasurements
-from joulery.client._outbox import Outbox, PendingReport, _line
+from joulery.client._outbox import Outbox, PendingReport
 from joulery.errors import ConflictError, FileError, MissingRightsError, StoreBusyError
 from joulery.frontier import OperatingPoint, Setting
 from joulery.jobs import Decision, Definition, EnergyEntry, Job, Measured, Outcome, Request
@@ -101,7 +101,7 @@ def test_a_torn_tail_costs_nothing_but_itself(outbox):
     """If this fails, a crash in the middle of a write loses other reports."""
     outbox.append(entry(1))
     with outbox._path.open("ab") as file:
-        file.write(_line(entry(2))[:-20])
+        file.write(entry(2).to_json()[:-19])
     outbox.append(entry(3))
     assert [one.key for one in outbox.entries()] == ["key1", "key3"]
     assert outbox.deliver(lambda _: None) == 3

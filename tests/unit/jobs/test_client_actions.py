@@ -11,25 +11,25 @@ from msgspec import structs
 from joulery.errors import InvalidValueError
 from joulery.jobs import Job, Request
 from joulery.jobs._client_actions import arm_within_reach, client_action
-from joulery.jobs._report_filter import ReportFilter, RunReport
+from joulery.jobs._recent_reports import RecentReports, RunReport
 from joulery.jobs.policies import ActionKind, Actions, RunEnd
 from joulery.objectives import Cost
 
 JOB = Job("job", (8, 16), 8, Cost(0.5, 300.0), limits_watts=(100.0, 200.0))
 
 
-def reached(number, arm, cost):
+def reached(number, arm, cost, job=JOB):
     """A training that reached the target."""
     action = {"kind": 0, "arm": arm, "batch_size": arm, "ceiling": None}
     body = {"action": action, "recurrence": number, "end": int(RunEnd.REACHED), "limit": 0}
-    return RunReport.of(JOB, number, body | {"epochs": cost / 100.0, "cost": cost, "measured": []})
+    return RunReport.of(job, number, body | {"epochs": cost / 100.0, "cost": cost, "measured": []})
 
 
 def state_of(*costs, job=JOB):
     """A job whose trainings reached the target at some costs, by position of the batch size."""
-    reports = ReportFilter(job)
+    reports = RecentReports(job)
     for number, (arm, cost) in enumerate(costs):
-        reports.add(reached(number, arm, cost))
+        reports.add(reached(number, arm, cost, job))
     policy = SimpleNamespace(reasons=("why",))
     return SimpleNamespace(job=job, policy=policy, beliefs=None, reports=reports)
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from joulery.jobs import Job
-from joulery.jobs._report_filter import LATEST, ReportFilter, RunReport
+from joulery.jobs._recent_reports import LATEST, RecentReports, RunReport
 from joulery.jobs.policies import ActionKind, RunEnd
 from joulery.objectives import Cost
 
@@ -19,7 +19,7 @@ class Reporter:
     """Adds reports to a filter."""
 
     def __init__(self):
-        self.filter = ReportFilter(JOB)
+        self.filter = RecentReports(JOB)
         self.number = 0
 
     def report(self, arm=2, epochs=20.0, **changes):
@@ -196,7 +196,7 @@ def test_a_restart_changes_no_verdict(place):
     for number, report in enumerate(REPORTS):
         if number == place:
             document = json.loads(json.dumps(reporter.filter.to_list()))
-            again.filter = ReportFilter.from_list(JOB, document)
+            again.filter = RecentReports.from_list(JOB, document)
         assert reporter.report(**report) == again.report(recurrence=number + 1, **report)
         assert reporter.changed == again.changed
     again.number = reporter.number
@@ -354,7 +354,7 @@ def test_memory_is_bounded_and_comes_back_the_same(reporter):
         reporter.report(arm=turn % 4, epochs=1.0 if turn % 9 == 0 else 20.0)
     latest = reporter.filter
     assert len(latest.latest) == 4 * LATEST
-    back = ReportFilter.from_list(JOB, json.loads(json.dumps(latest.to_list())))
+    back = RecentReports.from_list(JOB, json.loads(json.dumps(latest.to_list())))
     assert back.to_list() == latest.to_list()
     assert back.quarantined() == latest.quarantined() != []
 

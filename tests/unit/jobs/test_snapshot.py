@@ -60,7 +60,7 @@ def test_beliefs_of_other_make_have_no_snapshot():
 
 # Digests of beliefs after a fixed history, by policy and version.
 DIGESTS = {
-    ("joulery", 1): "8f5b8dc3194b1dad",
+    ("joulery", 2): "bb65580eb7ab4372",
     ("zeus", 1): "2c24929dba4a1404",
     ("grid", 1): "efd6665a97f5c76a",
     ("default", 1): "e903af1c330a25ef",

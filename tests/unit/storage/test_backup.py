@@ -68,7 +68,7 @@ def test_what_cannot_be_copied_is_told(store, tmp_path):
             copy(store, tmp_path / "nowhere" / "out")
     assert not missing.exists()
     (tmp_path / "text.sqlite").write_text("not a database, whatever it is called; " * 40)
-    with pytest.raises(FileError, match="no store"):
+    with pytest.raises(FileError, match="not a store"):
         backup(str(tmp_path / "text.sqlite"), tmp_path / "out")
     with pytest.raises(FileError, match="cannot read"):
         restore(store, tmp_path / "nothing", replace=True)

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 Seeds = NDArray[np.uint64]
 Floats = NDArray[np.float64]
 
+# Increment and multipliers of the generator SplitMix64.
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _FIRST = np.uint64(0xBF58476D1CE4E5B9)
 _SECOND = np.uint64(0x94D049BB133111EB)

@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from joulery.jobs.policies._job_batch import JobBatch
 
 _EXPLORE, _BEST_KNOWN, _SAMPLE = range(3)
-_ROUNDS = 2
+_ROUNDS = 2  # of pruning, as in the paper
 _SAMPLES = 0  # the stream of random numbers
-_UNAFFORDABLE = 100.0
+_UNAFFORDABLE = 100.0  # by hand, in cost ceilings: never the best, yet finite
 # Recurrences of one job whose costs are added up at the same time.
 _OPEN_RECURRENCES = 256
 _LONGEST_WINDOW = 1000  # all of it is kept for every batch size

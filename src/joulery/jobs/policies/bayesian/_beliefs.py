@@ -61,10 +61,10 @@ EPOCH_COST_PRIOR = CurvePrior(
 NOISE_SD = 0.15  # scatter of log epochs between runs of one batch size: 0.1 is 10 %
 NOISE_RUNS = 4.0  # comparisons that this prior of the scatter weighs as much as
 # Share of the evidence that still counts after a change was noticed, and standard deviation of each
-# batch size's own change of log epochs then; the latter from 0.4, 0.6 and 1.0 by the regret after
-# all epochs of You et al.'s traces halve or double, and after the optimum moves.
+# batch size's own change of log epochs then; the latter from 0.1, 0.2, 0.35 and 0.6 by the regret
+# after all epochs of You et al.'s traces halve or double, and after the optimum moves.
 _KEPT_AFTER_CHANGE = 0.05
-_CHANGE_SD = 0.6
+_CHANGE_SD = 0.35
 _KEPT_PER_RUN = 0.995  # share of the evidence that still counts one run later: jobs drift unnoticed
 # Log epochs at the default from which on the prior of epochs applies in full, and least share of
 # the differences between batch sizes that are expected below: a job of few epochs, such as
@@ -206,6 +206,7 @@ class BayesianBeliefs:
         running: (jobs, arms), all trainings handed out and not yet ended.
         lost: (jobs, arms), trainings that were abandoned since the last one that ended.
         stopped: (jobs,), whether the last training that ended was stopped at its ceiling.
+        age: (jobs, arms), trainings of the job that have ended since the last one of it.
     """
 
     jobs: JobBatch
@@ -224,6 +225,7 @@ class BayesianBeliefs:
     running: Floats
     lost: Floats
     stopped: NDArray[np.bool_]
+    age: Floats
 
     @classmethod
     def start(cls, jobs: JobBatch, warm_start: WarmStart | None = None) -> BayesianBeliefs:
@@ -249,12 +251,19 @@ class BayesianBeliefs:
             running=np.zeros(shape),
             lost=np.zeros(shape),
             stopped=np.zeros(len(jobs), dtype=bool),
+            age=np.zeros(shape),
         )
 
     @property
     def under_way(self) -> Floats:
         """(jobs, arms), trainings not yet ended, beyond as many as were lost of late."""
         return np.maximum(self.running - self.lost, 0.0)
+
+    def may_have_changed(self, rows: Indices) -> NDArray[np.bool_]:
+        """(rows,), whether runs deviate as much as a single one can, or more, short of an alarm."""
+        return np.asarray(
+            self.deviations[rows, :, 0].max(axis=1) >= _LARGEST_DEVIATION - _ALLOWANCE
+        )
 
     def begin(self, rows: Indices, actions: Actions) -> None:
         """Note that trainings are under way."""
@@ -277,6 +286,8 @@ class BayesianBeliefs:
             job, arm = outcomes.job[counts], outcomes.arm[counts]
             reached = outcomes.end[counts] == _REACHED
             self._learn_epochs(job, arm, np.log(outcomes.epochs[counts]), reached)
+            self.age[job] += 1.0
+            self.age[job, arm] = 0.0
 
     def reach(self, rows: Indices, octaves: float) -> tuple[Indices, Indices]:
         """(rows,): smallest and largest batch size within so far of those that were or are trained.

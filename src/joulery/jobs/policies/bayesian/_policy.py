@@ -77,7 +77,7 @@ class BayesianPolicy:
     begin = staticmethod(BayesianBeliefs.begin)
     learn = staticmethod(BayesianBeliefs.learn)
     name = "joulery"
-    version = 1
+    version = 2
     reasons = (
         "the default: nothing is known yet",
         "the least expected cost",
@@ -168,8 +168,9 @@ class BayesianPolicy:
         barred = np.exp(view.epoch_cost.mean) > limits.max_cost_ratio * best_cost[:, None]
         # Runs that overlap cannot learn from one another, so one try of a batch size at a time.
         barred |= beliefs.under_way[rows] > 0
-        # Every other recurrence, at least, ends with a model.
-        barred |= stopped[:, None]
+        # Every other recurrence, at least, ends with a model. And a try of a job that may just have
+        # changed would be compared with runs from before: first the best shows whether it has.
+        barred |= (stopped | beliefs.may_have_changed(rows))[:, None]
         barred[at_arm(best)] = False
         value = np.where(barred, -np.inf, worth.value)
         target = value.argmax(axis=1)

@@ -324,6 +324,13 @@ def test_an_objective_of_ones_own_is_pursued(slowdown):
     assert np.median(log.expected[:, -5:] / log.optimal[:, -5:]) < 1.03
 
 
+def test_a_job_that_becomes_cheaper_is_not_left_at_a_worse_batch_size():
+    """A try before the change is certain seems cheap beside old runs, and is repeated for good."""
+    load = scale_epochs(made_up_workload(), 20, 0.15)
+    log = simulate([load], BayesianPolicy(), 45, range(40))
+    assert (log.cost / log.optimal - 1.0)[:, 20:].sum(axis=1).max() < 10.0
+
+
 def test_a_discarded_batch_size_is_found_again():
     """After a change, what was too expensive may be the best; a job must not stay away from it."""
     load = discarded_becomes_best(made_up_workload(), 30)
@@ -343,3 +350,20 @@ def test_inherited_epochs_choose_the_first_batch_size():
         for policy in (BayesianPolicy(), BayesianPolicy(warm_start=known))
     )
     assert warm < 0.5 * fresh
+
+
+def test_a_batch_size_that_became_cheaper_unseen_is_found():
+    """If this fails, what was once thought worse is never tried again."""
+    load = made_up_workload()
+    steep = np.nanmin(load.expected_cost(), axis=1)
+    best = int(steep.argmin())
+    flat = 1.0 + 0.25 * np.abs(np.arange(len(steep)) - best)
+    load = dataclasses.replace(
+        load,
+        epochs=load.epochs * (flat * steep.min() / steep)[:, None],
+        default=load.batch_sizes[best],
+    )
+    factors = np.where(np.arange(len(steep)) > best, 0.6, 1.0)
+    log = simulate([scale_epochs(load, 40, factors)], BayesianPolicy(), 140, SEEDS)
+    assert (log.arm[:, 35:40] == best).all()
+    assert (log.arm[:, -20:] > best).mean() > 0.5

@@ -17,13 +17,13 @@ from joulery.storage import (
     ProfileRecord,
     Store,
     TokenRecord,
-    _transfer as transfer,
+    _backup as transfer,
     add_energy,
     add_token,
     decision_secret,
     put_profile,
 )
-from joulery.storage._transfer import exported
+from joulery.storage._backup import exported
 from joulery.testing.policy_contract import assert_identical
 from joulery.testing.workloads import made_up_workload
 

@@ -4,7 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from joulery.client import open_backend, put_run
-from joulery.client._outbox import PendingReport, deliver_waiting, report_outbox, run_outbox
+from joulery.client._outbox import PendingReport, deliver_waiting, outboxes
 from joulery.errors import InvalidValueError, StoreError
 from joulery.jobs import Definition, Job, Outcome, Request, RunEntry
 from joulery.jobs.policies import RunEnd
@@ -34,19 +34,19 @@ def test_a_run_that_no_store_takes_is_kept_until_one_does(tmp_path):
     deliver_waiting(backend, f"{address}/", "default")
     assert [run.key for run in backend.runs()[0]] == ["k1"]
     backend.close()
-    assert not run_outbox(address).waiting
+    assert not outboxes(address)[1].waiting
 
 
 def test_a_run_that_does_not_recur_delivers_reports_of_jobs(tmp_path, monkeypatch):
     """If this fails, reports wait until the same machine trains a recurring job again."""
-    report_outbox("").append(REPORT)
-    report_outbox("").append(replace(REPORT, team="speech"))
+    outboxes("")[0].append(REPORT)
+    outboxes("")[0].append(replace(REPORT, team="speech"))
     monkeypatch.chdir(tmp_path)  # the same store, whatever folder a training runs in
     put_run(RUN)
     backend = open_backend()
     assert backend.job("nightly").recurrences == 1
     backend.close()
-    (waiting,) = report_outbox("").entries()
+    (waiting,) = outboxes("")[0].entries()
     assert waiting.team == "speech"
 
 
@@ -54,4 +54,4 @@ def test_a_run_that_is_refused_is_not_kept(tmp_path):
     """If this fails, an outbox fills up with what no store will ever take."""
     with pytest.raises(InvalidValueError):
         put_run(replace(RUN, seconds=1e15), tmp_path / "store.sqlite")
-    assert not run_outbox(str(tmp_path / "store.sqlite")).waiting
+    assert not outboxes(str(tmp_path / "store.sqlite"))[1].waiting

@@ -6,8 +6,7 @@ import time
 import pytest
 
 from joulery.client import ResilientClient, RunMeasurements
-from joulery.client._measurements import merged_frontier, upload_measurements
-from joulery.client._outbox import Outbox
+from joulery.client._outbox import Outbox, merged_frontier, upload_measurements
 from joulery.errors import StoreBusyError, UnknownRecordError
 from joulery.frontier import Frontier, OperatingPoint, Origin, Provenance, Setting
 from joulery.jobs import Definition, EnergyEntry, Job, Outcome, Request
