@@ -99,7 +99,12 @@ class Agent:
         )
         self._nodes = NodePool(nodes, settings.ttl_seconds)
         self._meters = PartMeters(
-            meters or {}, settings.root, -settings.most_trim, settings.meter_seconds, clock
+            meters or {},
+            settings.host_shares(),
+            settings.root,
+            -settings.most_trim,
+            settings.meter_seconds,
+            clock,
         )
         self._audit_log = AgentAudit(self._folder)
         self._jobs: list[EngineJob] | None = None
@@ -272,14 +277,14 @@ class Agent:
     def _decide(self, view: ClusterView) -> CapDecision:
         """Decide so that others save what refusing GPUs hold beyond their shares."""
         beyond = 0.0
-        in_force = {d.id: d.cap_watts for devices in view.reachable.values() for d in devices}
+        boards = {d.id: d for devices in view.reachable.values() for d in devices}
         for _ in range(_MOST_ROUNDS):
             usable = replace(view, budget_watts=view.budget_watts - beyond)
             decision = decide(self._settings, usable, self._history, self._stops)
             targets = {name: w for caps in decision.caps.values() for name, w in caps.items()}
             excess = sum(
-                max(0.0, in_force[n] - targets[n]) * self._history.draws.share(n)
-                for n in self._nodes.refusing & in_force.keys()
+                max(0.0, boards[n].cap_watts - targets[n]) * self._history.draws.share(boards[n])
+                for n in self._nodes.refusing & boards.keys()
             )
             if excess <= beyond + 1e-6:
                 break
@@ -321,6 +326,8 @@ class Agent:
         boards = {job.id: devices_of(job, reachable) for job in jobs if not job.is_suspended}
         states = {name: [d for _, d in devices] for name, devices in boards.items() if devices}
         self._history.observed.note(states)
+        for job in self._history.promises.note(states, seconds):
+            self._audit("promise broken", job=job)
         self._count_energy(states, seconds)
         busy = {device.id for devices in states.values() for device in devices}
         for devices in reachable.values():
@@ -349,7 +356,7 @@ class Agent:
             )
         watts = dict.fromkeys(unknown, most)
         for node in self._nodes.lost & known.keys():
-            watts[node] = sum(d.cap_watts * max(1.0, draws.share(d.id)) for d in known[node])
+            watts[node] = sum(max(d.cap_watts, draws.watts(d)) for d in known[node])
         return watts
 
     def _expected(self, jobs: list[EngineJob]) -> dict[str, float]:
@@ -360,8 +367,7 @@ class Agent:
         watts = self._unreachable([])
         for node, devices in reachable.items():
             watts[node] = sum(
-                d.cap_watts * draws.share(d.id) if d.id in busy else draws.rest_watts(d)
-                for d in devices
+                draws.watts(d) if d.id in busy else draws.rest_watts(d) for d in devices
             )
         return self._settings.part_watts(watts)
 
@@ -385,8 +391,9 @@ class Agent:
             node: {name: min(watts, in_force[node][name]) for name, watts in caps.items()}
             for node, caps in decision.caps.items()
         }
-        if self._nodes.send(falling, decision.clocks, messages) and decision.caps != falling:
-            self._nodes.send(decision.caps, decision.clocks, messages)
+        rest = decision.clocks, decision.targets, messages
+        if self._nodes.send(falling, *rest) and decision.caps != falling:
+            self._nodes.send(decision.caps, *rest)
 
     def _check_leads(self) -> None:
         """Stop before anything else is done once a node has heard of a newer agent."""
@@ -514,6 +521,8 @@ class Agent:
             "baseline_watts": self._baseline_watts,
             "window": [self._window.mean_watts(0.0), self._window.seconds],
             "deficits": self._history.ledger.deficits,
+            "draws": [self._history.draws.shares, self._history.draws.least],
+            "corrections": {part: c.learned for part, c in self._meters.by_part.items()},
             "energy": self._energy,
             "node_watts": {
                 node: (sum(d.cap_watts for d in devices), sum(d.watts for d in devices))
@@ -543,6 +552,12 @@ class Agent:
             }
             baseline, (mean, seconds) = document["baseline_watts"], document["window"]
             self._history.ledger.deficits = dict(document["deficits"])
+            # Files of older agents lack these two.
+            draws = document.get("draws", ({}, {}))
+            self._history.draws.shares, self._history.draws.least = map(dict, draws)
+            for part, learned in document.get("corrections", {}).items():
+                if part in self._meters.by_part:
+                    self._meters.by_part[part].recall(learned)
             self._energy = {job: (j, s, at) for job, (j, s, at) in document["energy"].items()}
             if seconds:
                 self._window.note(self._clock.now(), float(mean), float(seconds))
@@ -560,19 +575,22 @@ class Agent:
         messages: list[str],
     ) -> dict[str, Any]:
         devices = self._nodes.devices.values()
-        caps = {self._settings.root: sum(d.cap_watts for boards in devices for d in boards)}
+        limits = [min(d.cap_watts, d.promised_watts or math.inf) for b in devices for d in b]
         shares, names = decision.allocation, {job.id: job.name for job in self._jobs or ()}
         rows = [] if shares is None else shares.to_dict()["jobs"]
         report = {
             "at": self._clock.wall(),
             "budget_watts": budget,
             "power_watts": power,
-            "caps_watts": self._settings.overhead_watts + sum(caps.values()),
+            "caps_watts": self._settings.overhead_watts + sum(limits),
             "policy": self._settings.policy,
             "events": [event.to_dict() for event in events],
             "is_short": decision.is_short,
             "weighted_performance": None if shares is None else shares.weighted_performance,
-            "jobs": [row | {"name": names.get(row["id"], "")} for row in rows],
+            "jobs": [
+                row | {"name": names.get(row["id"], ""), "follows": row["id"] in decision.followers}
+                for row in rows
+            ],
             "paused": sorted(decision.paused),
             "nodes": len(self._settings.nodes),
             "lost_nodes": sorted({*self._nodes.lost, *self._nodes.unknown}),

@@ -334,7 +334,7 @@ class _Tree:
             raise InfeasibleError(
                 f"the jobs in {self._names[worst]} need at least {need:.6g} W, and the budget "
                 f"gives {caps[worst] + self.overhead[worst]:.6g} W",
-                remedy="raise the budget, lower the floors, or allow pausing jobs",
+                remedy="raise the budget, lower the floors, or let jobs be paused (--pause)",
             )
 
     def orders(self, key: np.ndarray, mask: np.ndarray) -> list[_Order]:

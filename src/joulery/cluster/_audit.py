@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
-from joulery.files import open_for_append, write_all
-from joulery.json_lines import encode_line
+from joulery.files import encode_line, open_for_append, write_all
 
 if TYPE_CHECKING:
     from pathlib import Path

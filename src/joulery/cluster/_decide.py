@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from joulery.cluster._allocate import Allocation, allocate, lower_floors, pause
 from joulery.cluster._budget import Budget, Cap
+from joulery.cluster._history import promised_watts
 from joulery.cluster._jobs import ClusterJob, PowerCurve, flexibility_floor
 from joulery.cluster._slurm import ALL_BOARDS
 from joulery.errors import InfeasibleError
@@ -30,6 +31,9 @@ if TYPE_CHECKING:
 _USUAL_REST = 0.65
 # Performance below a floor by less than this is rounding; by hand.
 _FLOOR_TOLERANCE = 1e-6
+# A promise may exceed its share by this much; by hand: pipelines plan in steps of 1 %, and promise
+# 2 % more than they plan.
+_PROMISE_ROUNDING = 0.01
 # Jobs that a message names; by hand: a line of a terminal.
 _NAMED_JOBS = 8
 
@@ -42,6 +46,8 @@ class CapDecision:
         caps: Watts of every reachable GPU, by node and id.
         clocks: Clock to lock on GPUs whose jobs' frontiers were measured under locked clocks: that
             of the point at or above the share, of which the cap holds the watts.
+        targets: Mean power of GPUs whose jobs promise to keep to one.
+        followers: Jobs that do, so that their caps leave them room.
         paused: Jobs that must stop for now.
         allocation: Shares of the jobs; None when there are none or nothing fits.
         is_short: Whether there are no watts for further jobs.
@@ -54,6 +60,8 @@ class CapDecision:
     allocation: Allocation | None
     is_short: bool
     messages: tuple[str, ...]
+    targets: dict[str, dict[str, float]] = field(default_factory=dict)
+    followers: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,13 +133,49 @@ def decide(
     for share, watts in zip(shared, board_watts, strict=True):
         hertz = share.curve.clock_for(watts)
         for node, device in () if share.id in at_least_caps else boards[share.id]:
-            cap = watts / _share(device.id, settings, history)
+            cap = watts / _share(device, settings, history)
             caps[node][device.id] = min(device.most_watts, max(device.least_watts, cap))
             if hertz is not None:
                 clocks[node][device.id] = hertz
-    return CapDecision(
+    decision = CapDecision(
         caps, clocks, paused, shares, is_short=bool(paused), messages=tuple(messages)
     )
+    job_watts = {
+        share.id: watts
+        for share, watts in zip(shared, board_watts, strict=True)
+        if share.id not in at_least_caps | history.promises.broken
+        and promised_watts([device for _, device in boards[share.id]])
+    }
+    return _with_targets(settings, decision, job_watts, boards, shares) if job_watts else decision
+
+
+def _with_targets(
+    settings: AgentSettings,
+    decision: CapDecision,
+    job_watts: Mapping[str, float],
+    boards: Mapping[str, list[tuple[str, DeviceState]]],
+    shares: Allocation,
+) -> CapDecision:
+    """The decision with targets for jobs that promise a power, and room for those that keep it.
+
+    Such a job has its share for every second, and what is left of the budget, since its curve says
+    what it draws on average. Until its promise is within that, and where parts of the cluster have
+    caps of their own, caps hold it.
+    """
+    count = sum(len(boards[name]) for name in job_watts)
+    left = shares.budget_watts - shares.used_watts if settings.tree is None else 0.0
+    followers = set()
+    for name, watts in job_watts.items():
+        devices, target = boards[name], watts + max(0.0, left) / count
+        promised = promised_watts([device for _, device in devices]) or math.inf
+        if settings.tree is None and promised <= (1 + _PROMISE_ROUNDING) * target * len(devices):
+            followers.add(name)
+        for node, device in devices:
+            decision.targets.setdefault(node, {})[device.id] = target
+            if name in followers:
+                decision.caps[node][device.id] = device.most_watts
+                decision.clocks[node].pop(device.id, None)
+    return replace(decision, followers=frozenset(followers))
 
 
 def _floor_messages(jobs: Sequence[ClusterJob], shares: Allocation, slack: float) -> list[str]:
@@ -205,7 +249,7 @@ def _reserved_watts(view: ClusterView, busy: set[str], history: JobHistory) -> d
     for node, devices in view.reachable.items():
         free = [device for device in devices if device.id not in busy]
         reserved[node] = sum(draws.rest_watts(device) for device in free)
-        least = sum(device.least_watts * draws.share(device.id) for device in free)
+        least = sum(draws.least_watts(device) for device in free)
         starts[node] = max(0.0, least - reserved[node])
     if starts:
         node = max(starts, key=lambda name: starts[name])
@@ -213,7 +257,7 @@ def _reserved_watts(view: ClusterView, busy: set[str], history: JobHistory) -> d
     return reserved
 
 
-def _share(device: str, settings: AgentSettings, history: JobHistory) -> float:
+def _share(device: DeviceState, settings: AgentSettings, history: JobHistory) -> float:
     """Share of its cap that a board is taken to draw."""
     return max(1.0 - settings.most_trim, history.draws.share(device))
 
@@ -302,9 +346,9 @@ def _cluster_job(
     messages: list[str],
 ) -> ClusterJob:
     """A job as the allocator takes it, by its comment within what users may ask for."""
-    shares = {device.id: _share(device.id, settings, history) for _, device in devices}
-    least = max(device.least_watts * shares[device.id] for _, device in devices)
-    largest = max(least, min(device.most_watts * shares[device.id] for _, device in devices))
+    least = max(history.draws.least_watts(device) for _, device in devices)
+    watts = [device.most_watts * _share(device, settings, history) for _, device in devices]
+    largest = max(least, min(watts))
     curve = history.curve(job)
     if curve is not None:
         curve = curve.above(least)

@@ -35,6 +35,11 @@ _SAME_SHARE = 0.03
 _BIN = 0.05
 # A board that draws this share of its cap is held back by it.
 _BOUND = 0.95
+# A promised power is broken by a mean above it by this share, with this time constant; by hand:
+# single readings of a second may be higher, and caps come back within a few ticks.
+_PROMISE_TOLERANCE, _PROMISE_SECONDS = 0.05, 5.0
+# Share of a promised power that a job is taken to draw before it was seen; by hand.
+_PROMISE_START = 0.9
 # What a job that draws less than its cap may have beyond what it draws; by hand.
 _HEADROOM = 1.1
 
@@ -136,6 +141,44 @@ class ObservedJobs:
             self._means[job] = {}
 
 
+class PromiseWatch:
+    """Whether jobs that promise a power keep to it, by what their GPUs draw.
+
+    Only what they draw while no cap holds them tells that: the mean over such times counts.
+
+    Attributes:
+        broken: Jobs that drew more, which are not believed any more.
+    """
+
+    def __init__(self) -> None:
+        self.broken: set[str] = set()
+        # Mean share of the promised power that each job draws.
+        self._means: dict[str, float] = {}
+
+    def note(self, jobs: Mapping[str, Sequence[DeviceState]], seconds: float) -> list[str]:
+        """Add a reading of the GPUs of every running job; jobs whose promise is broken now."""
+        self.broken &= jobs.keys()
+        means, self._means, before = self._means, {}, set(self.broken)
+        for name, devices in jobs.items():
+            if promised := promised_watts(devices):
+                mean = means.get(name, _PROMISE_START)
+                if all(
+                    device.cap_watts >= (1 - _SAME_SHARE) * device.most_watts for device in devices
+                ):
+                    share = sum(device.watts for device in devices) / promised
+                    mean += min(1.0, seconds / _PROMISE_SECONDS) * (share - mean)
+                self._means[name] = mean
+                if mean > 1 + _PROMISE_TOLERANCE:
+                    self.broken.add(name)
+        return sorted(self.broken - before)
+
+
+def promised_watts(devices: Sequence[DeviceState]) -> float | None:
+    """Power that a job promises to keep to; None unless it does so for all its GPUs."""
+    watts = [device.promised_watts for device in devices if device.promised_watts is not None]
+    return sum(watts) if watts and len(watts) == len(devices) else None
+
+
 @dataclass(frozen=True, slots=True)
 class JobHistory:
     """What is known of jobs from earlier ticks.
@@ -144,12 +187,14 @@ class JobHistory:
         ledger: Performance that jobs are owed.
         observed: Curves of jobs as their caps and speeds show them.
         draws: What boards draw beside what their caps say.
+        promises: Whether jobs keep to the power that they promise.
         frontiers: Curves by name of a job, of the administrator and from the store.
     """
 
     ledger: DeficitLedger = field(default_factory=DeficitLedger)
     observed: ObservedJobs = field(default_factory=ObservedJobs)
     draws: BoardDraws = field(default_factory=BoardDraws)
+    promises: PromiseWatch = field(default_factory=PromiseWatch)
     frontiers: dict[str, PowerCurve] = field(default_factory=dict)
 
     def curve(self, job: EngineJob) -> PowerCurve | None:

@@ -345,6 +345,8 @@ def _job(entry: dict[str, Any], folder: Path) -> ClusterJob:
     gpus = entry.get("gpus")
     if gpus is not None and (type(gpus) is not int or gpus < 1):
         raise FileError(f"job {name} has {gpus!r} GPUs", remedy="give a whole number from 1")
+    if {"points", "frontier"} <= entry.keys():
+        raise FileError(f"job {name} has points and a frontier", remedy="give one of them")
     if "points" in entry:
         curve = PowerCurve.from_points([(watts, rate) for watts, rate in entry["points"]], idle)
     elif "frontier" in entry:

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 ENTRY_POINTS = "joulery.power_meters"
 # A meter that answers in time counts in the same tick; by hand.
 _PATIENCE_SECONDS: float | None = 0.2
+# Hosts may draw so much more than was stated, until a meter shows; by hand.
+_HOST_DOUBT = 0.2
 # A value that has not changed for so many times the age of an old one is frozen; by hand.
 _FROZEN = 10.0
 _REMEDY = (
@@ -144,15 +146,20 @@ class PartMeters:
 
     Args:
         meters: Meter of each part.
+        host_shares: Share of each part's power that hosts and network take, as stated.
         whole: Name of the whole cluster, whose power is the sum of boards without a meter.
         lowest: Lowest correction, see ``Correction``.
         stale_seconds: Age at which a reading is too old.
         clock: Clock of readings.
+
+    Attributes:
+        by_part: Correction of each part.
     """
 
     def __init__(
         self,
         meters: Mapping[str, FeederMeter],
+        host_shares: Mapping[str, float],
         whole: str,
         lowest: float,
         stale_seconds: float,
@@ -160,7 +167,10 @@ class PartMeters:
     ) -> None:
         self._meters, self._whole, self._clock = meters, whole, clock
         self._stale_seconds = stale_seconds
-        self._corrections = {part: Correction(lowest) for part in {whole, *meters}}
+        self.by_part = {
+            part: Correction(lowest, _HOST_DOUBT * host_shares[part] * (part in meters))
+            for part in {whole, *meters}
+        }
         self._pending: dict[str, Future[MeterReading]] = {}
         # Time of the monotonic clock, watts, and the time since which they have not changed.
         self._readings: dict[str, tuple[float, float, float]] = {}
@@ -191,7 +201,7 @@ class PartMeters:
         changed_at = at if before is None or before[1] != reading.watts else before[2]
         self._readings[part] = at, reading.watts, changed_at
         if self.watts(part) is not None:
-            self._corrections[part].note(at, reading.watts, seconds)
+            self.by_part[part].note(at, reading.watts, seconds)
 
     def watts(self, part: str) -> float | None:
         """Power of a part as its meter reads it; None where there is no new reading."""
@@ -202,16 +212,16 @@ class PartMeters:
     def note_boards(self, watts: float, seconds: float) -> None:
         """Take the sum of boards and hosts for the whole, where it has no meter."""
         if self._whole not in self._meters:
-            self._corrections[self._whole].note(self._clock.now(), watts, seconds)
+            self.by_part[self._whole].note(self._clock.now(), watts, seconds)
 
     def expect(self, watts: Mapping[str, float]) -> None:
         """Note what each part should draw under the caps in force."""
-        for part, correction in self._corrections.items():
+        for part, correction in self.by_part.items():
             correction.expect(self._clock.now(), watts.get(part, 0.0))
 
     def corrections(self) -> dict[str, float]:
         """Share by which each part draws more than expected."""
         return {
             part: correction.share(is_stale=part in self._meters and self.watts(part) is None)
-            for part, correction in self._corrections.items()
+            for part, correction in self.by_part.items()
         }

@@ -38,6 +38,8 @@ class DeviceState:
         watts: Power drawn; the cap where it is not known.
         speed_hertz: Clock times the share of time busy; None where the board does not report it.
         is_stale: Whether the driver does not answer, so that the power is not known.
+        promised_watts: Mean power of any second that a process of its job promises to keep to, as
+            the rank of a pipeline does; None without.
     """
 
     id: str
@@ -47,6 +49,7 @@ class DeviceState:
     watts: float
     speed_hertz: float | None = None
     is_stale: bool = False
+    promised_watts: float | None = None
 
 
 class NodeUnreachableError(NotPossibleHereError):
@@ -72,6 +75,7 @@ class NodeClient:
         self._connection: Connection | None = None
         self._leases: dict[str, int] = {}
         self._locked: dict[str, float | None] = {}
+        self._targets: dict[str, float | None] = {}
         self._known: dict[str, DeviceState] = {}
 
     @classmethod
@@ -108,7 +112,11 @@ class NodeClient:
         return list(self._known.values())
 
     def set_caps(
-        self, caps: Mapping[str, float], clocks: Mapping[str, float], ttl_seconds: float
+        self,
+        caps: Mapping[str, float],
+        clocks: Mapping[str, float],
+        ttl_seconds: float,
+        targets: Mapping[str, float] | None = None,
     ) -> list[DeviceState]:
         """Put caps in force for a time, after which the node lowers them by itself.
 
@@ -117,6 +125,7 @@ class NodeClient:
             clocks: Clock to lock on GPUs by id; all others are unlocked. Where the node's policy
                 or board has no lock, the cap alone counts.
             ttl_seconds: Time that the caps live without another request.
+            targets: Mean power, by id, of GPUs whose jobs keep to one.
         """
         for name, watts in caps.items():
             cap = self._known.get(name)
@@ -124,8 +133,11 @@ class NodeClient:
             if cap is not None:
                 target = min(cap.most_watts, max(cap.least_watts, target))
             stands = cap is not None and abs(target - cap.cap_watts) < _SAME_WATTS
-            if not stands or name not in self._leases:  # every request renews all leases
-                self._set(name, target, ttl_seconds)
+            mean = (targets or {}).get(name)
+            is_told = self._targets.get(name) == mean
+            if not (stands and is_told) or name not in self._leases:  # every request renews all
+                self._set(name, ttl_seconds, watts=target, target_watts=mean)
+                self._targets[name] = mean
             hertz = clocks.get(name)
             if name in self._leases and self._locked.get(name) != hertz:
                 self._locked[name] = hertz  # also where it is refused: once is enough
@@ -140,13 +152,13 @@ class NodeClient:
             self._connection.close()
             self._connection = None
 
-    def _set(self, device: str, watts: float, ttl_seconds: float) -> None:
+    def _set(self, device: str, ttl_seconds: float, **values: float | None) -> None:
         if device in self._leases:
-            if self._try("set", lease=self._leases[device], watts=watts) is not None:
+            if self._try("set", lease=self._leases[device], **values) is not None:
                 return
             del self._leases[device]  # it is lost, or the limit refused
         self._locked.pop(device, None)
-        reply = self._try("acquire", device=device, watts=watts, ttl_seconds=ttl_seconds)
+        reply = self._try("acquire", device=device, ttl_seconds=ttl_seconds, **values)
         if reply is not None:
             self._leases[device] = reply["lease"]
 
@@ -181,6 +193,9 @@ class NodeClient:
         if cap is None:  # the driver does not answer
             cap = (ceiling or 0.0) if before is None else before.cap_watts
         is_stale = device["watts"] is None or bool(device.get("stuck"))
+        # Leases of processes on the node have a user; those of agents have none.
+        leases = [lease for lease in device.get("leases", ()) if "uid" in lease]
+        promises = [w for w in (lease.get("target_watts") for lease in leases) if w is not None]
         draw, clock, busy = map(device.get, ("power_watts", "clock_hertz", "utilisation"))
         return DeviceState(
             id=device["id"],
@@ -190,6 +205,7 @@ class NodeClient:
             watts=cap if draw is None or is_stale else draw,
             speed_hertz=None if clock is None else clock * (1.0 if busy is None else busy),
             is_stale=draw is None or is_stale,
+            promised_watts=max(promises, default=None),
         )
 
 

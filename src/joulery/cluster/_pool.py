@@ -78,6 +78,7 @@ class NodePool:
         self,
         caps: Mapping[str, Mapping[str, float]],
         clocks: Mapping[str, Mapping[str, float]],
+        targets: Mapping[str, Mapping[str, float]],
         messages: list[str],
     ) -> bool:
         """Whether every node has these caps in force."""
@@ -87,6 +88,7 @@ class NodePool:
                 _by_own_id(devices),
                 _by_own_id(clocks.get(node, {})),
                 self._ttl,
+                _by_own_id(targets.get(node, {})),
             )
             for node, devices in caps.items()
         }

@@ -122,13 +122,15 @@ def plan_work(
     return min(plans, key=lambda plan: plan.amount)
 
 
-def follow_forecasts(
+def follow_forecasts(  # noqa: PLR0913 - a plan, and what it is corrected by
     curve: PowerCurve,
     work_seconds: float,
     actual: Signal,
     forecasts: Sequence[Signal],
     start: float,
     deadline: float,
+    *,
+    may_pause: bool = True,
 ) -> WorkPlan:
     """The plan that results when forecasts are corrected on the way, at its actual cost.
 
@@ -139,6 +141,7 @@ def follow_forecasts(
         forecasts: Forecasts in order of their start, which is when each becomes known.
         start: Earliest time.
         deadline: Time by which the work must be done.
+        may_pause: Whether the job may stop for a while.
 
     Raises:
         InvalidValueError: No forecast is known at the start.
@@ -154,7 +157,7 @@ def follow_forecasts(
                 "no forecast is known at the start", remedy="begin with one that starts by then"
             )
         signal = correct_forecast(forecasts[newest], actual.at(now), now, deadline)
-        plan = plan_work(curve, remaining, signal, now, deadline)
+        plan = plan_work(curve, remaining, signal, now, deadline, may_pause=may_pause)
         steps.append((now, *(float(c[0]) for c in (plan.seconds, plan.watts, plan.performance))))
         remaining -= steps[-1][1] * steps[-1][3]
         now += steps[-1][1]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from joulery.errors import InvalidValueError, NotPossibleHereError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
 # Longest wait for Slurm's commands and slurmrestd; by hand: busy controllers take seconds.
@@ -132,10 +132,12 @@ def record_energy(run: Callable[[list[str]], str], job: str, joules: float, seco
         seconds: Time over which that was measured.
     """
     _check_number(job)
-    fields = _show_job(run, job)
+    tasks = _show_jobs(run, job)
+    # The number of an array stands for all its tasks, of which the last has it for its own.
+    fields = next((task for task in tasks if task.get("JobId") == job), tasks[0])
     comment = _ENERGY.sub("", fields.get("Comment", "")).strip()
     text = f"{comment} joulery-joules={joules:.1f} joulery-seconds={seconds:.0f}".strip()
-    run(["scontrol", "update", f"JobId={job}", f"Comment={text}"])
+    run(["scontrol", "update", f"JobId={_task_id(fields, job)}", f"Comment={text}"])
     return text
 
 
@@ -157,11 +159,13 @@ def job_records(
     if job is not None:
         _check_number(job)
         try:
-            fields = _show_job(run, job)
-            rows = [[job, fields.get("JobName", ""), fields.get("Account", ""), fields["Comment"]]]
+            rows = [
+                [_task_id(task, job), *(task.get(k, "") for k in ("JobName", "Account", "Comment"))]
+                for task in _show_jobs(run, job)
+            ]
             if records := [record for row in rows for record in _record(row)]:
                 return records
-        except (EngineError, KeyError):
+        except EngineError:
             pass  # slurmctld has forgotten it
     words = ["sacct", "-X", "-n", "-P", "-o", "JobID,JobName,Account,Comment"]
     words += [f"--jobs={job}"] if job is not None else ["-a", f"--accounts={account}"]
@@ -179,13 +183,21 @@ def _record(row: list[str]) -> list[SlurmEnergy]:
     return [SlurmEnergy(name, title, account, float(found["joules"]), seconds)]
 
 
-def _show_job(run: Callable[[list[str]], str], job: str) -> dict[str, str]:
-    """Fields of a job as slurmctld has it; a comment may hold blanks and ends its line."""
-    text = run(["scontrol", "show", "job", job])
-    fields = dict(re.findall(r"(\w+)=(\S*)", text))
-    if comment := re.search(r"^\s*Comment=(.*)$", text, re.MULTILINE):
-        fields["Comment"] = comment[1].strip()
-    return fields
+def _show_jobs(run: Callable[[list[str]], str], job: str) -> list[dict[str, str]]:
+    """Fields of a job, or of each task of an array; a comment may hold blanks and ends its line."""
+    records = []
+    for text in re.split(r"\n\s*\n", run(["scontrol", "show", "job", job]).strip()):
+        fields = dict(re.findall(r"(\w+)=(\S*)", text))
+        if comment := re.search(r"^\s*Comment=(.*)$", text, re.MULTILINE):
+            fields["Comment"] = comment[1].strip()
+        records.append(fields)
+    return records
+
+
+def _task_id(fields: Mapping[str, str], job: str) -> str:
+    """Name of a job by which only it is meant, also where it is the task of an array."""
+    task = fields.get("ArrayTaskId", "")
+    return f"{fields['ArrayJobId']}_{task}" if task.isdecimal() else fields.get("JobId", job)
 
 
 def _check_number(job: str) -> None:

@@ -28,12 +28,14 @@ class AgentJob(msgspec.Struct, frozen=True):
         watts: Power that it gets.
         performance: Share of its speed without a budget.
         name: Name of the job.
+        follows: Whether it keeps to its share by settings of its own, so that no cap does.
     """
 
     id: str
     watts: _Watts
     performance: _Share
     name: str = ""
+    follows: bool = False
 
 
 class AgentStatus(msgspec.Struct, frozen=True):
@@ -43,7 +45,7 @@ class AgentStatus(msgspec.Struct, frozen=True):
         at: Unix time of the status.
         budget_watts: Power budget now.
         power_watts: Power that nodes report.
-        caps_watts: Sum of the caps in force, with the overhead.
+        caps_watts: Sum of the caps in force, or of what jobs promise below them, with the overhead.
         policy: Policy that divides the budget.
         events: Grid events that lower the budget now.
         is_short: Whether the budget does not cover every job's least power.

@@ -15,10 +15,9 @@ from xml.etree import ElementTree as ET
 
 from joulery.clock import REAL_CLOCK, Clock
 from joulery.errors import FileError, InvalidValueError
-from joulery.files import write_atomic
+from joulery.files import cache_folder, write_atomic
 from joulery.grid._http import SignalError, request, utc_seconds
 from joulery.grid._signal import Signal
-from joulery.paths import cache_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import threading
+from contextlib import ExitStack
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
@@ -18,6 +19,7 @@ from joulery.cluster import (
     AgentStatus,
     Budget,
     Cap,
+    DeviceState,
     EngineJob,
     NodeClient,
     PowerCurve,
@@ -26,6 +28,7 @@ from joulery.cluster import (
     read_agent_settings,
     withdraw,
 )
+from joulery.cluster._history import PromiseWatch
 from joulery.cluster._nodes import NodeUnreachableError
 from joulery.cluster._slurm import EngineError, Slurm, SlurmRest, expand_hosts
 from joulery.errors import (
@@ -82,7 +85,7 @@ class FakeEngine:
 
 
 class Bench:
-    """Two nodes of two GPUs, an engine and an agent."""
+    """Two nodes of two GPUs that have shown to draw their caps, an engine and an agent."""
 
     def __init__(
         self,
@@ -91,6 +94,9 @@ class Bench:
         find=lambda _: None,
         gpus=2,
         ids="{node}-{index}",
+        *,
+        are_known=True,
+        shared=False,
         **settings,
     ):
         self.clock = VirtualClock()
@@ -103,7 +109,7 @@ class Bench:
         token.touch(mode=0o600)
         token.write_text("a secret of the agent")
         self.governors = {
-            name: EmulatedGovernor(gpus, token, 150.0, self.clock)
+            name: EmulatedGovernor(gpus, token, 150.0, self.clock, shared=shared)
             for name, gpus in self.gpus.items()
         }
         self.nodes = {
@@ -118,6 +124,10 @@ class Bench:
         )
         self._find = find
         self.restart()
+        if are_known:
+            self.agent._history.draws.shares = {
+                f"{name}/{gpu.info.id}": 1.0 for name, gpus in self.gpus.items() for gpu in gpus
+            }
 
     def restart(self):
         """Go on with an agent that knows only what the last one wrote down."""
@@ -175,6 +185,84 @@ def test_an_event_lowers_the_caps_and_its_end_raises_them(tmp_path):
     assert all(totals[s] == pytest.approx(0.7 * 1600, rel=5e-3) for s in range(10, 20))
     assert totals[22] == pytest.approx(1600, rel=5e-3)
     assert not list((tmp_path / "events").glob("*.json"))
+
+
+def test_a_job_that_keeps_to_its_share_has_no_cap_until_it_breaks_its_word(tmp_path):
+    """A pipeline's rank is throttled although the whole keeps its share, or a liar is believed."""
+    bench = Bench(tmp_path, budget=1600, shared=True)
+    bench.engine.held = [job(1, {"n1": (0, 1)}), job(2, {"n2": (0, 1)})]
+    gpus = bench.gpus["n1"]
+    with ExitStack() as stack:
+        leases = [stack.enter_context(bench.governors["n1"].lease(gpu)) for gpu in gpus]
+
+        def promise(watts, draw_watts):
+            for lease, gpu in zip(leases, gpus, strict=True):
+                lease.promise(watts)
+                gpu.demand_watts = draw_watts
+            for _ in range(2):
+                status = bench.tick()
+            return status["jobs"][0]["follows"], bench.caps()[:2]
+
+        assert promise(380.0, 350.0) == (True, [400.0, 400.0])
+        now = bench.clock.wall()
+        announce(tmp_path, GridEvent("cut", now, now + 600, target_watts=1000.0), bench.clock)
+        follows, caps = promise(380.0, 350.0)
+        assert not follows
+        assert sum(bench.caps()) <= 1000.1
+        share = leases[0].share_watts
+        assert share == pytest.approx(caps[0], rel=0.01)
+        assert promise(share, 0.9 * share) == (True, [400.0, 400.0])
+        assert sum(bench.caps()[2:]) <= 1000.1 - 2 * share
+        assert leases[0].share_watts == pytest.approx(share, rel=0.01), "caps are not the share"
+        for gpu in gpus:
+            gpu.demand_watts = 1.5 * share
+        for _ in range(8):
+            status = bench.tick()
+        assert not status["jobs"][0]["follows"]
+        assert sum(bench.caps()) <= 1000.1
+        assert sum(gpu.read_power() for gpus in bench.gpus.values() for gpu in gpus) <= 1000.1
+
+
+def test_caps_of_racks_hold_whatever_a_job_promises(tmp_path):
+    """The rack of a pipeline's hungry stages exceeds its cap, since the whole keeps its share."""
+    tree = Budget((Cap("hall"), Cap("n1", 500.0, "hall"), Cap("n2", parent="hall")))
+    bench = Bench(tmp_path, shared=True, tree=tree)
+    bench.engine.held = [job(1, {"n1": (0, 1)})]
+    with ExitStack() as stack:
+        for gpu in bench.gpus["n1"]:
+            stack.enter_context(bench.governors["n1"].lease(gpu)).promise(150.0)
+            gpu.demand_watts = 140.0
+        bench.tick()
+        assert not bench.tick()["jobs"][0]["follows"]
+        assert sum(bench.caps()[:2]) <= 500.1
+
+
+def test_promises_are_broken_by_their_mean():
+    """A spike of a reading ends a job's trust for good, or a job that draws more keeps it."""
+    watch = PromiseWatch()
+
+    def note(watts):
+        return watch.note({"1": [DeviceState("a", 100, 400, 400, watts, promised_watts=200)]}, 1.0)
+
+    assert not any(note(watts) for watts in [180, 180, 280, 180, 180, 180, 280, 180])
+    assert [note(240) for _ in range(9)].count(["1"]) == 1
+    assert watch.broken == {"1"}
+    watch.note({}, 1.0)
+    assert not watch.broken
+
+
+def test_excursions_that_caps_cut_short_add_up():
+    """A job breaks its promise again and again, since it keeps to its caps in between."""
+    watch = PromiseWatch()
+
+    def note(cap_watts, watts):
+        state = DeviceState("a", 100, 400, cap_watts, watts, promised_watts=240)
+        return watch.note({"1": [state]}, 0.5)
+
+    assert not any(note(400, 230) for _ in range(20))
+    excursions = [[note(400, 400), *(note(230, 225) for _ in range(30))] for _ in range(4)]
+    assert excursions[0] == [[]] * 31
+    assert ["1"] in [broken for excursion in excursions for broken in excursion]
 
 
 def test_the_dashboard_shows_what_the_agent_writes(tmp_path):
@@ -549,8 +637,8 @@ def test_a_raise_that_is_not_confirmed_counts(tmp_path):
     bench.engine.held = [job(2, {"n1": (0, 1)})]
     set_caps = bench.nodes["n1"].set_caps
 
-    def break_off(caps, clocks, ttl_seconds):
-        set_caps(caps, clocks, ttl_seconds)
+    def break_off(caps, *rest):
+        set_caps(caps, *rest)
         if max(caps.values()) > 100:
             bench.governors["n1"].is_cut = True
             raise NodeUnreachableError("gone", remedy="")

@@ -13,6 +13,7 @@ from joulery.cluster import (
     Agent,
     AgentSettings,
     Budget,
+    Cap,
     ClusterJob,
     EngineJob,
     MeterReading,
@@ -192,7 +193,9 @@ def second_agent(bench, folder):
     from joulery.cluster import NodeClient
 
     nodes = {name: NodeClient(g.connect, name) for name, g in bench.governors.items()}
-    return Agent(replace(bench.settings, state=folder), bench.engine, nodes, bench.clock)
+    agent = Agent(replace(bench.settings, state=folder), bench.engine, nodes, bench.clock)
+    agent._history.draws.shares = dict(bench.agent._history.draws.shares)
+    return agent
 
 
 def test_an_older_agent_is_refused_by_the_nodes(tmp_path):
@@ -331,18 +334,61 @@ def test_pausing_runs_the_best_jobs():
 
 
 def test_a_board_is_known_by_what_it_draws():
-    """A sensor that is stale or a board at rest teaches the agent a wrong share."""
+    """A sensor that is stale, a job that loads or a board at rest teaches a wrong share."""
     draws = BoardDraws()
-    state = DeviceState("a", 100.0, 400.0, 300.0, 330.0)
-    for _ in range(3):
-        draws.note([state], {"a"}, 1.0)
-    assert draws.share("a") == 1.1
+    state = DeviceState("a", 100.0, 400.0, 300.0, 291.0)
+    for _ in range(600):
+        draws.note([replace(state, watts=80.0)], {"a"}, 1.0)
+    assert draws.share(state) == 1.1, "it may draw more once the job has loaded"
+    draws.note([state], {"a"}, 1.0)
+    assert draws.share(state) == 0.97
     draws.note([replace(state, watts=600.0, is_stale=True)], {"a"}, 1.0)
-    assert draws.share("a") == 1.1
+    assert draws.share(state) == 0.97
     for _ in range(60):
         draws.note([replace(state, cap_watts=100.0, watts=55.0)], set(), 1.0)
-    assert draws.share("a") == 1.1
+    assert draws.share(state) == 0.97
     assert draws.rest_watts(state) == pytest.approx(55, abs=0.5)
+
+
+def test_boards_begin_where_a_tenth_more_than_their_caps_holds(tmp_path):
+    """The first seconds exceed the budget, and again with each new agent."""
+    bench = Bench(tmp_path, budget=1200, are_known=False)
+    bench.engine.held = [job(1, {"n1": (0, 1), "n2": (0, 1)})]
+    bench.tick()
+    assert sum(bench.caps()) == pytest.approx(1200 / 1.1)
+    for _ in range(4):
+        bench.tick()
+    assert sum(bench.caps()) == pytest.approx(1200, rel=0.01)
+    bench.restart()
+    bench.tick()
+    assert sum(bench.caps()) == pytest.approx(1200, rel=0.01)
+
+
+def test_a_new_agent_knows_what_the_last_one_stopped_though_it_was_older(tmp_path):
+    """Jobs stay stopped for ever after an upgrade."""
+    bench = Bench(tmp_path, budget=350)
+    bench.engine.held = [job(n, {"n1": (n,)}) for n in (0, 1)]
+    bench.tick()
+    document = json.loads((tmp_path / "agent.json").read_text())
+    assert document["stopped"]
+    for name in ("draws", "corrections"):
+        del document[name]
+    (tmp_path / "agent.json").write_text(json.dumps(document))
+    bench.restart()
+    assert sorted(bench.agent._stops.since) == document["stopped"]
+
+
+def test_a_board_that_cannot_draw_its_least_cap_counts_so_there_only():
+    """Watts are unused for minutes under higher caps, which the board keeps."""
+    draws, state = BoardDraws(), DeviceState("a", 100.0, 400.0, 100.0, 120.0)
+    for _ in range(2):
+        draws.note([state], {"a"}, 1.0)
+    higher = replace(state, cap_watts=300.0, watts=300.0)
+    assert draws.watts(higher) == 360.0, "not seen under higher caps"
+    for _ in range(2):
+        draws.note([higher], {"a"}, 1.0)
+    assert draws.watts(higher) == 300.0
+    assert draws.watts(state) == 120.0
 
 
 def test_a_correction_rises_at_once_and_falls_slowly():
@@ -431,8 +477,6 @@ def test_settings_that_cannot_be_are_refused(tmp_path, options, said):
 
 def test_a_meter_of_a_rack_trims_the_rack(tmp_path):
     """A hot rack that draws more than its boards say exceeds its cap."""
-    from joulery.cluster import Cap
-
     tree = Budget((Cap("hall"), Cap("n1", 500.0, "hall"), Cap("n2", parent="hall")))
 
     class RackMeter:
@@ -480,3 +524,24 @@ def test_joules_of_jobs_are_kept_in_their_comments():
     assert job_records(run, job="8")[0].id == "8"
     with pytest.raises(InvalidValueError, match="not a job"):
         record_energy(run, "7; rm", 1.0, 1.0)
+
+
+def test_joules_of_an_array_are_those_of_each_task():
+    """The energy of one task is written over those of all others, or only one is reported."""
+    tasks = {"7_1": "", "7_2": ""}
+    numbers = {"7_1": "8", "7_2": "7"}
+
+    def run(words):
+        if words[1] == "show":
+            chosen = [t for t in tasks if words[3] in (numbers[t], "7")]
+            return "\n\n".join(
+                f"JobId={numbers[t]} ArrayJobId=7 ArrayTaskId={t[2]} JobName=a\n"
+                f"   Comment={tasks[t]}"
+                for t in chosen
+            )
+        tasks[words[2].removeprefix("JobId=")] = words[3].removeprefix("Comment=")
+        return ""
+
+    for number, joules in (("8", 10.0), ("7", 20.0)):
+        record_energy(run, number, joules, 1.0)
+    assert {r.id: r.joules for r in job_records(run, job="7")} == {"7_1": 10.0, "7_2": 20.0}
