@@ -4,6 +4,7 @@ import csv
 from collections import Counter, defaultdict
 
 from joulery.clock import VirtualClock
+from joulery.governor import lease
 from joulery.hardware import SimulatedGpu, Workload
 from joulery.pipeline import ClockController, ClockSetter
 
@@ -19,18 +20,29 @@ class VirtualPipeline:
         problem: Instructions and what each waits for.
         plans: Plan of each rank; None for full clocks.
         clock: Clock that data-parallel pipelines share.
+        first: Number of its first board.
     """
 
-    def __init__(self, board, works, problem, plans=None, clock=None):
+    def __init__(self, board, works, problem, plans=None, clock=None, first=0):
         self.works, self.problem, self.clock = works, problem, clock or VirtualClock()
-        self.boards = [SimulatedGpu(board, self.clock, index=n) for n in range(problem.ranks)]
+        numbers = range(first, first + problem.ranks)
+        self.boards = [SimulatedGpu(board, self.clock, index=n) for n in numbers]
+        self.lease = lease
         self.controllers = [
-            ClockController(plan, ClockSetter([gpu], clock=self.clock), clock=self.clock)
+            ClockController(
+                plan,
+                ClockSetter([gpu], hold=self.hold, clock=self.clock),
+                clock=self.clock,
+            )
             for plan, gpu in zip(plans or (), self.boards, strict=False)
         ]
         self.followers = defaultdict(list)
-        for first, then in zip(problem.edge_from.tolist(), problem.edge_to.tolist(), strict=True):
-            self.followers[first].append(then)
+        for before, then in zip(problem.edge_from.tolist(), problem.edge_to.tolist(), strict=True):
+            self.followers[before].append(then)
+
+    def hold(self, device):
+        """Lease a board, of a governor that may be set later."""
+        return self.lease(device)
 
     def iterate(self):
         """True seconds and joules of an iteration."""
@@ -83,14 +95,18 @@ class VirtualPipeline:
                 self.begin(then)
 
 
-def iterate_all(pipelines):
-    """True seconds and joules of an iteration of each pipeline; all wait for the slowest."""
+def iterate_all(pipelines, watch=lambda: None):
+    """True seconds and joules of an iteration of each pipeline; all wait for the slowest.
+
+    ``watch`` is called at every moment.
+    """
     clock = pipelines[0].clock
     start, joules = clock.now(), [pipeline.joules() for pipeline in pipelines]
     for pipeline in pipelines:
         pipeline.start()
     while any(pipeline.running for pipeline in pipelines):
         clock.sleep(MOMENT)
+        watch()
     for pipeline in pipelines:
         for controller in pipeline.controllers:
             controller.end_iteration()
@@ -100,10 +116,10 @@ def iterate_all(pipelines):
     ]
 
 
-def stage_works(draw, stages):
+def stage_works(draw, stages, activity=0.45):
     """Forwards and backwards of unequal stages."""
     return {
-        (stage, kind): Workload(kind, 0.10 * size, 0.04 * size, 0.0, 0.45).scaled(factor)
+        (stage, kind): Workload(kind, 0.10 * size, 0.04 * size, 0.0, activity).scaled(factor)
         for stage, size in enumerate(draw.uniform(0.8, 1.25) for _ in range(stages))
         for kind, factor in (("forward", 1.0), ("backward", 2.0))
     }

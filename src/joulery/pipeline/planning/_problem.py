@@ -40,9 +40,11 @@ class PipelineConfig:
     Attributes:
         communication_seconds: Time from the end of an instruction to the start, on another rank,
             of the one that needs its result. One figure, or one per link: the first between ranks
-            0 and 1, the last, if there are as many links as ranks, back from the last rank to 0.
+            0 and 1, the last, if there are as many links as ranks, back from the last rank to 0; by
+            default what the profile states.
         reduction_seconds: Time that each rank reduces gradients between replicas at the end of
-            an iteration, as far as backward passes do not hide it; one figure, or one per rank.
+            an iteration, as far as backward passes do not hide it; one figure, or one per rank; by
+            default what the profile states.
         blocking_watts: Power of one device while it waits; by default what the profile states.
         devices_per_rank: Devices that work in step on a stage (tensor-parallel group); the
             profile states the energy of one.
@@ -52,8 +54,8 @@ class PipelineConfig:
         board_watts: Power limit of one device, which counts as an upper clock; None without.
     """
 
-    communication_seconds: float | tuple[float, ...] = 0.0
-    reduction_seconds: float | tuple[float, ...] = 0.0
+    communication_seconds: float | tuple[float, ...] | None = None
+    reduction_seconds: float | tuple[float, ...] | None = None
     blocking_watts: float | None = None
     devices_per_rank: int = 1
     replicas: int = 1
@@ -63,7 +65,7 @@ class PipelineConfig:
 
     def __post_init__(self) -> None:
         for name in ("communication_seconds", "reduction_seconds"):
-            value = getattr(self, name)
+            value = getattr(self, name) or 0.0
             for seconds in value if isinstance(value, tuple) else (value,):
                 finite(seconds, name.replace("_", " "), minimum=0.0)
         for name in ("blocking_watts", "board_watts"):
@@ -86,9 +88,9 @@ class PipelineConfig:
 
     def hop_seconds(self, ranks: int) -> NDArray[np.float64]:
         """(ranks, ranks), the communication time from one rank to another."""
-        if not isinstance(self.communication_seconds, tuple):
-            return np.full((ranks, ranks), self.communication_seconds)
-        links = self.communication_seconds
+        links = self.communication_seconds or 0.0
+        if not isinstance(links, tuple):
+            return np.full((ranks, ranks), links)
         if len(links) not in (ranks - 1, ranks):
             raise InvalidValueError(
                 f"{len(links)} communication times for {ranks} ranks",
@@ -102,7 +104,7 @@ class PipelineConfig:
 
     def reductions(self, ranks: int) -> tuple[float, ...]:
         """The reduction time of each rank."""
-        return _one_each(self.reduction_seconds, ranks, "reduction times", "ranks")
+        return _one_each(self.reduction_seconds or 0.0, ranks, "reduction times", "ranks")
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,8 +222,7 @@ class PipelineProblem:
     def rescaled(self, factors: Mapping[tuple[int, str], float]) -> PipelineProblem:
         """The same pipeline with the time of some work (stage, kind) changed, not its power."""
         profiles = list(self.profiles)
-        work_of = dict(zip(self.profile_of.tolist(), self.instructions, strict=True))
-        for position, item in work_of.items():
+        for position, item in self._work_of().items():
             factor = factors.get((item.stage, item.kind), 1.0)
             if factor != 1.0:
                 profiles[position] = profiles[position].scaled(factor)
@@ -234,11 +235,15 @@ class PipelineProblem:
         that draws more at every clock keeps its lowest.
         """
         limit = finite(watts, "power limit of a device", minimum=0.0) * self.config.devices
-        blocking = (self.config.blocking_watts or 0.0) * self.config.devices
-        return replace(
-            self,
-            profiles=tuple(_limited(profile, limit, blocking) for profile in self.profiles),
-        )
+        profiles = list(self.profiles)
+        for position, item in self._work_of().items():
+            blocking = float(self.blocking_watts[item.rank])
+            profiles[position] = _limited(profiles[position], limit, blocking)
+        return replace(self, profiles=tuple(profiles))
+
+    def _work_of(self) -> dict[int, Instruction]:
+        """An instruction of each profile; its stage, rank and kind are those of all of them."""
+        return dict(zip(self.profile_of.tolist(), self.instructions, strict=True))
 
     def to_dict(self) -> dict[str, Any]:
         """The problem as a JSON document."""
@@ -294,10 +299,10 @@ def build_problem(
     The problem's instructions are numbered rank after rank, in the order of the schedule.
 
     Raises:
-        InvalidValueError: The order is cyclic or incomplete, a profile is missing, or settings do
-            not fit the pipeline.
+        InvalidValueError: The order is cyclic or incomplete, a profile is missing, settings do not
+            fit the pipeline, or boards are limited to less than the lowest clocks draw.
     """
-    config = _resolve(config or PipelineConfig(), profiles)
+    config = _resolve(config or PipelineConfig(), profiles, len(schedule.ranks))
     schedule = _with_endings(schedule, config)
     edges = dependencies(schedule)
     instructions = schedule.instructions()
@@ -306,6 +311,7 @@ def build_problem(
         config.microbatch_factors or 1.0, schedule.microbatches, "factors", "microbatches"
     )
     reductions = config.reductions(len(schedule.ranks))
+    waiting = _blocking_watts(schedule, profiles, config)
     choices: list[ClockChoices] = []
     number: dict[tuple[int, str, float], int] = {}
     profile_of = np.empty(len(instructions), dtype=np.int64)
@@ -315,14 +321,14 @@ def build_problem(
         if key not in number:
             number[key] = len(choices)
             if item.kind == REDUCE and not profiles.measured(item.stage, REDUCE, schedule.stages):
-                choices.append(_reduction(reductions[item.rank], config))
+                choices.append(_reduction(reductions[item.rank], waiting[item.rank]))
             else:
                 points = profiles.points(item.stage, item.kind, schedule.stages)
-                choices.append(_worthwhile(points, config, factor))
+                all_devices = _for_devices(points, config.devices, factor)
+                choices.append(_choices(all_devices, waiting[item.rank]))
         profile_of[position] = number[key]
     hops = config.hop_seconds(len(schedule.ranks))
     hop = hops[ranks[edges.edge_from], ranks[edges.edge_to]]
-    watts = (config.blocking_watts or 0.0) * config.devices
     problem = PipelineProblem(
         instructions=instructions,
         profiles=tuple(choices),
@@ -330,19 +336,40 @@ def build_problem(
         edge_from=edges.edge_from,
         edge_to=edges.edge_to,
         edge_seconds=np.where(edges.crosses, hop, 0.0),
-        blocking_watts=np.full(len(schedule.ranks), watts),
+        blocking_watts=np.array(waiting),
         schedule=schedule.name,
         source=profiles.source,
         config=config,
     )
-    return problem if config.board_watts is None else problem.limited(config.board_watts)
+    return problem if config.board_watts is None else _within_limit(problem, config.board_watts)
 
 
-def _resolve(config: PipelineConfig, profiles: Profiles) -> PipelineConfig:
-    """The settings with a blocking power, which must be below that of work."""
-    watts = config.blocking_watts
-    if watts is None:
-        return replace(config, blocking_watts=profiles.blocking_watts or 0.0)
+def _within_limit(problem: PipelineProblem, watts: float) -> PipelineProblem:
+    """The problem on limited boards; refused where even the lowest clock of some work draws more.
+
+    A board would throttle below what was profiled then, and its times are not known.
+    """
+    lowest = max(
+        (
+            min(point.watts for point in (*profile.points, *profile.others))
+            for profile in problem.profiles
+            if profile.full_clock.setting.clock_hertz is not None
+        ),
+        default=0.0,
+    )
+    if lowest > watts * problem.config.devices:
+        raise InvalidValueError(
+            f"some work draws {lowest / problem.config.devices:.4g} W per device at its lowest "
+            f"profiled clock, more than the board limit of {watts:g} W",
+            remedy="raise the limit, or profile lower clocks",
+        )
+    return problem.limited(watts)
+
+
+def _resolve(config: PipelineConfig, profiles: Profiles, ranks: int) -> PipelineConfig:
+    """The settings with what the profile states where they do not; waiting draws less than work."""
+    stated = max(profiles.waiting_watts, default=0.0)
+    watts = stated if config.blocking_watts is None else config.blocking_watts
     highest = max(p.watts for profile in profiles.instructions.values() for p in profile.points)
     if watts > highest:
         raise InvalidValueError(
@@ -350,7 +377,28 @@ def _resolve(config: PipelineConfig, profiles: Profiles) -> PipelineConfig:
             "while it works",
             remedy="give the power of one waiting device, as nvidia-smi shows it",
         )
+    if config.reduction_seconds is None:
+        config = replace(config, reduction_seconds=profiles.reduction_seconds)
+    if config.communication_seconds is None:
+        links = profiles.communication_seconds
+        # Of other links than the profile's the quickest counts: too long ones would slow plans.
+        seconds = links if len(links) == ranks - 1 else min(links, default=0.0)
+        config = replace(config, communication_seconds=seconds)
     return config
+
+
+def _blocking_watts(
+    schedule: Schedule, profiles: Profiles, config: PipelineConfig
+) -> tuple[float, ...]:
+    """The power of all devices of each rank while they wait."""
+    if config.blocking_watts is not None:
+        return (config.blocking_watts * config.devices,) * len(schedule.ranks)
+    watts = []
+    for order in schedule.ranks:
+        stages = {item.stage for item in order}
+        total = math.fsum(profiles.waiting(stage, schedule.stages) for stage in stages)
+        watts.append(total / max(1, len(stages)) * config.devices)
+    return tuple(watts)
 
 
 def _with_endings(schedule: Schedule, config: PipelineConfig) -> Schedule:
@@ -371,15 +419,14 @@ def _with_endings(schedule: Schedule, config: PipelineConfig) -> Schedule:
     return Schedule(schedule.name, tuple(ranks))
 
 
-def _reduction(seconds: float, config: PipelineConfig) -> ClockChoices:
+def _reduction(seconds: float, blocking_watts: float) -> ClockChoices:
     """A reduction of gradients: the device waits for its links, at whatever clock."""
     if not seconds:
         raise InvalidValueError(
             "the order has a reduction of gradients that takes no time",
             remedy="give reduction_seconds, or rows `reduce` in the profile",
         )
-    joules = (config.blocking_watts or 0.0) * seconds * config.devices
-    return ClockChoices((OperatingPoint(seconds, joules),))
+    return ClockChoices((OperatingPoint(seconds, blocking_watts * seconds),))
 
 
 def _one_each(
@@ -395,13 +442,12 @@ def _one_each(
     return figures_by_owner
 
 
-def _worthwhile(
-    points: Sequence[OperatingPoint], config: PipelineConfig, factor: float
-) -> ClockChoices:
+def _for_devices(
+    points: Sequence[OperatingPoint], devices: int, factor: float
+) -> list[OperatingPoint]:
     """The points for all devices of a rank and ``factor`` times the work."""
-    scale = factor * config.devices
-    scaled = [replace(p, seconds=p.seconds * factor, joules=p.joules * scale) for p in points]
-    return _choices(scaled, (config.blocking_watts or 0.0) * config.devices)
+    scale = factor * devices
+    return [replace(p, seconds=p.seconds * factor, joules=p.joules * scale) for p in points]
 
 
 def _choices(points: Sequence[OperatingPoint], blocking_watts: float) -> ClockChoices:

@@ -8,18 +8,24 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from joulery.errors import FileError, InvalidValueError
 from joulery.pipeline._files import parse_json, read_text
 from joulery.pipeline._instructions import REDUCE, Instruction
 from joulery.pipeline.planning._holding import rank_orders
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from joulery.pipeline.planning._planner import ClockPlan
     from joulery.pipeline.planning._problem import PipelineProblem
 
 
 SCHEMA = "joulery-pipeline-plan-2"
 _REMEDY = "save the plan again with PipelinePlan.save() of this version"
+# Boards may draw this much more than their profile says; by hand: the noise of profiles.
+_PEAK_MARGIN = 1.02
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,11 +54,14 @@ class RankPlan:
         rank: Number of the rank.
         seconds: Time from the start of the iteration to the end of the pipeline's last instruction.
         steps: Steps, first to last.
+        peak_watts: Highest mean power of one of its devices over any second, with a margin for
+            profiles; None where unknown.
     """
 
     rank: int
     seconds: float
     steps: tuple[RankStep, ...]
+    peak_watts: float | None = None
 
     @property
     def order(self) -> tuple[Instruction, ...]:
@@ -67,6 +76,7 @@ class RankPlan:
             "steps": [
                 [*step.instruction.key, step.hertz, step.seconds, step.watts] for step in self.steps
             ],
+            "peak_watts": self.peak_watts,
         }
 
     @classmethod
@@ -87,7 +97,9 @@ class RankPlan:
                 )
                 for stage, kind, microbatch, hertz, seconds, watts in document["steps"]
             )
-            return cls(rank, float(document["seconds"]), steps)
+            # Files of earlier versions do not state it.
+            peak_watts = _positive(document.get("peak_watts"))
+            return cls(rank, float(document["seconds"]), steps, peak_watts)
         except (KeyError, TypeError, ValueError) as error:
             raise InvalidValueError(
                 f"this is no plan of a rank: {error}", remedy="send what to_dict() gives"
@@ -97,7 +109,12 @@ class RankPlan:
 def rank_plans(problem: PipelineProblem, plan: ClockPlan) -> tuple[RankPlan, ...]:
     """The share of every rank in a plan, best one with held clocks (``hold_clocks``)."""
     return tuple(
-        RankPlan(rank, plan.seconds, _steps(problem, plan, _assign_clocks(problem, plan, order)))
+        RankPlan(
+            rank,
+            plan.seconds,
+            _steps(problem, plan, _assign_clocks(problem, plan, order)),
+            _peak_watts(problem, plan, rank, order),
+        )
         for rank, order in enumerate(rank_orders(problem, plan))
     )
 
@@ -107,7 +124,10 @@ def load_rank_plan(path: Path | str, rank: int) -> RankPlan:
 
     Raises:
         FileError: The file cannot be read, holds something else, or has no such rank.
+        InvalidValueError: The rank is no whole number.
     """
+    if not isinstance(rank, int):
+        raise InvalidValueError(f"rank {rank!r} is no whole number", remedy="give one from 0 on")
     ranks = read_plan(Path(path)).get("ranks")
     if (
         not isinstance(ranks, list)
@@ -154,6 +174,27 @@ def _steps(problem: PipelineProblem, plan: ClockPlan, order: list[int]) -> tuple
             for i in members
         ]
     return tuple(steps)
+
+
+def _peak_watts(
+    problem: PipelineProblem, plan: ClockPlan, rank: int, order: list[int]
+) -> float | None:
+    """Highest mean power of a device over a second of iterations that follow each other."""
+    begins, durations = plan.starts[order], plan.durations[order]
+    times = np.concatenate([[0.0], np.stack([begins, begins + durations], axis=1).ravel()])
+    times = np.maximum.accumulate(np.append(times, plan.seconds))
+    joules = float(problem.blocking_watts[rank]) * np.diff(times)
+    joules[1:-1:2] = plan.joules_each[order]
+    total = np.concatenate([[0.0], np.cumsum(joules)])
+
+    def joules_until(when: NDArray[np.float64]) -> NDArray[np.float64]:
+        rounds, rest = np.divmod(when, times[-1])
+        joules: NDArray[np.float64] = rounds * total[-1] + np.interp(rest, times, total)
+        return joules
+
+    windows = np.concatenate([times, (times - 1.0) % times[-1]])
+    peak = float((joules_until(windows + 1.0) - joules_until(windows)).max())
+    return _positive(_PEAK_MARGIN * peak / problem.config.devices)
 
 
 def _fill(clocks: list[float | None]) -> list[float | None]:

@@ -23,7 +23,7 @@ from joulery.files import csv_text
 from joulery.hardware import Capability, ClockLock, require
 from joulery.metering import EnergyTimeline, Sampler
 from joulery.pipeline._files import write_text
-from joulery.pipeline.profiles._read import TOO_NOISY, read_rows
+from joulery.pipeline.profiles._read import MOMENTS, TOO_NOISY, read_rows
 from joulery.pipeline.runtime._clock_setter import ClockSetter
 from joulery.units import HERTZ_PER_MEGAHERTZ
 
@@ -112,6 +112,7 @@ class ClockProfiler:
         self._settled_at = math.inf
         self._began: tuple[int, str, float] | None = None
         self._works: list[tuple[int, str, float, float]] = []
+        self._moments: dict[tuple[int, str], list[list[float]]] = {}
         self._knots: list[tuple[float, float]] = []
         self._sampler: Sampler | None = None
         self._least = math.inf
@@ -146,13 +147,18 @@ class ClockProfiler:
         self,
         stage: int,
         kind: str,
-        microbatch: int,  # noqa: ARG002 - the controller needs it
+        microbatch: int,
         reached: Callable[[], object] | None = None,
     ) -> None:
         """Note that an instruction has ended. Never raises, but waits for it."""
         begin, self._began = self._began, None
         if not self.done and begin is not None and begin[:2] == (stage, kind):
-            self._works.append((*begin, self._reached(reached)))
+            end = self._reached(reached)
+            self._works.append((*begin, end))
+            # The last iteration that all ranks certainly run at their highest clock.
+            if not self.rows and self._iterations == self._per_clock - 1:
+                moments = self._moments.setdefault((stage, kind), [])
+                moments.append([microbatch, begin[2], end])
 
     def end_iteration(self, reached: Callable[[], object] | None = None) -> None:
         """Nothing: instructions may also come after the end, such as optimizer steps."""
@@ -260,6 +266,7 @@ class ClockProfiler:
                     "relative_error": _round(float(error), 6),
                     "waiting_watts": _round(power.waiting_watts, 3),
                     "source": source,
+                    **({MOMENTS: self._moments.pop(name)} if name in self._moments else {}),
                 }
             )
         self.rows += rows
@@ -299,7 +306,10 @@ def write_profile(path: Path, rows: Sequence[dict[str, Any]]) -> None:
         raise InvalidValueError("no instruction was measured", remedy="run more iterations")
     ordered = sorted(rows, key=lambda row: (row["stage"], row["instruction"], -row["frequency"]))
     as_json = path.suffix == ".json"
-    text = json.dumps(ordered, indent=1, allow_nan=False) + "\n" if as_json else csv_text(ordered)
+    if as_json:
+        text = json.dumps(ordered, indent=1, allow_nan=False) + "\n"
+    else:  # a cell has no room for a list
+        text = csv_text([{k: v for k, v in row.items() if k != MOMENTS} for row in ordered])
     write_text(path, text, "profile")
 
 

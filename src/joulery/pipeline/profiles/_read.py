@@ -36,18 +36,28 @@ if TYPE_CHECKING:
 
     Points = tuple[OperatingPoint, ...]
     Work = tuple[int, str]
+    # Begin and end of an instruction by microbatch.
+    Moments = dict[int, tuple[float, float]]
 
 _COLUMNS = ("stage", "instruction", "frequency", "time", "energy")
 _COUNT, _WAITING, _BYTES = "n_time_samples", "waiting_watts", "activation_bytes"
-_ERROR = "relative_error"
-# Ten times the clock of the fastest boards: beyond it, numbers are in another unit; by hand.
-_MAX_MEGAHERTZ = 30_000.0
+_ERROR, _REDUCTION = "relative_error", "reduction_seconds"
+# When the instructions of one iteration at the highest clock ran: microbatch, begin, end.
+MOMENTS = "moments"
+_OPTIONAL = (_COUNT, _WAITING, _BYTES, _ERROR, _REDUCTION, MOMENTS, "source")
+_KNOWN = {*_COLUMNS, *_OPTIONAL}
+# Half the lowest clock that boards lock, and ten times the highest: beyond, numbers are in another
+# unit; by hand.
+_MEGAHERTZ = (50.0, 30_000.0)
+# Power of one device at work beyond which times or energies are likely in another unit, or those of
+# a group of devices; by hand.
+_PLAUSIBLE_WATTS = (10.0, 3000.0)
 # Relative error of a time or an energy beyond which no plan should rest on it: plans differ from
 # full clocks by some 10 %; by hand.
 TOO_NOISY = 0.05
 _REMEDY = (
     "the columns are stage, instruction, frequency (MHz), time (seconds), energy (joules), "
-    f"and optionally {_COUNT}, {_WAITING} and {_BYTES}"
+    f"and optionally {', '.join(_OPTIONAL)}"
 )
 
 
@@ -61,14 +71,19 @@ class Profiles:
         sizes: Activations of each stage relative to the profiled one; empty means as profiled.
         activation_bytes: Memory that the activations of one microbatch take in each stage, on one
             device; empty where unknown.
-        blocking_watts: Power of one device while it waits; None where it was not measured.
+        waiting_watts: Power of one device of each stage while it waits; empty where unknown.
+        reduction_seconds: Time at the end of an iteration outside of the instructions.
+        communication_seconds: Time from the end of an instruction to the start of the one of the
+            next stage that needs its result, for each pair of stages; empty where unknown.
     """
 
     instructions: dict[Work, InstructionProfile]
     source: str = ""
     sizes: tuple[float, ...] = ()
     activation_bytes: tuple[float, ...] = ()
-    blocking_watts: float | None = None
+    waiting_watts: tuple[float, ...] = ()
+    reduction_seconds: float = 0.0
+    communication_seconds: tuple[float, ...] = ()
 
     @property
     def stages(self) -> int:
@@ -77,10 +92,18 @@ class Profiles:
 
     @property
     def notes(self) -> list[str]:
-        """Changes that smoothing made to the measurements, one sentence each."""
-        return summary(
+        """Changes that smoothing made to the measurements, and doubts, one sentence each."""
+        changes = summary(
             {f"{kind} of stage {stage}": p for (stage, kind), p in self.instructions.items()}
         )
+        watts = [point.watts for p in self.instructions.values() for point in p.points]
+        low, high = min(watts), max(watts)
+        if low < _PLAUSIBLE_WATTS[0] or high > _PLAUSIBLE_WATTS[1]:
+            changes.append(
+                f"a device would draw {low:.3g} to {high:.3g} W at work: check that times are in "
+                "seconds and energies in joules of one device"
+            )
+        return changes
 
     def points(self, stage: int, kind: str, stages: int) -> Points:
         """The operating points of an instruction in a pipeline cut into ``stages``.
@@ -103,6 +126,10 @@ class Profiles:
                 remedy=f"measure it, and add its rows to {self.source or 'the profile'}",
             )
         return tuple(point.scaled(1 / pieces) for point in full) if pieces > 1 else full
+
+    def waiting(self, stage: int, stages: int) -> float:
+        """The power of one device while it waits, in a pipeline cut into ``stages``."""
+        return self.waiting_watts[stage // self._pieces(stages)] if self.waiting_watts else 0.0
 
     def measured(self, stage: int, kind: str, stages: int) -> bool:
         """Whether an instruction itself was measured."""
@@ -178,14 +205,19 @@ def profiles_from_rows(
     """Profiles from rows with the names of the columns; measurements are smoothed over clocks."""
     samples: dict[Work, list[ClockSample]] = {}
     sizes: dict[int, float] = {}
-    waiting: dict[float, list[float]] = {}
+    waiting: dict[int, dict[float, float]] = {}
+    reduction = 0.0
+    moments: dict[Work, Moments] = {}
     for number, row in enumerate(rows, start=1):
         key, sample = _parse(row, number)
         samples.setdefault(key, []).append(sample)
-        if row.get(_BYTES):
-            sizes[key[0]] = max(sizes.get(key[0], 0.0), _number(row, _BYTES, number))
-        if row.get(_WAITING):
-            waiting.setdefault(sample.megahertz, []).append(_number(row, _WAITING, number))
+        if size := _optional(row, _BYTES, number):
+            sizes[key[0]] = max(sizes.get(key[0], 0.0), size)
+        if watts := _optional(row, _WAITING, number):
+            waiting.setdefault(key[0], {})[sample.megahertz] = watts
+        reduction = max(reduction, _optional(row, _REDUCTION, number) or 0.0)
+        if row.get(MOMENTS):
+            moments[key] = _moments(row[MOMENTS], number)
     if not samples:
         raise FileError("the profile holds no measurements", remedy=_REMEDY)
     # Equal stages are often copies of one measurement: smooth each distinct one once.
@@ -193,21 +225,57 @@ def profiles_from_rows(
     for profile in map(tuple, samples.values()):
         if profile not in smoothed:
             smoothed[profile] = smooth_profile(profile, source, enabled=smooth)
-    stages = 1 + max(stage for stage, _ in samples)
+    stages = range(1 + max(stage for stage, _ in samples))
+    # Devices wait at full clocks.
+    watts_of = {stage: by_clock[max(by_clock)] for stage, by_clock in waiting.items()}
+    usual = statistics.fmean(watts_of.values()) if watts_of else 0.0
     return Profiles(
         {key: smoothed[tuple(profile)] for key, profile in samples.items()},
         source,
-        activation_bytes=tuple(sizes[stage] for stage in range(stages))
-        if len(sizes) == stages
+        activation_bytes=tuple(sizes[stage] for stage in stages)
+        if len(sizes) == len(stages)
         else (),
-        # Devices wait at full clocks.
-        blocking_watts=statistics.fmean(waiting[max(waiting)]) if waiting else None,
+        waiting_watts=tuple(watts_of.get(stage, usual) for stage in stages) if watts_of else (),
+        reduction_seconds=reduction,
+        communication_seconds=_link_seconds(moments, len(stages)),
     )
+
+
+def _moments(entries: Any, number: int) -> Moments:
+    try:
+        return {int(batch): (float(begin), float(end)) for batch, begin, end in entries}
+    except (TypeError, ValueError):
+        raise FileError(
+            f"row {number} of the profile: {MOMENTS} are no [microbatch, begin, end]",
+            remedy="leave them out, or profile again",
+        ) from None
+
+
+def _link_seconds(moments: dict[Work, Moments], stages: int) -> tuple[float, ...]:
+    """The time between each stage and the next; empty where some was not measured.
+
+    Somewhere in an iteration a stage waits for the one before, and somewhere for the one after: the
+    least delays there and back. Clocks of two machines differ by an offset, which their mean lacks.
+    """
+    back = BACKWARD if (0, BACKWARD) in moments else BACKWARD_INPUT
+    links = []
+    for stage in range(stages - 1):
+        ahead = _least_delay(moments, (stage, FORWARD), (stage + 1, FORWARD))
+        behind = _least_delay(moments, (stage + 1, back), (stage, back))
+        links.append(max(0.0, (ahead + behind) / 2))
+    return tuple(links) if all(map(math.isfinite, links)) else ()
+
+
+def _least_delay(moments: dict[Work, Moments], sender: Work, receiver: Work) -> float:
+    begins, ends = moments.get(receiver, {}), moments.get(sender, {})
+    return min((begins[b][0] - ends[b][1] for b in begins.keys() & ends.keys()), default=math.inf)
 
 
 def _csv_rows(text: str) -> list[dict[str, Any]]:
     reader = csv.DictReader(io.StringIO(text))
-    missing = [name for name in _COLUMNS if name not in (reader.fieldnames or ())]
+    if not reader.fieldnames:
+        raise FileError("the profile is empty", remedy=_REMEDY)
+    missing = [name for name in _COLUMNS if name not in reader.fieldnames]
     if missing:
         raise FileError(f"the profile lacks the column {missing[0]!r}", remedy=_REMEDY)
     try:
@@ -217,6 +285,11 @@ def _csv_rows(text: str) -> list[dict[str, Any]]:
 
 
 def _parse(row: dict[str, Any], number: int) -> tuple[Work, ClockSample]:
+    unknown = [str(name or "without a name") for name in row if name not in _KNOWN]
+    if unknown:
+        raise FileError(
+            f"row {number} of the profile: there is no column {unknown[0]!r}", remedy=_REMEDY
+        )
     stage = _number(row, "stage", number)
     if stage < 0 or stage != int(stage):
         raise FileError(
@@ -235,19 +308,32 @@ def _parse(row: dict[str, Any], number: int) -> tuple[Work, ClockSample]:
             raise FileError(
                 f"row {number} of the profile: {name} {value:g} is not positive", remedy=_REMEDY
             )
-    if values["frequency"] > _MAX_MEGAHERTZ:
+    if not _MEGAHERTZ[0] <= values["frequency"] <= _MEGAHERTZ[1]:
         raise FileError(
-            f"row {number} of the profile: no clock has {values['frequency']:g} MHz",
-            remedy="give frequencies in MHz, not in Hz or kHz",
+            f"row {number} of the profile: no board locks a clock of {values['frequency']:g} MHz",
+            remedy="give frequencies in MHz, not in Hz, kHz or GHz",
         )
-    if row.get(_ERROR) and (error := _number(row, _ERROR, number)) > TOO_NOISY:
+    if (error := _optional(row, _ERROR, number) or 0.0) > TOO_NOISY:
         raise FileError(
             f"row {number} of the profile: its energy is known to {100 * error:.0f} % only",
             remedy="profile again with more iterations per clock",
         )
-    runs = (max(1.0, _number(row, _COUNT, number)),) if row.get(_COUNT) else ()
-    sample = ClockSample(values["frequency"], values["time"], values["energy"], *runs)
+    runs = _optional(row, _COUNT, number)
+    counted = () if runs is None else (max(1.0, runs),)
+    sample = ClockSample(values["frequency"], values["time"], values["energy"], *counted)
     return (int(stage), kind), sample
+
+
+def _optional(row: dict[str, Any], name: str, number: int) -> float | None:
+    """A figure from 0 on; None where the row has none."""
+    if row.get(name) in (None, ""):
+        return None
+    figure = _number(row, name, number)
+    if figure < 0:
+        raise FileError(
+            f"row {number} of the profile: {name} {figure:g} is negative", remedy=_REMEDY
+        )
+    return figure
 
 
 def _number(row: dict[str, Any], name: str, number: int) -> float:
@@ -303,7 +389,7 @@ def balanced_layers(profiles: Profiles, layers: Sequence[int]) -> tuple[int, ...
 def repartitioned(
     profiles: Profiles, layers: Sequence[int], layers_after: Sequence[int]
 ) -> Profiles:
-    """The profiles of stages with ``wanted`` layers (of ``balanced_layers``)."""
+    """The profiles of stages with ``layers_after`` (of ``balanced_layers``)."""
     reference = _reference(profiles, layers)
     instructions = {}
     for (stage, kind), profile in profiles.instructions.items():

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from joulery.errors import InvalidValueError, JouleryError
-from joulery.json_lines import encode_line
+from joulery.files import encode_line
 from joulery.pipeline.planning._rank_plan import RankPlan
 from joulery.pipeline.runtime._messages import (
     MAX_PLAN_BYTES,
@@ -19,8 +19,9 @@ from joulery.pipeline.runtime._messages import (
     VERSION,
     Endpoint,
     TokenServer,
-    parse_report,
     read_message,
+    read_report,
+    refused,
     report_message,
 )
 
@@ -96,6 +97,7 @@ class CoordinatorClient(Endpoint):
         """Connect in the background, again and again if need be. May be called twice."""
         if self._thread is None:
             self.controller.on_iteration = self.report
+            self.controller.follow_shares()
             self._run(self._until_stopped(), "joulery-coordinator-client")
         return self
 
@@ -173,6 +175,8 @@ class CoordinatorClient(Endpoint):
         if message.get("op") == "welcome":
             self._warned = False
             self._pause = _FIRST_PAUSE_SECONDS
+        elif message.get("op") == "refused":
+            raise refused(message)
         elif message.get("op") == "plan":
             first = message.get("from")
             plan = RankPlan.from_dict(message.get("plan") or {})
@@ -190,7 +194,8 @@ class CoordinatorClient(Endpoint):
             self._group.share(None)
         if not self._warned and not self._stopped.is_set():
             self._warned = True
-            _log.warning("pipeline coordinator lost, back to the first plan: %s", error)
+            fate = "lost" if isinstance(error, OSError) else "not followed"
+            _log.warning("pipeline coordinator %s, back to the first plan: %s", fate, error)
 
 
 class _StageGroup(TokenServer):
@@ -238,7 +243,7 @@ class _StageGroup(TokenServer):
             if self._plan is not None:
                 self._send(writer, self._plan)
             while True:
-                self._merge(parse_report(await read_message(reader)))
+                self._merge(await read_report(reader))
         finally:
             self._members.discard(writer)
 
@@ -251,6 +256,7 @@ class _StageGroup(TokenServer):
         if self._open is not None:
             count, earlier = self._open[0] + 1, self._open[1]
             works = {*earlier.ratios, *times.ratios}
+            shares = [s for s in (earlier.share_watts, times.share_watts) if s is not None]
             times = replace(
                 times,
                 seconds=max(times.seconds, earlier.seconds),
@@ -258,6 +264,7 @@ class _StageGroup(TokenServer):
                     work: (*earlier.ratios.get(work, ()), *times.ratios.get(work, ()))
                     for work in works
                 },
+                share_watts=min(shares, default=None),
             )
         self._open = count, times
         if count == self._size:

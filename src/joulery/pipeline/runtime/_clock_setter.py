@@ -9,8 +9,8 @@ from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, cast
 
 from joulery.clock import REAL_CLOCK
-from joulery.errors import JouleryError, UnsupportedError
-from joulery.governor import held
+from joulery.errors import InvalidValueError, JouleryError, UnsupportedError
+from joulery.governor import Lease, held
 from joulery.hardware import Capability, ClockLock, PowerLimit, TelemetrySource
 
 if TYPE_CHECKING:
@@ -111,6 +111,19 @@ class ClockSetter:
         for handle, _ in self._knobs:
             handle.reset()
 
+    def share_watts(self) -> float | None:
+        """Lowest power that others, such as a cluster's agent, leave a device; None without."""
+        shares = [handle.share_watts for handle, _ in self._knobs if isinstance(handle, Lease)]
+        return min((watts for watts in shares if watts is not None), default=None)
+
+    def promise(self, watts: float | None) -> None:
+        """Promise others a mean power of each device; None takes it back."""
+        if watts is not None:
+            self._lease()
+        for handle, _ in self._knobs:
+            if isinstance(handle, Lease):
+                handle.promise(watts)
+
     def release(self) -> None:
         """Set full clocks and end all leases; a governor that is gone restores by itself."""
         for restore in (self.reset, self._stack.close):
@@ -164,6 +177,13 @@ def _clock_values(device: Device) -> Values:
     def values(hertz: float | None, _: float | None) -> dict[str, float]:
         if hertz is None or not clocks:
             return {}
+        lowest, highest = clocks[0] * (1 - _SAME_CLOCK), clocks[-1] * (1 + _SAME_CLOCK)
+        if not lowest <= hertz <= highest:
+            raise InvalidValueError(
+                f"the plan has a clock of {hertz / 1e6:.4g} MHz, but {device.info.name} has "
+                f"{clocks[0] / 1e6:.0f} to {clocks[-1] / 1e6:.0f} MHz",
+                remedy="plan with a profile of this board",
+            )
         # Less a little: clocks that went through files in megahertz are still the same.
         position = bisect_left(clocks, hertz * (1 - 1e-6))
         return {"clock_hertz": clocks[min(position, len(clocks) - 1)]}

@@ -18,7 +18,7 @@ import math
 import queue
 import threading
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from joulery.clock import REAL_CLOCK, VirtualClock
@@ -70,12 +70,15 @@ class IterationTimes:
         planned_seconds: Planned time until the pipeline's last instruction.
         ratios: Measured over planned seconds of instructions whose clock was in force throughout,
             by stage and kind.
+        share_watts: Lowest power that others, such as a cluster's agent, leave one of the rank's
+            devices; None without.
     """
 
     iteration: int
     seconds: float
     planned_seconds: float
     ratios: dict[tuple[int, str], tuple[float, ...]]
+    share_watts: float | None = None
 
 
 class ClockController:
@@ -119,6 +122,8 @@ class ClockController:
         self._active = _ActivePlan(plan)
         self._next: deque[tuple[int, _ActivePlan]] = deque()
         self._setter = setter
+        self._shares = False
+        self._promise: float | None = None
         self._now = clock.now
         self._virtual = clock if isinstance(clock, VirtualClock) else None
         self._retry_at = math.inf
@@ -138,6 +143,7 @@ class ClockController:
         self._target: RankStep | None = None
         self._later: tuple[float, RankStep] | None = None
         self._times = _TimesCollector()
+        self._promised: float | None = None
 
     def begin_iteration(
         self, reached: Reached | None = None, *, microbatches: int | None = None
@@ -157,12 +163,18 @@ class ClockController:
         active = self._active
         self._calls = [] if microbatches in (None, active.microbatches) else None
         if self._calls is None:
-            self._say_mismatch(f"{microbatches} of {active.microbatches} planned microbatches")
+            self._say_mismatch(
+                f"it has {microbatches} of {active.microbatches} planned microbatches; "
+                "plan as many as most iterations have"
+            )
         if self._off and not self._resumes():
             return
         self._follows = self._calls is not None and self._ran == active.keys
+        self._promise = active.plan.peak_watts if self._follows and self._shares else None
         if self._follows:
             self._note(_ITERATION, reached, began=True, wake=True)
+        elif self._promised is not None:
+            self._wake()
 
     def before(
         self, stage: int, kind: str, microbatch: int, reached: Reached | None = None
@@ -226,6 +238,10 @@ class ClockController:
         self._next.clear()
         self._next.append((0, _ActivePlan(self._first)))
 
+    def follow_shares(self) -> None:
+        """Promise others the power of the plan, and tell ``on_iteration`` what they leave it."""
+        self._shares = True
+
     def close(self) -> None:
         """Restore all clocks. May be called twice, and waits two seconds at most."""
         if self._closed:
@@ -249,15 +265,17 @@ class ClockController:
         mark = _Mark(self._active, self.iteration, index, began, self._now(), reached)
         self._marks.append(mark)
         if wake or reached is not None:
-            if self._virtual is not None:
-                self._work()
-                return
-            if self._thread is None:
-                self._thread = threading.Thread(
-                    target=self._run, name="joulery-clocks", daemon=True
-                )
-                self._thread.start()
-            self._signals.put(None)
+            self._wake()
+
+    def _wake(self) -> None:
+        """Have the background thread act on what was noted."""
+        if self._virtual is not None:
+            self._work()
+            return
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="joulery-clocks", daemon=True)
+            self._thread.start()
+        self._signals.put(None)
 
     def _resumes(self) -> bool:
         """Whether the pause after a failure is over."""
@@ -312,6 +330,9 @@ class ClockController:
             while self._marks and not self._off:
                 self._take(self._marks.popleft())
             self._act()
+            if self._promise != self._promised and not self._off:
+                self._promised = self._promise
+                self._setter.promise(self._promised)
         except Exception as error:  # noqa: BLE001 - the fail-open guard
             self._fail(error)
 
@@ -337,6 +358,8 @@ class ClockController:
         if mark.reached is not None:
             self._act()
         if times is not None and self.on_iteration is not None:
+            if self._shares:
+                times = replace(times, share_watts=self._setter.share_watts())
             self.on_iteration(times)
 
     def _set_later(self, when: float, step: RankStep) -> None:
@@ -382,7 +405,7 @@ class ClockController:
             _log.warning("pipeline clocks off, training goes on at full clocks: %s", error)
 
     def _release(self) -> None:
-        self._target = self._later = self._in_force = None
+        self._target = self._later = self._in_force = self._promised = None
         self._setter.release()
 
 
@@ -493,7 +516,7 @@ def _difference(plan: RankPlan, calls: Sequence[Key]) -> str:
     """What an iteration ran instead of a rank's plan, with a remedy."""
     keys = [step.instruction.key for step in plan.steps]
     for position, noun, remedy in (
-        (0, "stages", "load the plan of the pipeline rank, and plan as many chunks as run"),
+        (0, "stages", "load the plan of this pipeline rank, not the global, for as many chunks"),
         (1, "kinds of work", "plan the schedule that runs; see schedule_of()"),
         (2, "microbatches", "plan as many microbatches as run"),
     ):

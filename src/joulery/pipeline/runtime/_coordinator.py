@@ -11,21 +11,21 @@ a run before are refused.
 from __future__ import annotations
 
 import asyncio
-import logging
 import socket
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from joulery.errors import InvalidValueError, JouleryError
-from joulery.json_lines import encode_line
+from joulery.files import encode_line
 from joulery.pipeline.runtime._messages import (
     MAX_PLAN_BYTES,
     REMEDY,
     VERSION,
     TokenServer,
-    parse_report,
     read_line,
-    read_message,
+    read_report,
+    refusal,
+    refused,
     whole_number,
 )
 from joulery.units import finite
@@ -34,9 +34,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from joulery.pipeline.planning._rank_plan import RankPlan
+    from joulery.pipeline.runtime._controller import IterationTimes
     from joulery.pipeline.runtime._straggler import PlanAssignment, StragglerPolicy
-
-_log = logging.getLogger("joulery")
 
 # Longest wait for a coordinator that is asked to hold a pace; it may plan meanwhile; by hand.
 _HOLD_SECONDS = 60.0
@@ -54,6 +53,8 @@ class CoordinatorState:
         held_seconds: Iteration time that was set from outside; None without.
         held_watts: Power that this iteration time was chosen for; None where a time was set.
         planned_watts: Mean power of all devices under the plans that pipelines follow.
+        share_watts: Power that others, such as a cluster's agent, leave a device, and that plans
+            keep to in every second; None without.
     """
 
     connected: int
@@ -63,6 +64,7 @@ class CoordinatorState:
     held_seconds: float | None
     held_watts: float | None
     planned_watts: float
+    share_watts: float | None = None
 
 
 class Coordinator(TokenServer):
@@ -87,6 +89,7 @@ class Coordinator(TokenServer):
         # The rank of each connection, by pipeline.
         self._members: list[dict[asyncio.StreamWriter, int]] = [{} for _ in range(policy.pipelines)]
         self._planning: dict[int, asyncio.Task[None]] = {}
+        self._following: asyncio.Task[None] | None = None
 
     def state(self) -> CoordinatorState:
         """What it knows and holds."""
@@ -99,6 +102,7 @@ class Coordinator(TokenServer):
             policy.held_seconds,
             self._held_watts,
             policy.planned_watts(),
+            policy.followed[0] if policy.followed else None,
         )
 
     def notice(self, pipeline: int, factor: float) -> None:
@@ -113,7 +117,7 @@ class Coordinator(TokenServer):
 
         Raises:
             InvalidValueError: Both are given, or a figure is not positive.
-            InfeasibleError: No clocks draw so little.
+            InfeasibleError: No clocks draw so little, or lead to that time.
         """
         pace = self._policy.prepare_hold(seconds, watts)
         self._call(self._hold, pace, watts)
@@ -130,6 +134,11 @@ class Coordinator(TokenServer):
             return
         pipeline, rank = self._greet(message)
         members = self._members[pipeline]
+        if rank in members.values():
+            self._warn(
+                f"rank {rank} of pipeline {pipeline} is connected twice; processes that share a "
+                "stage share a connection: see CoordinatorClient.lead()"
+            )
         members[writer] = rank
         try:
             self._send(writer, encode_line({"op": "welcome", "version": VERSION}))
@@ -137,7 +146,7 @@ class Coordinator(TokenServer):
             if current is not None:
                 self._send(writer, _plan_line(current, current.rank_plan(rank)))
             while True:
-                self._take(pipeline, rank, await read_message(reader))
+                self._take(pipeline, rank, await read_report(reader))
         finally:
             members.pop(writer, None)
 
@@ -149,7 +158,7 @@ class Coordinator(TokenServer):
                 pace = await asyncio.to_thread(self._policy.prepare_hold, *figures)
                 self._hold(pace, message.get("watts"))
         except JouleryError as error:
-            return {"op": "refused", "message": error.message, "remedy": error.remedy}
+            return refusal(error)
         return {"op": "state", **asdict(self.state())}
 
     def _greet(self, message: dict[str, Any]) -> tuple[int, int]:
@@ -158,30 +167,30 @@ class Coordinator(TokenServer):
             raise InvalidValueError("no greeting", remedy=REMEDY)
         pipeline = whole_number(message.get("pipeline"), "pipeline")
         rank = whole_number(message.get("rank"), "rank")
-        if pipeline >= self._policy.pipelines or rank >= self._policy.ranks:
-            raise InvalidValueError(f"there is no rank {rank} of {pipeline}", remedy=REMEDY)
+        self._policy.check_rank(pipeline, rank)
         self._join_run(str(message.get("run", "")))
         return pipeline, rank
 
     def _join_run(self, run: str) -> None:
         """Begin anew for the first rank of another run, and where all ranks had left."""
         if run in self._past_runs:
-            raise InvalidValueError(f"the run {run} has ended", remedy="give the new run's name")
+            raise _ended(run)
         if run != self._run_name or not any(self._members):
-            if self._run_name not in (None, run):
-                self._past_runs.add(str(self._run_name))
-            self._run_name = run
+            past, self._run_name = self._run_name, run
+            if past not in (None, run):
+                self._past_runs.add(str(past))
             for members in self._members:
                 for writer in list(members):
-                    writer.close()
+                    self._refuse(writer, _ended(str(past)))
                 members.clear()
             self._apply(self._policy.restart)
 
-    def _take(self, pipeline: int, rank: int, message: dict[str, Any]) -> None:
-        if message.get("op") != "done":
-            raise InvalidValueError(f"unknown operation {message.get('op')!r}", remedy=REMEDY)
-        looks = self._policy.report(pipeline, rank, parse_report(message))
+    def _take(self, pipeline: int, rank: int, times: IterationTimes) -> None:
+        looks = self._policy.report(pipeline, rank, times)
         self._decide()
+        followed = self._policy.followed
+        if self._following is None and self._policy.share_watts != (followed and followed[0]):
+            self._following = asyncio.ensure_future(self._follow(self._policy.share_watts))
         if looks:
             self._replan_drifted(pipeline)
 
@@ -191,10 +200,11 @@ class Coordinator(TokenServer):
             action()
             self._decide()
         except JouleryError as error:
-            _log.warning("pipeline coordinator: %s", error)
+            self._warn(str(error))
 
     def _decide(self) -> None:
-        self._assign(self._policy.decide())
+        if self._policy.due:
+            self._assign(self._policy.decide())
 
     def _assign(self, assignments: list[PlanAssignment]) -> None:
         """Send plans; pipelines that share one share its text, too."""
@@ -206,6 +216,17 @@ class Coordinator(TokenServer):
                 if key not in lines:
                     lines[key] = _plan_line(assignment, plan)
                 self._send(writer, lines[key])
+
+    async def _follow(self, watts: float | None) -> None:
+        """Keep all pipelines to what others leave their devices; the pace is found in a thread."""
+        run, share = self._run_name, None
+        try:
+            if watts is not None:
+                share = watts, await asyncio.to_thread(self._policy.pace_under, watts)
+            if run == self._run_name:
+                self._apply(lambda: self._policy.follow(share))
+        finally:
+            self._following = None
 
     def _replan_drifted(self, pipeline: int) -> None:
         if pipeline in self._planning:
@@ -223,10 +244,14 @@ class Coordinator(TokenServer):
             plans_after = await asyncio.to_thread(plans.rescaled, factors)
             await asyncio.to_thread(plans_after.ranks)
         except JouleryError as error:
-            _log.warning("pipeline coordinator: cannot plan anew: %s", error)
+            self._warn(f"cannot plan anew: {error}")
             return
         if run == self._run_name and plans is self._policy.plans_of(pipeline):
             self._apply(lambda: self._assign([self._policy.replace_plans(pipeline, plans_after)]))
+
+
+def _ended(run: str) -> JouleryError:
+    return InvalidValueError(f"the run {run} has ended", remedy="give the new run's name")
 
 
 def _plan_line(assignment: PlanAssignment, plan: RankPlan) -> bytes:
@@ -270,5 +295,5 @@ def hold_pace(
             remedy="check its address and token; `joulery plan pipeline --coordinate` starts one",
         ) from None
     if answer.pop("op") == "refused":
-        raise InvalidValueError(str(answer["message"]), remedy=str(answer["remedy"]))
+        raise refused(answer)
     return CoordinatorState(**answer | {"factors": tuple(answer["factors"])})

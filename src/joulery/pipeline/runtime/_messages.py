@@ -7,17 +7,19 @@ from __future__ import annotations
 
 import asyncio
 import hmac
+import logging
 import math
 import socket
 import threading
 from abc import ABC, abstractmethod
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+import msgspec
 
 from joulery.errors import InvalidValueError, JouleryError
-from joulery.json_lines import decode_line
+from joulery.files import decode_line, encode_line
 from joulery.pipeline.runtime._controller import IterationTimes
-from joulery.units import finite
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -35,6 +37,10 @@ _CLOSE_SECONDS = 2.0
 # Longest wait for a greeting, and connections beyond one per member; by hand.
 _GREETING_SECONDS = 5.0
 _SPARE_CONNECTIONS = 64
+# Different warnings of a server; by hand.
+_MAX_WARNINGS = 100
+
+_log = logging.getLogger("joulery")
 
 
 class Endpoint(ABC):
@@ -98,6 +104,7 @@ class TokenServer(Endpoint):
         self._token = token
         self._limit = members
         self._connections: set[asyncio.StreamWriter] = set()
+        self._warnings: set[str] = set()
 
     def start(self) -> Self:
         """Listen, and serve in the background.
@@ -141,12 +148,26 @@ class TokenServer(Endpoint):
             if not hmac.compare_digest(token, self._token.encode()):
                 raise InvalidValueError("a wrong token", remedy="share the coordinator's token")
             await self._converse(message, reader, writer)
-        except (OSError, JouleryError):
-            # A client that hangs up or sends nonsense is cut off; it can connect again.
-            return
+        except JouleryError as error:
+            # A client that sends nonsense is cut off; it can connect again.
+            self._refuse(writer, error)
+            self._warn(f"refused a connection: {error}")
+        except (OSError, asyncio.CancelledError):
+            return  # it hung up, or the loop ends
         finally:
             self._connections.discard(writer)
             writer.close()
+
+    def _refuse(self, writer: asyncio.StreamWriter, error: JouleryError) -> None:
+        """Tell the peer why, and close its connection."""
+        self._send(writer, encode_line(refusal(error)))
+        writer.close()
+
+    def _warn(self, text: str) -> None:
+        """Log a line, once, and not without end if peers send ever different nonsense."""
+        if text not in self._warnings and len(self._warnings) < _MAX_WARNINGS:
+            self._warnings.add(text)
+            _log.warning("pipeline coordinator: %s", text)
 
     def _send(self, writer: asyncio.StreamWriter, line: bytes) -> None:
         if writer.transport.get_write_buffer_size() > 2 * MAX_PLAN_BYTES:
@@ -155,13 +176,34 @@ class TokenServer(Endpoint):
             writer.write(line)
 
 
+def refusal(error: JouleryError) -> dict[str, Any]:
+    """The message that says why something is refused."""
+    return {"op": "refused", "message": error.message, "remedy": error.remedy}
+
+
+def refused(message: dict[str, Any]) -> InvalidValueError:
+    """The inverse of ``refusal``."""
+    return InvalidValueError(str(message.get("message")), remedy=str(message.get("remedy")))
+
+
 async def read_message(reader: asyncio.StreamReader) -> dict[str, Any]:
     """The next message; errors as for ``read_line``."""
+    return read_line(await _next_line(reader))
+
+
+async def read_report(reader: asyncio.StreamReader) -> IterationTimes:
+    """The next message, which must be a report; errors as for ``parse_report``."""
+    return parse_report(await _next_line(reader))
+
+
+async def _next_line(reader: asyncio.StreamReader) -> bytes:
     try:
         line = await reader.readline()
     except ValueError:
         raise InvalidValueError("a line is too long", remedy=REMEDY) from None
-    return read_line(line)
+    if not line.endswith(b"\n"):
+        raise ConnectionResetError("the connection was closed")
+    return line
 
 
 def read_line(line: bytes) -> dict[str, Any]:
@@ -192,24 +234,32 @@ def report_message(times: IterationTimes) -> dict[str, Any]:
             [stage, kind, [ratio for ratio in ratios if math.isfinite(ratio)][-_MAX_RATIOS:]]
             for (stage, kind), ratios in times.ratios.items()
         ],
+        "share": times.share_watts,
     }
 
 
-def parse_report(message: dict[str, Any]) -> IterationTimes:
+class _Report(msgspec.Struct, tag_field="op", tag="done"):
+    """A report as it is sent."""
+
+    iteration: Annotated[int, msgspec.Meta(ge=0, lt=2**40)]
+    seconds: Annotated[float, msgspec.Meta(ge=1e-9)]
+    planned: Annotated[float, msgspec.Meta(ge=1e-9)]
+    ratios: list[tuple[int, str, tuple[float, ...]]] = []
+    share: Annotated[float, msgspec.Meta(gt=0.0)] | None = None
+
+
+# Every rank of every pipeline reports every iteration: typed reading takes a seventh of the time.
+_reports = msgspec.json.Decoder(_Report)
+
+
+def parse_report(line: bytes) -> IterationTimes:
     """The inverse of ``report_message``; an InvalidValueError for anything else."""
-    ratios: dict[tuple[int, str], tuple[float, ...]] = {}
-    entries = message.get("ratios")
-    for entry in entries if isinstance(entries, list) else []:
-        if not (isinstance(entry, list) and len(entry) == 3 and isinstance(entry[2], list)):
-            raise InvalidValueError("malformed ratios", remedy=REMEDY)
-        key = whole_number(entry[0], "stage"), str(entry[1])
-        ratios[key] = tuple(finite(value, "ratio") for value in entry[2])
-    return IterationTimes(
-        whole_number(message.get("iteration"), "iteration"),
-        finite(message.get("seconds", 0.0), "seconds", minimum=1e-9),
-        finite(message.get("planned", 0.0), "planned seconds", minimum=1e-9),
-        ratios,
-    )
+    try:
+        report = _reports.decode(line)
+    except msgspec.DecodeError as error:
+        raise InvalidValueError(f"a malformed report: {error}", remedy=REMEDY) from None
+    ratios = {(stage, kind): values for stage, kind, values in report.ratios}
+    return IterationTimes(report.iteration, report.seconds, report.planned, ratios, report.share)
 
 
 def whole_number(value: Any, name: str) -> int:

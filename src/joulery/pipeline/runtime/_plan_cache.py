@@ -79,6 +79,37 @@ class PlanCache:
             remedy="allow more power, or shorter holding",
         )
 
+    def seconds_under(self, watts: float) -> float:
+        """The shortest iteration time in whose plan a device draws so little in any second.
+
+        Of ranks that draw more than others the mean counts. Where the lowest clocks draw more it is
+        the time under those.
+        """
+        low, high = 0, self._number(self.limit(math.inf, waits=False))
+        while low < high:
+            middle = (low + high) // 2
+            ranks = self.ranks((1 + _GRID) ** middle, waits=False)
+            if sum(plan.peak_watts or 0.0 for plan in ranks) <= watts * len(ranks):
+                high = middle
+            else:
+                low = middle + 1
+        return self.fastest_seconds * (1 + _GRID) ** low * (1 + _LAST_DIGITS)
+
+    def reachable(self, seconds: float) -> float:
+        """The iteration time, if clocks alone lead to it.
+
+        Raises:
+            InfeasibleError: The fastest clocks take longer, or the lowest less.
+        """
+        return self._plan.reachable(seconds)
+
+    def limit(self, factor: float, *, waits: bool) -> float:
+        """The slowdown, or the largest that plans reach; arguments as for ``held``."""
+        if factor <= self.slowest_factor:
+            return factor
+        longest = self.fastest_seconds if waits else self._plan.longest_seconds
+        return min(factor, max(self.slowest_factor, longest / self.fastest_seconds))
+
     def prepare(self, up_to_factor: float = 1.5) -> None:
         """Make all plans up to a slowdown ahead of time."""
         for number in range(self._number(min(up_to_factor, self.slowest_factor)) + 1):
@@ -91,7 +122,7 @@ class PlanCache:
     def _at(self, factor: float, *, waits: bool) -> tuple[HeldPlan, tuple[RankPlan, ...]]:
         """A look-up once it was asked for or prepared."""
         waits |= factor <= self.slowest_factor
-        number = self._number(min(factor, self.slowest_factor) if waits else factor)
+        number = self._number(self.limit(factor, waits=waits))
         key = number, waits
         if key not in self._made:
             seconds = self.fastest_seconds * (1 + _GRID) ** number

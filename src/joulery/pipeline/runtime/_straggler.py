@@ -255,6 +255,10 @@ class StragglerPolicy:
         pipelines: Number of data-parallel copies.
         ranks: Number of ranks of each.
         held_seconds: Iteration time that was set from outside; None without.
+        share_watts: Power that others, such as a cluster's agent, leave a device, as ranks report
+            it; None without.
+        followed: Such a power, and the iteration time under it; None without.
+        due: Whether ``decide`` has something to decide.
     """
 
     def __init__(self, plans: PlanCache | Sequence[PlanCache], pipelines: int = 1) -> None:
@@ -274,12 +278,17 @@ class StragglerPolicy:
     def restart(self) -> None:
         """Begin anew, for a run whose ranks start with their first plans; a set pace stays."""
         self.newest_iteration = -1
+        self.share_watts: float | None = None
+        self.followed: tuple[float, float] | None = None
+        self._lowest_share = math.inf
+        self._shares: deque[float] = deque(maxlen=_WINDOW)
+        self._capped_until = -1
         self._lateness = LatenessTracker(self.pipelines)
         self._all = [_Pipeline(plans, plans) for plans in self._first]
         self._returned: list[PlanAssignment] = []
         self._round = 0
         self._missing = 0
-        self._due = self.held_seconds is not None
+        self.due = self.held_seconds is not None
 
     @property
     def factors(self) -> tuple[float, ...]:
@@ -299,17 +308,25 @@ class StragglerPolicy:
         Returns:
             Whether it is time to look for drift in the pipeline: all its ranks have reported the
             iteration now, and their instructions were looked at.
+
+        Raises:
+            InvalidValueError: There is no such rank.
         """
+        # This runs for every rank of every pipeline: a call less is a millisecond less.
+        if not (0 <= pipeline < self.pipelines and 0 <= rank < self.ranks):
+            self.check_rank(pipeline, rank)
         state, number = self._all[pipeline], times.iteration
-        try:
-            by_rank = state.open[number]
-        except KeyError:
+        by_rank = state.open.get(number)
+        if by_rank is None:
             by_rank = state.open[number] = {}
             if len(state.open) > _MAX_OPEN:
                 del state.open[next(iter(state.open))]
         by_rank[rank] = times.seconds
-        looks = (number + pipeline) % self._stride == 0
-        if looks or state.plans is not state.first:
+        if times.share_watts is not None and times.share_watts < self._lowest_share:
+            self._lowest_share = times.share_watts
+        is_capped = self._round <= self._capped_until
+        looks = (number + pipeline) % self._stride == 0 and not is_capped
+        if looks or (state.plans is not state.first and not is_capped):
             self._look(pipeline, state, times)
         if len(by_rank) < self.ranks:
             return False
@@ -318,13 +335,21 @@ class StragglerPolicy:
         self._complete(pipeline, state, number, max(by_rank.values()) / times.planned_seconds)
         return looks
 
+    def check_rank(self, pipeline: int, rank: int) -> None:
+        """Raise InvalidValueError if there is no such rank."""
+        if not (0 <= pipeline < self.pipelines and 0 <= rank < self.ranks):
+            raise InvalidValueError(
+                f"there is no rank {rank} of pipeline {pipeline}",
+                remedy=f"{self.pipelines} pipelines of {self.ranks} ranks are numbered from 0",
+            )
+
     def _look(self, pipeline: int, state: _Pipeline, times: IterationTimes) -> None:
         """Compare the times of instructions with the plan."""
         early = state.is_early(times.iteration)
         if state.plans is not state.first and _recovered(times, state.factors if early else {}):
             # What made it slow is over. Should some of it remain, it is found again.
             self._returned.append(self.replace_plans(pipeline, state.first))
-            self._due = True
+            self.due = True
         elif not early:
             for work, ratios in times.ratios.items():
                 state.ratios[work].extend([r for r in ratios if 0 < r < math.inf])
@@ -334,17 +359,18 @@ class StragglerPolicy:
         if number > newest or newest - number > _RESTART:
             self._begin_round(number)
         state.iteration, state.round = number, self._round
-        if not state.is_early(number):
+        if not state.is_early(number) and self._round > self._capped_until:
             self._lateness.observe(pipeline, ratio)
             state.settling = max(0, state.settling - 1)
         self._missing -= 1
-        self._due |= self._missing <= 0
+        self.due |= self._missing <= 0
 
     def _begin_round(self, number: int) -> None:
         """Note the first pipeline to complete an iteration; leave out those that vanished."""
-        self._due |= self._missing > 0  # some have not completed the iteration before
+        self.due |= self._missing > 0  # some have not completed the iteration before
         self.newest_iteration = number
         self._round += 1
+        self._note_share()
         expired_round = self._round - _LEASE_ITERATIONS - 1
         for pipeline, state in enumerate(self._all):
             if state.round == expired_round:
@@ -352,22 +378,61 @@ class StragglerPolicy:
                 state.plans, state.factor, state.waits = state.first, 1.0, True
         self._missing = sum(state.round > expired_round for state in self._all)
 
+    def _note_share(self) -> None:
+        """Note the lowest share of an iteration: it counts at once, a higher one once it lasts."""
+        self._shares.append(self._lowest_share)
+        self._lowest_share, share = math.inf, min(self._shares)
+        steps = math.floor(math.log(share) / math.log1p(_STEP)) if share < math.inf else 0
+        self.share_watts = (1 + _STEP) ** steps if share < math.inf else None
+        if self.share_watts is not None and self._peak_watts() > (1 + _STEP) * share:
+            # Caps make work slower than planned, which is neither drift nor lateness.
+            self._capped_until = self._round + _LEAD_ITERATIONS + 2
+            for state in self._all:
+                state.ratios.clear()
+
+    def _peak_watts(self) -> float:
+        """Highest power of a device in any second under the plans that pipelines follow."""
+        plans = {(s.plans, s.factor, s.waits) for s in self._all}
+        ranks = [p for cache, factor, waits in plans for p in cache.ranks(factor, waits=waits)]
+        return sum(plan.peak_watts or 0.0 for plan in ranks) / len(ranks)
+
+    def pace_under(self, watts: float) -> float:
+        """The iteration time at which no device draws more, with its plans; from any thread."""
+        pace = max(plans.seconds_under(watts) for plans in set(self._first))
+        for plans in set(self._first):
+            if pace > plans.fastest_seconds * (1 + 1e-6):  # a little slower would be full speed
+                pace = max(pace, (1 + 2 * _PUNCTUAL) * plans.fastest_seconds)
+            plans.ranks(max(1.0, pace / plans.fastest_seconds), waits=False)
+        return pace
+
+    def follow(self, share: tuple[float, float] | None) -> None:
+        """Keep to a power and the iteration time under it, from ``pace_under``; None for none."""
+        self.followed = share
+        self.due = True
+
     def notice(self, pipeline: int, factor: float) -> None:
         """Set that a pipeline is ``factor`` times as slow as planned; 1 if it recovered."""
         self._lateness.notice(pipeline, factor)
-        self._due = True
+        self.due = True
 
     def hold(self, seconds: float | None) -> None:
-        """Set the iteration time of the whole job from outside; None for as fast as it can."""
+        """Set the iteration time of the whole job from outside; None for as fast as it can.
+
+        Raises:
+            InfeasibleError: Clocks do not lead to it.
+        """
+        if seconds is not None:
+            for plans in set(self._first):
+                plans.reachable(seconds)
         self.held_seconds = seconds
-        self._due = True
+        self.due = True
 
     def prepare_hold(self, seconds: float | None, watts: float | None = None) -> float | None:
         """The iteration time to hold for a request, with its plans made; from any thread.
 
         Raises:
             InvalidValueError: Both are given, or a figure is not positive.
-            InfeasibleError: No clocks draw so little power.
+            InfeasibleError: No clocks draw so little power, or lead to that time.
         """
         if seconds is not None and watts is not None:
             raise InvalidValueError(
@@ -384,8 +449,9 @@ class StragglerPolicy:
                     remedy=error.remedy,
                 ) from None
         if seconds is not None:
-            finite(seconds, "iteration time", minimum=0.0)
-            plans.ranks(max(1.0, seconds / plans.fastest_seconds), waits=False)
+            for plans in set(self._first):
+                factor = plans.reachable(seconds) / plans.fastest_seconds
+                plans.ranks(max(1.0, factor), waits=False)
         return seconds
 
     def planned_watts(self) -> float:
@@ -398,16 +464,16 @@ class StragglerPolicy:
 
     def decide(self) -> list[PlanAssignment]:
         """The plans that change; none before an iteration is complete or something was set."""
-        if not self._due:
+        if not self.due:
             return []
-        self._due = False
+        self.due = False
         factors = self._lateness.factors
         natural = [
             state.plans.fastest_seconds * factor
             for state, factor in zip(self._all, factors, strict=True)
         ]
         slowest = max(natural)
-        pace = max(slowest, self.held_seconds or 0.0)
+        pace = max(slowest, self.held_seconds or 0.0, self.followed[1] if self.followed else 0.0)
         waits = pace == slowest
         updates = []
         for pipeline, (state, seconds) in enumerate(zip(self._all, natural, strict=True)):
@@ -457,7 +523,7 @@ class StragglerPolicy:
         state.settling = _LEAST
         state.ratios.clear()
         self._lateness.notice(pipeline, 1.0)
-        self._due = True
+        self.due = True
         return PlanAssignment(pipeline, plans, 1.0, state.since)
 
     def _first_iteration(self, state: _Pipeline) -> int:
@@ -469,7 +535,7 @@ class StragglerPolicy:
     def _assign(self, pipeline: int, factor: float, *, waits: bool) -> PlanAssignment | None:
         state = self._all[pipeline]
         # What differs by less than the noise of profiles is the same pace.
-        target = factor if factor > 1 + _PUNCTUAL else 1.0
+        target = state.plans.limit(factor, waits=waits) if factor > 1 + _PUNCTUAL else 1.0
         if target == state.factor or (
             target != 1.0
             and math.isclose(target, state.factor, rel_tol=_STEP)

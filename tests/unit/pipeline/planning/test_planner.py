@@ -246,6 +246,8 @@ def test_ranks_load_their_share_without_planning(tmp_path):
     for rank in (-1, 2):
         with pytest.raises(FileError, match="no plan for rank"):
             load_rank_plan(path, rank)
+    with pytest.raises(InvalidValueError, match="rank '1' is no whole number"):
+        load_rank_plan(path, "1")
     assert load_plan(path).at(plan.fastest_seconds).joules == plan.at(plan.fastest_seconds).joules
 
 

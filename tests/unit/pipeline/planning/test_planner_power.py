@@ -74,11 +74,15 @@ def test_the_frontier_goes_on_beyond_least_energy(frontier):
 
 def test_plans_for_a_time_are_not_longer(frontier):
     """If it fails a pace that was set is not kept."""
-    for share in (1.0, 1.1, 1.4, 3.0):
+    longest = frontier.longest_seconds / frontier.fastest_seconds
+    for share in (1.0, 1.1, 1.4, longest):
         seconds = share * frontier.fastest_seconds
         assert frontier.for_seconds(seconds).seconds <= seconds * (1 + 1e-9)
+    assert frontier.for_seconds(seconds).seconds == pytest.approx(seconds)
     with pytest.raises(InfeasibleError, match="no clocks finish"):
         frontier.for_seconds(0.9 * frontier.fastest_seconds)
+    with pytest.raises(InfeasibleError, match="no clocks make"):
+        frontier.for_seconds(1.01 * frontier.longest_seconds)
 
 
 def test_a_power_below_all_clocks_is_refused(frontier):
@@ -101,10 +105,10 @@ def test_limits_of_boards_are_upper_clocks():
     assert PipelinePlan(limited).fastest_seconds > PipelinePlan(free).fastest_seconds
 
 
-def test_a_limit_below_all_clocks_leaves_the_lowest():
-    """If it fails a limit that no clock keeps makes a pipeline without choices."""
-    problem = build(blocking_watts=5.0, board_watts=1.0)
-    assert all(len(profile.points) == 1 for profile in problem.profiles)
+def test_a_limit_below_all_clocks_is_refused():
+    """If it fails boards throttle below what was profiled, and every planned time is wrong."""
+    with pytest.raises(InvalidValueError, match="at its lowest profiled clock"):
+        build(blocking_watts=5.0, board_watts=1.0)
 
 
 def test_ranks_follow_a_saved_plan_beyond_least_energy(frontier, tmp_path):

@@ -281,6 +281,13 @@ def test_waiting_costs_what_the_profile_says_unless_given():
     assert build_problem(order, profiles, config).blocking_watts.tolist() == [40.0]
     with pytest.raises(InvalidValueError, match="1000 W while it waits"):
         build_problem(order, profiles, PipelineConfig(blocking_watts=1000.0))
+    with pytest.raises(InvalidValueError, match="1000 W while it waits"):
+        build_problem(order, steady_profiles(1, waiting_watts=1000.0))
+    row = {"instruction": "forward", "frequency": 1000, "time": 1.0, "energy": 200.0}
+    stages = [row | {"stage": 0, "waiting_watts": 50.0}, row | {"stage": 1, "waiting_watts": 80.0}]
+    rows = [stage | {"instruction": kind} for stage in stages for kind in ("forward", "backward")]
+    problem = build_problem(make_schedule("1f1b", 2, 2), profiles_from_rows(rows))
+    assert problem.blocking_watts.tolist() == [50.0, 80.0]
 
 
 def test_choices_out_of_order_are_named():

@@ -94,6 +94,9 @@ def test_given_clocks_are_tried_from_the_top():
     profiler = ClockProfiler(gpu, (1.2e9, 1.41e9), iterations_per_clock=2, clock=clock)
     train(profiler, gpu, loads())
     assert [row["frequency"] for row in profiler.rows[::2]] == [1410.0, 1200.0]
+    # When instructions ran, for the time between ranks: one iteration at the highest clock.
+    assert ["moments" in row for row in profiler.rows] == [True, True, False, False]
+    assert sorted(batch for batch, *_ in profiler.rows[0]["moments"]) == list(range(8))
 
 
 def test_a_refusal_ends_profiling_and_not_training(caplog):
@@ -204,7 +207,7 @@ def test_files_are_those_that_the_planner_reads(tmp_path, name):
     assert point.setting.clock_hertz == pytest.approx(1.41e9)
     assert point.seconds == pytest.approx(1e8 / 1.41e9)
     assert point.joules == pytest.approx(141.0)
-    assert profiles.blocking_watts == pytest.approx(60.5)
+    assert profiles.waiting_watts == (60.0, 61.0)
 
 
 def test_files_that_cannot_be_are_refused(tmp_path):
@@ -220,7 +223,7 @@ def test_unknown_power_of_waiting_stays_unknown(tmp_path):
     path = tmp_path / "profile.json"
     write_profile(path, [row(0, "forward", 1000.0)])
     assert json.loads(path.read_text())[0]["waiting_watts"] is None
-    assert read_profiles(path).blocking_watts is None
+    assert read_profiles(path).waiting_watts == ()
 
 
 def test_an_interrupted_sweep_resumes(tmp_path):

@@ -17,7 +17,7 @@ from joulery.pipeline import (
 )
 
 _CSV = """\
-stage,instruction,frequency,time,energy,n_time_samples,remark
+stage,instruction,frequency,time,energy,n_time_samples,source
 0,forward,1410,0.10,40.0,64,x
 0,forward,1200,0.11,35.0,64,y
 0,B,1410,0.20,80.0,64,
@@ -60,7 +60,7 @@ def test_json_rows(tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "lacks the column 'stage'"),
+        ("", "the profile is empty"),
         ("stage,instruction,frequency,time\n", "lacks the column 'energy'"),
         ("stage,instruction,frequency,time,energy\n", "holds no measurements"),
         ("stage,instruction,frequency,time,energy\n0,forward,1410,x,1\n", "row 1 .*time 'x'"),
@@ -177,6 +177,9 @@ def test_measured_profiles_are_read_and_hardly_changed():
     [
         ({"frequency": 1.41e9}, "in MHz, not in Hz"),
         ({"frequency": 1.41e6}, "in MHz, not in Hz"),
+        ({"frequency": 1.41}, "in MHz, not in Hz, kHz or GHz"),
+        ({"relative_eror": 0.12}, "no column 'relative_eror'"),
+        ({"waiting_watts": -1}, "waiting_watts -1 is negative"),
         ({"relative_error": 0.12}, "known to 12 % only"),
     ],
 )
@@ -186,6 +189,39 @@ def test_rows_that_cannot_be_meant_are_refused(change, words):
     profiles_from_rows([row | {"relative_error": 0.01}])
     with pytest.raises(FileError, match=words):
         profiles_from_rows([row | change])
+
+
+def test_the_time_between_stages_is_read_whatever_the_clocks_of_machines():
+    """If it fails communication that was measured counts nothing, or hours between two machines."""
+    hop, offset = 0.003, 5000.0
+    base = {"frequency": 1410, "time": 0.1, "energy": 20.0}
+    rows = [
+        base | {"stage": stage, "instruction": kind, "moments": moments}
+        for stage, kind, moments in (
+            (0, "forward", [[0, 0.0, 0.1], [1, 0.1, 0.2]]),
+            (
+                1,
+                "forward",
+                [[0, 0.1 + hop + offset, 0.2 + offset], [1, 0.4 + offset, 0.5 + offset]],
+            ),
+            (1, "backward", [[0, 0.2 + offset, 0.3 + offset], [1, 0.5 + offset, 0.6 + offset]]),
+            (0, "backward", [[0, 0.35, 0.4], [1, 0.6 + hop, 0.7]]),
+        )
+    ]
+    assert profiles_from_rows(rows).communication_seconds == pytest.approx((hop,))
+    rows[3].pop("moments")
+    assert profiles_from_rows(rows).communication_seconds == ()
+    with pytest.raises(FileError, match="moments are no"):
+        profiles_from_rows([rows[0] | {"moments": 3}])
+
+
+@pytest.mark.parametrize(("seconds", "joules"), [(100.0, 20.0), (0.1, 20_000.0)])
+def test_implausible_power_is_noted(seconds, joules):
+    """If it fails times in milliseconds or energies in millijoules are planned without a word."""
+    row = {"stage": 0, "instruction": "forward", "frequency": 1410, "energy": joules}
+    assert (
+        "check that times are in seconds" in profiles_from_rows([row | {"time": seconds}]).notes[-1]
+    )
 
 
 def test_a_folder_holds_a_file_per_rank(tmp_path):

@@ -5,7 +5,7 @@ from contextlib import contextmanager, suppress
 import pytest
 
 from joulery.clock import VirtualClock
-from joulery.errors import MissingRightsError, UnsupportedError
+from joulery.errors import InvalidValueError, MissingRightsError, UnsupportedError
 from joulery.hardware import Capability, Faults, SimulatedGpu, Workload, settle
 from joulery.pipeline import ClockSetter
 from support.simulated_boards import simulated_node
@@ -48,9 +48,18 @@ def test_a_clock_between_two_supported_ones_goes_up(clock):
     assert board._locked_hertz == supported[6]
     setter.set(supported[6] * (1 + 1e-9))
     assert board._locked_hertz == supported[6]
-    setter.set(2 * supported[-1])
-    assert board._locked_hertz == supported[-1]
     setter.set(None)
+    assert board._locked_hertz is None
+    setter.release()
+
+
+def test_a_clock_that_the_board_does_not_have_is_refused(clock):
+    """If it fails a plan in another unit, or of another board, locks the lowest clock."""
+    (board,) = simulated_node("A100", 1, clock)
+    setter = ClockSetter([board], clock=clock)
+    for hertz in (1.41e6, 2 * board.supported_clocks()[-1]):
+        with pytest.raises(InvalidValueError, match=r"MHz, but .* has 210 to 1410 MHz"):
+            setter.set(hertz)
     assert board._locked_hertz is None
     setter.release()
 

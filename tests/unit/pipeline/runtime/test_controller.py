@@ -4,6 +4,7 @@ import logging
 import threading
 import time
 from contextlib import contextmanager
+from dataclasses import replace
 
 import pytest
 
@@ -49,6 +50,14 @@ class Setter:
         """Note full clocks, and count."""
         self.reset()
         self.released += 1
+
+    def promise(self, watts):
+        """Note it among the clocks."""
+        self.log.append(("promise", watts))
+
+    def share_watts(self):
+        """What others leave the board."""
+        return 250.0
 
 
 @pytest.fixture
@@ -301,7 +310,7 @@ def test_an_iteration_of_another_size_runs_at_full_clocks(clock, caplog):
         call(controller, plan.order, microbatches=2)
     assert [hertz for _, hertz in setter.log][-1] is None
     assert LOW in [hertz for _, hertz in setter.log]
-    assert caplog.text.count("1 of 2 planned microbatches") == 1
+    assert caplog.text.count("it has 1 of 2 planned microbatches; plan as many as") == 1
 
 
 def test_an_instruction_out_of_order_ends_the_planned_clocks_at_once(clock):
@@ -347,6 +356,25 @@ def test_plans_change_at_the_iteration_agreed_upon(clock):
     controller.follow_first_plan()
     run(controller, clock, first)
     assert [hertz for _, hertz in setter.log if hertz][-1] == LOW
+
+
+def test_a_plan_is_promised_while_it_is_followed(clock):
+    """If it fails an agent lifts the cap of a board that runs at full clocks."""
+    plan = replace(rank_plan((LOW, 0.1), (LOW, 0.1)), peak_watts=200.0)
+    setter, seen = Setter(clock), []
+    controller = confirmed(plan, setter, clock)
+    controller.on_iteration = seen.append
+    run(controller, clock, plan)
+    assert not [entry for entry in setter.log if entry[0] == "promise"]
+    controller.follow_shares()
+    run(controller, clock, plan)
+    assert seen[-1].share_watts == 250.0
+    controller.begin_iteration(microbatches=1)
+    controller.end_iteration()
+    assert [entry for entry in setter.log if entry[0] == "promise"] == [
+        ("promise", 200.0),
+        ("promise", None),
+    ]
 
 
 def test_times_of_an_iteration_are_reported(clock):

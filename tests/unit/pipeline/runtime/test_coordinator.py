@@ -8,7 +8,7 @@ import time
 import pytest
 
 from joulery.errors import InvalidValueError
-from joulery.json_lines import encode_line
+from joulery.files import encode_line
 from joulery.pipeline import (
     ClockController,
     ClockSetter,
@@ -57,6 +57,9 @@ class Controller:
     def follow_first_plan(self):
         """Count."""
         self.returned += 1
+
+    def follow_shares(self):
+        """Report none."""
 
 
 def until(true, seconds=10.0):
@@ -279,6 +282,32 @@ def test_connections_are_bounded(plans, monkeypatch):
             channel.close()
 
 
+@pytest.mark.parametrize(
+    ("token", "pipeline", "reason"),
+    [("another", 0, "a wrong token"), (TOKEN, 7, "there is no rank 0 of pipeline 7")],
+)
+def test_a_refused_rank_learns_why(coordinator, caplog, token, pipeline, reason):
+    """If it fails a typing error looks like a lost network, on both sides."""
+    client = CoordinatorClient(Controller(), coordinator.address, token, pipeline=pipeline)
+    with client, caplog.at_level(logging.WARNING, logger="joulery"):
+        assert until(lambda: client.controller.returned)
+        assert until(lambda: len(caplog.messages) >= 2)
+    assert any(f"not followed, back to the first plan: {reason}" in m for m in caplog.messages)
+    assert any(f"refused a connection: {reason}" in message for message in caplog.messages)
+
+
+def test_a_coordinator_ends_without_a_word(plans, caplog):
+    """If it fails Ctrl-C prints a traceback for each connected rank."""
+    with caplog.at_level(logging.WARNING):
+        with Coordinator(StragglerPolicy(plans, 2), TOKEN) as service:
+            connection = socket.create_connection(service.address)
+            hello = {"op": "hello", "version": 2, "token": TOKEN, "pipeline": 0, "rank": 0}
+            connection.sendall(encode_line(hello))
+            settled(service, 1)
+        connection.close()
+    assert not caplog.messages
+
+
 def test_an_address_in_use_and_an_empty_token_are_refused(plans):
     """If it fails ranks report to another service, or any process may decide."""
     with (
@@ -305,7 +334,7 @@ def test_messages_come_in_any_pieces(plans):
 def test_reports_arrive_as_they_were_sent():
     """If it fails stragglers and drift are judged by other figures than the measured ones."""
     sent = times(3, 1.25, {(1, "forward"): (1.0, 1.5), (0, "backward"): (0.5,)})
-    assert parse_report(json.loads(encode_line(report_message(sent)))) == sent
+    assert parse_report(encode_line(report_message(sent))) == sent
 
 
 def _client(address, pipeline=0, rank=0, run=""):
@@ -397,5 +426,8 @@ def test_a_power_from_outside_is_held_and_given_back(coordinator, clients, plans
     assert (free.held_seconds, free.factors) == (None, (1.0, 1.0))
     with pytest.raises(InvalidValueError, match="1 W for 2 pipelines: no clocks keep"):
         hold_pace(coordinator.address, TOKEN, watts=1.0)
-    with pytest.raises(InvalidValueError, match="no coordinator answers"):
+    for seconds, words in ((1e-3, "no clocks finish"), (3600.0, "no clocks make")):
+        with pytest.raises(InvalidValueError, match=words):
+            hold_pace(coordinator.address, TOKEN, seconds=seconds)
+    with pytest.raises(InvalidValueError, match="a wrong token"):
         hold_pace(coordinator.address, "another", watts=1.0)

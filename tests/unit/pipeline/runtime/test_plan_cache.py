@@ -77,6 +77,21 @@ def test_limits_are_the_power_of_one_device(plans):
     )
 
 
+def test_peaks_are_the_power_of_a_device_in_its_hungriest_second(plans):
+    """If it fails ranks promise a cluster's agent more, or less, than they draw."""
+    problem, plan = plans.problem, plans.held(1.1).plan
+    moments = np.arange(0.0, 3.0, 1e-3)
+    for rank_plan in plans.ranks(1.1):
+        watts = np.full(len(moments), problem.blocking_watts[rank_plan.rank])
+        for number, item in enumerate(problem.instructions):
+            since = (moments - plan.starts[number]) % plan.seconds
+            if item.rank == rank_plan.rank:
+                runs = since < plan.durations[number]
+                watts[runs] = plan.joules_each[number] / plan.durations[number]
+        seconds = np.convolve(watts, np.full(1000, 1e-3), mode="valid")
+        assert rank_plan.peak_watts == pytest.approx(1.02 * seconds.max() / 2, rel=0.01)
+
+
 def test_plans_travel_as_json(plans):
     """If it fails a rank follows another plan than the coordinator sent."""
     share = plans.ranks(1.1)[1]

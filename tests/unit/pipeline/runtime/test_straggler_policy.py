@@ -1,5 +1,8 @@
 """Which plan each pipeline follows, from what its ranks report."""
 
+import itertools
+import math
+
 import pytest
 
 from joulery.errors import InfeasibleError, InvalidValueError
@@ -49,6 +52,58 @@ def test_all_others_move_to_the_pace_of_a_late_pipeline_and_back(plans):
     decisions = [iteration(policy, number, 1.0, 1.0, 1.0) for number in range(9, 14)]
     (last,) = [assignments for assignments in decisions if assignments]
     assert [(a.pipeline, a.factor) for a in last] == [(0, 1.0), (2, 1.0)]
+
+
+def test_ranks_and_paces_that_cannot_be_are_refused(plans):
+    """If it fails a wrong number is lost in silence, or a pace is held that no clocks reach."""
+    policy = StragglerPolicy(plans, 2)
+    for pipeline, rank in ((9, 0), (-1, 0), (0, 9)):
+        with pytest.raises(InvalidValueError, match="there is no rank"):
+            policy.report(pipeline, rank, IterationTimes(0, 1.0, 1.0, {}))
+    for seconds in (-1.0, math.inf, 0.5 * plans.fastest_seconds, 1e9):
+        with pytest.raises((InvalidValueError, InfeasibleError)):
+            policy.hold(seconds)
+    assert policy.held_seconds is None
+
+
+def test_pipelines_keep_to_what_others_leave_their_devices(plans):
+    """If it fails a cluster's cap throttles ranks one by one, or counts as drift of profiles."""
+    policy, full = StragglerPolicy(plans, 2), plans.ranks()
+    most_watts = sum(plan.peak_watts for plan in full) / len(full)
+
+    numbers = itertools.count()
+
+    def run(share, ratio=1.0):
+        number = next(numbers)
+        for pipeline in (0, 1):
+            for rank in (0, 1):
+                ratios = {(rank, "forward"): (ratio,) * 8}
+                times = IterationTimes(number, ratio, 1.0, ratios, share_watts=share)
+                policy.report(pipeline, rank, times)
+
+    for _ in range(4):
+        run(2 * most_watts)
+        assert policy.decide() == []
+    assert policy.share_watts > most_watts
+    assert policy.pace_under(policy.share_watts) == pytest.approx(plans.fastest_seconds)
+    run(0.8 * most_watts, ratio=1.3)
+    watts = policy.share_watts
+    assert 0.79 * most_watts < watts <= 0.8 * most_watts
+    assert not policy.drifted(0), "caps are not drift"
+    policy.follow((watts, policy.pace_under(watts)))
+    first, second = policy.decide()
+    assert first.factor == second.factor > 1
+    peaks = [plan.peak_watts for plan in plans.ranks(first.factor, waits=first.waits)]
+    assert 0.9 * watts < sum(peaks) / len(peaks) <= watts
+    run(0.8 * most_watts, ratio=1.3)
+    assert policy.decide() == [], "an iteration under caps is not late"
+    for _ in range(5):
+        run(2 * most_watts)
+        assert policy.share_watts == watts, "until it has lasted"
+    run(2 * most_watts)
+    assert policy.share_watts > most_watts
+    policy.restart()
+    assert policy.followed is None
 
 
 def test_a_notice_decides_at_once(plans):

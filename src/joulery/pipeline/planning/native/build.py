@@ -1,8 +1,9 @@
 """The file of the planner's compiled core, compiled on first use where need be.
 
 Installed packages bring it along (``hatch_build.py`` compiles it). A working copy, or a package
-installed without a compiler, compiles it on first use into the user's cache. Its name holds a
-digest of the sources, so that a change to them is compiled again and no stale library is loaded.
+installed without a compiler (``ziglang`` from PyPI is one), compiles it on first use into the
+user's cache. Its name holds a digest of the sources, so that a change to them is compiled again and
+no stale library is loaded.
 """
 
 from __future__ import annotations
@@ -10,10 +11,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from joulery.compiled import Sources, compile_once, exact_flags
-from joulery.paths import cache_folder
+from joulery.files import cache_folder
 
 SOURCES = Sources(
-    purpose="the pipeline planner's core",
+    purpose="the pipeline planner's core, which a wheel would bring along,",
     folder=Path(__file__).parent,
     files=("native.h", "walk.c", "round.c"),
     flags=exact_flags("-O3"),
