@@ -226,11 +226,6 @@ def fitted_constants(name: str, architecture: str) -> Array:
     return np.array(entry.get("by_architecture", {}).get(generation, entry["mean"]))
 
 
-def fitted_on(name: str) -> frozenset[str]:
-    """Devices or systems whose measurements stand behind a belief."""
-    return frozenset(fitted()["beliefs"].get(name, {}).get("fitted_on", ()))
-
-
 def fitted() -> dict[str, Any]:
     """The whole document."""
     return _DOCUMENT[-1] if _DOCUMENT else _shipped()

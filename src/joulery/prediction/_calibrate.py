@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, date, datetime, timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from joulery.errors import FileError, InvalidValueError, UsageError
-from joulery.files import write_atomic
-from joulery.paths import data_folder
+from joulery.files import data_folder, write_atomic
 from joulery.prediction._bayes import (
     Belief,
     fitted_belief,
     fitted_cache,
     interval_scale,
     krige,
+    probe_values,
     slopes,
 )
 from joulery.prediction._devices import accelerator
@@ -25,7 +25,7 @@ from joulery.prediction._graph import Graph
 from joulery.prediction._memory import plan_memory
 from joulery.prediction._model import Transformer, transformer
 from joulery.prediction._plan import Plan
-from joulery.prediction._plan_time import PLAN_CONSTANTS, plan_seconds, step_parts
+from joulery.prediction._plan_time import PLAN_CONSTANTS, least_seconds, plan_seconds, step_parts
 from joulery.prediction._power import plan_load, step_cost
 from joulery.units import finite
 
@@ -43,9 +43,15 @@ _NEW_SYSTEM = {"dense": 0.1, "attention": 0.15, "experts": 0.25, "tensor": 0.2, 
 _NEW_SYSTEM |= {"expert_links": 0.3, "context": 0.3, "data": 0.3, "bubble": 0.05, "optimizer": 0.2}
 _FURTHER = np.array([_NEW_SYSTEM.get(name, 0.07) for name in PLAN_CONSTANTS])
 PLAN_NOISE = 0.1
-# What the constants leave unexplained, PLAN_NOISE in all: in common to all plans of a model, and of
-# one plan alone; the split chosen likewise.
-_MODEL_REST, _PLAN_REST = 0.08, 0.06
+# PCIe servers differ by a factor of 3 or so in what boards exchange among each other, by their
+# switches, sockets and drivers: 28 GB/s (8 × RTX 5090, NCCL's issue 1639) to 1.2 GB/s (8 × L40S,
+# AIConfigurator) each.
+_PCIE_SERVERS = 0.7
+_OF_LINKS = np.isin(PLAN_CONSTANTS, ("tensor", "expert_links", "context", "data"))
+# What the constants leave unexplained, PLAN_NOISE in all: in common to all plans of a model,
+# whatever its depth, to those whose devices run the same kernels, and of one plan alone; the first
+# against the others chosen likewise, these by hand.
+_MODEL_REST, _KERNEL_REST, _PLAN_REST = 0.08, 0.05, 0.033
 # A release of the software changes the same plan by so much, with experts and without, and about so
 # many days lie between releases (Megatron-Bridge's tables, 25.09 to 26.08): older measurements say
 # less, and tomorrow's software differs from today's.
@@ -66,6 +72,9 @@ _OUTLIER, _OUTLIER_FACTOR = 4.0, 5.0
 _LONGEST_STEP = 86_400.0
 # Deviation of a measured peak of memory around the model; by hand.
 _MEMORY, _MEMORY_NOISE = 0.05, 0.01
+# A reading above the default limit by more than this factor, or a peak below so many bytes, is of
+# another unit or of a whole node; by hand.
+_OVER_LIMIT, _LEAST_PEAK = 1.2, 1e7
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +114,9 @@ class MeasuredStep:
                 f"a step cannot have been measured on {self.measured}, in the future",
                 remedy="give the day of the measurement, such as 2026-11-16",
             )
-        accelerator(self.device)
+        board = accelerator(self.device)
+        _check_reading(self.watts, board.idle_watts, _OVER_LIMIT * board.limit_watts, "W", board)
+        _check_reading(self.peak_bytes, _LEAST_PEAK, board.memory_bytes, "bytes", board)
         if isinstance(self.model, Transformer):
             self.plan.check(self.model)
 
@@ -130,6 +141,10 @@ class MeasuredStep:
     @classmethod
     def from_dict(cls, row: dict[str, Any], model: Transformer | None = None) -> MeasuredStep:
         """The inverse of ``to_dict``; ``model`` stands in where the row names none."""
+        if not isinstance(row, dict):
+            raise ValueError(f"{row!r:.40} is no object")  # noqa: TRY004 - of a file, not of a call
+        if unknown := [name for name in row if name not in _NAMES]:
+            raise ValueError(f"unknown name {unknown[0]!r}; known are {', '.join(_NAMES)}")
         description = read_model(row["model"]) if "model" in row or model is None else model
         plan = Plan.parse(row["plan"], int(row["global_batch"]), row.get("precision", "bf16"))
         day = row.get("measured")
@@ -139,11 +154,28 @@ class MeasuredStep:
         return cls(description, row["device"], plan, *figures, peak_bytes=peak, **when)
 
 
+def _check_reading(
+    value: float | None, least: float, most: float, unit: str, board: Accelerator
+) -> None:
+    """Refuse a reading of one device that it cannot have given."""
+    if value is not None and not least <= value <= most:
+        raise InvalidValueError(
+            f"a step on {board.name} cannot have taken {value:g} {unit} of a device",
+            remedy=f"give the mean of one device, in {unit}: {least:.3g} to {most:.3g}",
+        )
+
+
 def read_model(source: Any) -> Transformer | Graph:
     """A description, or captured operators as a document."""
     if isinstance(source, dict) and "operators" in source:
         return Graph.from_dict(source)
     return transformer(source)
+
+
+_NAMES = (
+    *("device", "plan", "global_batch", "seconds", "precision", "watts", "measured"),
+    *("peak_bytes", "model"),
+)
 
 
 class PlanTimes(NamedTuple):
@@ -159,10 +191,11 @@ def _outliers(steps: tuple[MeasuredStep, ...]) -> tuple[MeasuredStep, ...]:
     strange = []
     for step in steps:
         parts = step_parts(step.model, step.plan, accelerator(step.device))[None]
-        belief = on_another_system(fitted_belief("plans"))
+        belief = on_another_system(fitted_belief("plans"), accelerator(step.device))
         claimed = np.hypot(belief.spread(_log_seconds(parts))[0], PLAN_NOISE)
         off = abs(np.log(step.seconds / plan_seconds(belief.mean, parts)[0]))
-        if off > max(_OUTLIER * claimed, np.log(_OUTLIER_FACTOR)):
+        far = off > max(_OUTLIER * claimed, np.log(_OUTLIER_FACTOR))
+        if far or step.seconds < least_seconds(step.model, step.plan, accelerator(step.device)):
             strange.append(step)
     return tuple(strange)
 
@@ -212,6 +245,13 @@ class Calibration:
         # Another plan draws another power than the one that was measured.
         return float(np.exp(mean)), max(deviation, _POWER_AFTER)
 
+    def has_run(self, model: Transformer | Graph, plan: Plan, device: str | Accelerator) -> bool:
+        """Whether a measured step had this model and plan, whatever its global batch."""
+        return any(
+            step.model == model and _shape(step.plan) == _shape(plan)
+            for step in self.steps_on(device)
+        )
+
     def memory(self, device: str | Accelerator, model: Transformer | Graph) -> float:
         """Measured peak of memory over predicted, of a model on a device type."""
         off = [
@@ -249,20 +289,35 @@ def predict_times(
     predicted = np.log(plan_seconds(belief.mean, parts))
     if steps:
         ran = [(step.model, _shape(step.plan)) for step in steps]
+        traits = [_traits(step.model, step.plan) for step in steps]
         measured_parts = np.stack([step_parts(step.model, step.plan, board) for step in steps])
         gains = slopes(_log_seconds(measured_parts), belief.mean) @ prior.covariance
-        noise = _noise(steps, calibration.today, _REPEATED)
+        scatter = _scatter(steps)
+        apart = [scatter.get(case, 0.0) for case in ran]
+        noise = np.hypot(_noise(steps, calibration.today, _REPEATED), apart)
         off = np.log([step.seconds for step in steps]) - np.log(
             plan_seconds(belief.mean, measured_parts)
         )
-        shared = unexplained([(model, _shape(plan)) for plan in plans], ran)
-        among = unexplained(ran, ran)
+        asked = [(model, _shape(plan)) for plan in plans]
+        shared = unexplained([_traits(model, plan) for plan in plans], traits)
+        among = unexplained(traits, traits)
         predicted = predicted + krige(off, among, shared, noise)[0]
         among = among + gains @ slopes(_log_seconds(measured_parts), belief.mean).T
         variance = variance - krige(off, among, shared + slope @ gains.T, noise)[1]
-        variance = np.maximum(variance, _REPEATED**2) + _release(model) ** 2
+        # Steps of one plan that contradict each other say little about the next.
+        again = np.array([scatter.get(case, 0.0) for case in asked])
+        variance = np.maximum(variance, _REPEATED**2) + again**2 + _release(model) ** 2
     scale = interval_scale(_MEASURED if steps else _UNMEASURED)
     return PlanTimes(parts, np.exp(predicted), scale * np.sqrt(variance))
+
+
+def _scatter(steps: Sequence[MeasuredStep]) -> dict[Any, float]:
+    """Deviation among the measured steps of a plan, whatever their global batch, where several."""
+    groups: dict[Any, list[float]] = {}
+    for step in steps:
+        rate = np.log(step.seconds / step.plan.global_batch)
+        groups.setdefault((step.model, _shape(step.plan)), []).append(rate)
+    return {case: float(np.std(rates, ddof=1)) for case, rates in groups.items() if rates[1:]}
 
 
 @fitted_cache
@@ -283,7 +338,7 @@ def _update_elsewhere(calibration: Calibration, board: Accelerator) -> Belief:
     own, strange = calibration.steps_on(board), calibration.outliers()
     elsewhere = tuple(step for step in calibration.steps if step not in (*own, *strange))
     prior = _update(fitted_belief("plans"), elsewhere, calibration.today, _ELSEWHERE)
-    return on_another_system(prior)
+    return on_another_system(prior, board)
 
 
 def _update(belief: Belief, steps: Sequence[MeasuredStep], today: date, noise: float) -> Belief:
@@ -307,16 +362,56 @@ def _noise(steps: Sequence[MeasuredStep], today: date, fresh: float) -> Array:
     return np.asarray(np.hypot(fresh, release * np.minimum(age / _RELEASE_DAYS, 1.0)))
 
 
-def unexplained(first: Sequence[tuple[Any, Any]], second: Sequence[tuple[Any, Any]]) -> Array:
-    """Covariance of what the constants leave unexplained of steps, each a model and its plan."""
+def unexplained(first: Sequence[tuple[Any, ...]], second: Sequence[tuple[Any, ...]]) -> Array:
+    """Covariance of what the constants leave unexplained of steps with these traits."""
+    rests = (_MODEL_REST, _KERNEL_REST, _PLAN_REST)
     shares = [
         [
-            _MODEL_REST**2 * (model == rival) + _PLAN_REST**2 * ((model, plan) == (rival, another))
-            for rival, another in second
+            sum(rest**2 * (a == b) for rest, a, b in zip(rests, mine, other, strict=True))
+            for other in second
         ]
-        for model, plan in first
+        for mine in first
     ]
     return np.array(shares)
+
+
+def _traits(model: Transformer | Graph, plan: Plan) -> tuple[int, ...]:
+    """Traits that steps may share: a model of any depth, kernels on a device, the plan itself."""
+    kind = hash(model if isinstance(model, Graph) else _block(model))
+    kernels = (
+        *(kind, plan.tensor, plan.context, plan.expert, plan.micro_batch, plan.precision),
+        *(plan.framework, plan.recompute, plan.fused_attention, plan.task),
+    )
+    return kind, hash(kernels), hash((model, _shape(plan)))
+
+
+@fitted_cache
+def _block(model: Transformer) -> Transformer:
+    """A model of one block like those of another."""
+    return replace(model, name="", layers=1, dense_layers=0, windowed_layers=0)
+
+
+def best_probe(
+    model: Transformer | Graph,
+    plans: Sequence[Plan],
+    target: Plan,
+    board: Accelerator,
+    calibration: Calibration,
+) -> tuple[Plan, float]:
+    """The plan whose measured step says most about another, and the deviation then left.
+
+    The deviation is relative to that of today.
+    """
+    rows = [*plans, target]
+    parts = np.stack([step_parts(model, plan, board) for plan in rows])
+    traits = [_traits(model, plan) for plan in rows]
+    covariance = calibration.belief(board).covariance_of(_log_seconds(parts))
+    covariance = covariance + unexplained(traits, traits)
+    remaining = probe_values(covariance, [[row] for row in range(len(plans))], [-1], _REPEATED)
+    at = int(np.argmin(remaining))
+    then = interval_scale(_MEASURED) * np.hypot(remaining[at], _release(model))
+    now = interval_scale(_UNMEASURED) * covariance[-1, -1] ** 0.5
+    return plans[at], float(then / now)
 
 
 def _shape(plan: Plan) -> tuple[str, str]:
@@ -324,9 +419,10 @@ def _shape(plan: Plan) -> tuple[str, str]:
     return str(plan), plan.precision
 
 
-def on_another_system(belief: Belief) -> Belief:
+def on_another_system(belief: Belief, board: Accelerator) -> Belief:
     """Constants of plans on a machine that nothing is known about."""
-    return Belief(belief.mean, belief.covariance + np.diag(_FURTHER**2))
+    further = np.where(_OF_LINKS & board.in_pcie_server, _PCIE_SERVERS, _FURTHER)
+    return Belief(belief.mean, belief.covariance + np.diag(further**2))
 
 
 def _predicted_watts(step: MeasuredStep, belief: Belief) -> float:
@@ -353,6 +449,7 @@ def read_steps(path: Path, model: Transformer | None = None) -> list[MeasuredSte
     """
     try:
         rows = json.loads(path.read_text(encoding="utf-8"))
+        rows = rows if isinstance(rows, list) else [rows]
         return [MeasuredStep.from_dict(row, model) for row in rows]
     except (
         OSError,

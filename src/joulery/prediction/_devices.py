@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 import tomllib
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -17,7 +17,7 @@ from joulery.prediction._bayes import fitted, fitted_cache
 from joulery.units import finite
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from joulery.hardware import Board
 
@@ -57,6 +57,7 @@ class Accelerator:
         network_bytes_per_second: Bandwidth to other nodes per device, one direction.
         vendor: Maker, such as ``nvidia``.
         operation_joules: Energy of one operation that the power limit has to feed, by precision.
+        assumed: What a description does not state and is assumed, in words.
     """
 
     name: str
@@ -77,6 +78,22 @@ class Accelerator:
     network_bytes_per_second: float
     vendor: str
     operation_joules: Mapping[str, float] = field(hash=False)
+    assumed: tuple[str, ...] = ()
+
+    @property
+    def in_pcie_server(self) -> bool:
+        """Whether boards exchange data over PCIe, but for bridges between two."""
+        return self.link_domain == 2 or self.link_bytes_per_second <= self.pcie_bytes_per_second
+
+    @property
+    def node_devices(self) -> int:
+        """Devices of a server."""
+        return _PCIE_SERVER if self.in_pcie_server else self.link_domain
+
+    @property
+    def pcie_bytes_per_second(self) -> float:
+        """Bandwidth of its PCIe slot, one direction."""
+        return _PCIE.get(self.architecture, _OLD_PCIE)
 
     def peak(self, precision: str) -> float:
         """Dense peak of the fastest unit that computes in ``precision``.
@@ -115,8 +132,11 @@ class Accelerator:
         return float((self.peak(precision) ** -6 + self.fed(precision) ** -6) ** (-1 / 6))
 
 
-# PCI Express 4.0 × 16, one direction, after protocol overhead: boards without own links.
-_PCIE_BYTES_PER_SECOND = 25e9
+# PCI Express × 16, one direction, after protocol overhead: 5.0 since Hopper, 4.0 for all before.
+_PCIE = dict.fromkeys(("Hopper", "Blackwell", "Blackwell Ultra", "CDNA3", "CDNA4"), 50e9)
+_OLD_PCIE = 25e9
+# Boards of a PCIe server, as most are sold for training.
+_PCIE_SERVER = 8
 
 # One network card of 400 Gb/s per device; 200 before Hopper; as vendors' reference servers have it.
 _NETWORK = {"Hopper": 50e9, "Blackwell": 50e9, "Blackwell Ultra": 100e9, "CDNA3": 50e9}
@@ -172,7 +192,10 @@ def accelerator(source: str | Path | Accelerator) -> Accelerator:
     """An accelerator of the catalog, or of a TOML file with its specification.
 
     A file needs ``name``, ``memory_bytes``, ``memory_bytes_per_second``, ``tensor_flops`` and
-    ``default_limit_watts``; further names are those of ``joulery.hardware.catalog.Specs``.
+    ``default_limit_watts``. What it leaves out of ``link_bytes_per_second`` and ``link_domain``
+    (devices that such links join), ``network_bytes_per_second`` (per device) and ``l2_bytes`` is
+    assumed, which predictions say; further names are those of ``Specs`` in the catalog of boards
+    (``from joulery.hardware import catalog``).
 
     Raises:
         UnknownDeviceError: No such accelerator; the remedy names the nearest of its generation.
@@ -232,21 +255,64 @@ _DEFAULTS |= {"year": 2024, "boost_clock_hertz": 1.5e9, "aliases": ()}
 def _described(entry: dict[str, Any], origin: str) -> Accelerator:
     """An accelerator from names and values."""
     fields_of_specs = {field.name for field in fields(catalog.Specs)}
-    unknown = [name for name in entry if name not in fields_of_specs]
+    unknown = [name for name in entry if name not in fields_of_specs | {_NETWORK_NAME}]
     missing = [name for name in _REQUIRED if not entry.get(name)]
     if unknown or missing:
         flaw = f"lacks {', '.join(missing)}" if missing else f"has an unknown name {unknown[0]!r}"
         raise FileError(
             f"the description of an accelerator in {origin} {flaw}",
-            remedy=f"give {', '.join(_REQUIRED)}, and names of joulery.hardware.catalog.Specs",
+            remedy=f"give {', '.join(_REQUIRED)}, and where known "
+            f"{', '.join(sorted({*fields_of_specs, _NETWORK_NAME} - {*_REQUIRED}))}",
         )
-    values = {"full_name": entry["name"], "max_limit_watts": entry["default_limit_watts"]}
-    values |= _DEFAULTS | entry
     for name, value in entry.items():
         if name not in _TEXTS:
             finite(value, name.replace("_", " "), minimum=0.0)
+            _check_unit(name, value, origin)
+    values = {"full_name": entry["name"], "max_limit_watts": entry["default_limit_watts"]}
+    values |= _DEFAULTS | entry
+    if entry.get("link_bytes_per_second", 0.0) > max(_PCIE.values()):
+        values.setdefault("link_domain", _DOMAIN)
+    network = values.pop(_NETWORK_NAME, None)
     specs = catalog.Specs(**values)
-    return _assembled(specs, catalog.derived(specs, catalog.fitted_boards()))
+    board = _assembled(specs, catalog.derived(specs, catalog.fitted_boards()))
+    board = board if network is None else replace(board, network_bytes_per_second=float(network))
+    assumed = tuple(say(board) for name, say in _ASSUMED.items() if name not in entry)
+    return replace(board, assumed=assumed)
+
+
+# Devices that links of their own join where a description does not say: a server of eight.
+_DOMAIN = 8
+_NETWORK_NAME = "network_bytes_per_second"
+# What matters between devices and is seldom on a sheet, in words.
+_ASSUMED: dict[str, Callable[[Accelerator], str]] = {
+    "link_bytes_per_second": lambda board: (
+        f"{board.link_bytes_per_second / 1e9:g} GB/s to neighbours"
+    ),
+    "link_domain": lambda board: (
+        "PCIe alone in a node"
+        if board.link_domain < 2
+        else f"links among {board.link_domain} of them"
+    ),
+    _NETWORK_NAME: lambda board: f"{board.network_bytes_per_second / 1e9:g} GB/s to other nodes",
+    "l2_bytes": lambda board: f"{board.l2_bytes / 1e6:g} MB of cache",
+}
+# Ends of what has been built and will be soon, by unit; a value beyond is in another unit.
+_PLAUSIBLE = {
+    "_watts": (3.0, 2e4, "watts, such as 700"),
+    "_flops": (1e11, 1e18, "operations per second, such as 989e12"),
+    "_hertz": (1e6, 2e10, "hertz, such as 1.98e9"),
+    "_bytes_per_second": (1e8, 1e15, "bytes per second, such as 3.35e12"),
+    "memory_bytes": (5e8, 1e14, "bytes, such as 80e9"),
+    "l2_bytes": (1e5, 1e12, "bytes, such as 50e6"),
+}
+
+
+def _check_unit(name: str, value: float, origin: str) -> None:
+    for ending, (least, most, unit) in _PLAUSIBLE.items():
+        if name.endswith(ending) and value and not least <= value <= most:
+            raise FileError(
+                f"{name} = {value:g} in {origin} is in another unit", remedy=f"give {unit}"
+            )
 
 
 _TEXTS = (
@@ -280,7 +346,8 @@ def _assembled(specs: catalog.Specs, board: Board) -> Accelerator:
         min_clock_hertz=board.min_clock_hertz,
         idle_watts=board.idle_watts,
         leakage=_LEAKY.get((specs.architecture, (specs.memory_kind or "")[:4]), 1.0),
-        link_bytes_per_second=specs.link_bytes_per_second or _PCIE_BYTES_PER_SECOND,
+        link_bytes_per_second=specs.link_bytes_per_second
+        or _PCIE.get(specs.architecture, _OLD_PCIE),
         link_domain=specs.link_domain or 1,
         network_bytes_per_second=_NETWORK.get(specs.architecture, _OLD_NETWORK),
         vendor=specs.vendor,

@@ -105,6 +105,11 @@ def predict_inference(  # noqa: PLR0913 - all but two by keyword only
         raise InvalidValueError(
             "devices, batch size and tokens must be at least 1", remedy="give whole numbers"
         )
+    if shape.heads % devices:
+        raise InvalidValueError(
+            f"{shape.heads} heads do not divide among {devices} devices",
+            remedy=f"give a number of devices that divides {shape.heads}",
+        )
     board.peak(precision)
     weights = total_parameters(shape) * BYTES[precision] / devices
     per_token = cache_bytes(shape) / devices

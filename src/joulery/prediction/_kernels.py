@@ -32,7 +32,7 @@ CONSTANTS = (
     "cache_share",  # share of the cache that holds data between kernels
     "overlap",  # exponent of the smooth maximum of compute and traffic
     "reduction",  # microseconds that a split of the inner dimension adds
-    "tile_rate",  # bytes per operation that one unit can load, times 64
+    "tile_rate",  # 16-bit elements per operation that one unit can load, in bytes, times 64
     "attention",  # share of the peak that the products of fused attention reach
 )
 MATMUL, ATTENTION, STREAM = 0, 1, 2
@@ -165,7 +165,8 @@ def _tiled_seconds(value: dict[str, float], device: Accelerator, kernels: Kernel
     depth = kernels.inner / splits + value["prologue"]
     unit_peak = kernels.peak / device.units
     arithmetic = 2 * rows * columns * depth / (unit_peak * value["compute"])
-    loads = (rows + columns) * kernels.element_bytes * depth / (value["tile_rate"] * unit_peak / 64)
+    # Peaks double where elements halve: a unit loads as many elements per operation in all formats.
+    loads = (rows + columns) * 2 * depth / (value["tile_rate"] * unit_peak / 64)
     partial_bytes = kernels.batch * kernels.rows * kernels.columns * 4 * splits
     reduction = partial_bytes / _cache_bytes_per_second(value, device) + value["reduction"] * 1e-6
     total = waves * np.maximum(arithmetic, loads) + np.where(splits > 1, reduction, 0.0)

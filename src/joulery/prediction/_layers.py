@@ -34,6 +34,9 @@ _PASSES = {"megatron": 12.0, "compile": 12.0, "replay": 12.0, "eager": 20.0, "tr
 # Further passes over a block's inner activation without fused kernels; counted.
 _BLOCK_PASSES = {"eager": 1.0, "transformers": 3.0}
 EAGER = tuple(_BLOCK_PASSES)
+# Tensors that an element-wise operator touches, which stay in the cache if they are small: one in,
+# one out.
+_OPERANDS = 2.0
 # Traffic of the loss per logit: 32-bit copy, softmax, gradient, cast.
 _LOSS_BYTES = 24.0
 # Traffic of unfused scores: scaled and masked softmax, then dropout with its mask, both ways.
@@ -119,7 +122,9 @@ class _Rows:
             cost = (2 * batch * m * n * k, weights, activations, np.inf, element)
             self._rows.append((MATMUL, batch, m, n, k, *cost, *rates, 1.0))
         if element < 2.0:  # narrow formats cost a pass to convert each operand
-            self.stream(batch * (rows * (columns + inner) + columns * inner) * len(sides))
+            # Weights that do not change are converted once.
+            weights = columns * inner if self._batch.backward else 0.0
+            self.stream(batch * (rows * (columns + inner) + weights) * len(sides))
         if weight and self._batch.weight_bytes:  # weights are widened before each use
             self.stream(batch * columns * inner * (self._batch.weight_bytes + 2.0) * 2)
 
@@ -134,14 +139,15 @@ class _Rows:
             cost = (operations * times, 0.0, traffic * times, np.inf, element)
             self._rows.append((ATTENTION, *shape, *cost, *self._wide, 1.0))
 
-    def stream(self, traffic: float) -> None:
-        """Element-wise work of ``traffic`` bytes."""
-        self._rows.append((STREAM, 1, 0, 0, 0, 0, 0, traffic, np.inf, 1, 1, 1, 1))
+    def stream(self, traffic: float, footprint: float = np.inf) -> None:
+        """Element-wise work of ``traffic`` bytes, over so many bytes at a time."""
+        self._rows.append((STREAM, 1, 0, 0, 0, 0, traffic, 0, footprint, 1, 1, 1, 1))
 
-    def both_ways(self, traffic: float) -> None:
-        """Element-wise work forward, and twice as much backward."""
+    def both_ways(self, elements: float, passes: float) -> None:
+        """Element-wise passes over a tensor forward, and twice as many backward."""
+        size = elements * max(2.0, self._element)
         for direction in (1.0, 2.0) if self._batch.backward else (1.0,):
-            self.stream(direction * traffic * max(2.0, self._element))
+            self.stream(direction * passes * size, _OPERANDS * size)
 
     def kernels(self) -> Kernels:
         """Columns of all rows."""
@@ -175,7 +181,7 @@ def attention_kernels(model: Transformer, batch: Batch, device: Accelerator) -> 
         for passes in _SCORE_PASSES if batch.backward else _SCORE_PASSES[:2]:
             rows.stream(passes * groups * batch.queries * batch.keys * 2.0)
     rows.product((1, tokens, model.hidden, heads * value))
-    rows.both_ways(_PASSES[batch.framework] * tokens * model.hidden / batch.tensor)
+    rows.both_ways(tokens * model.hidden / batch.tensor, _PASSES[batch.framework])
     return rows.kernels()
 
 
@@ -190,7 +196,7 @@ def feedforward_kernels(
     def block(groups: float, visitors: float, inner: float) -> None:
         rows.product((groups, visitors, wide * inner, model.hidden))
         rows.product((groups, visitors, model.hidden, inner))
-        rows.both_ways((wide + 1 + further) * groups * visitors * inner)
+        rows.both_ways(groups * visitors * inner, wide + 1 + further)
 
     if not experts:
         block(1, batch.tokens, model.feedforward / batch.tensor)

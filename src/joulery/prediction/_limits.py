@@ -60,6 +60,8 @@ _ASIDE = 4.0
 # limit: A40s draw 117 W under a limit of 100 W, and slow down 3 to 4 times; chosen on V100, A40 and
 # A100, leaving each out in turn.
 _LOWEST_UNDER_LIMIT = 0.2
+# Noise of readings that is no typing error, as a factor; by hand.
+_ROOM = 1.2
 # Units without work are clock-gated but not free; by hand.
 _IDLE_UNITS = 0.3
 # How far curves lie from the model, and measured limits from their curve; chosen on V100, A40 and
@@ -166,9 +168,7 @@ def limit_curve(
     for row in measured:
         for value, name in zip(row, ("power limit", "seconds", "watts"), strict=True):
             finite(value, name, minimum=1e-9)
-    if not measured:
-        raise InvalidValueError("no limit was measured", remedy="measure one at least")
-    rows = np.array(sorted(measured), float).T
+    rows = _check_curve(board, measured)
     at = power_limits(board) if limits is None else np.asarray(limits, float)
     predicted, deviation = curve_after(fitted_belief("limits"), board, rows, at)
     level = f"{min(len(measured), 3)} limits"
@@ -188,6 +188,32 @@ def limit_curve(
             )
         ]
     )
+
+
+def _check_curve(board: Accelerator, measured: Sequence[tuple[float, float, float]]) -> Array:
+    """Limits, seconds and watts as rows, lowest limit first; those that cannot be are refused."""
+    if not measured:
+        raise InvalidValueError("no limit was measured", remedy="measure one at least")
+    rows = np.array(sorted(measured), float).T
+    limits, seconds, watts = rows
+    slowest_above = np.append(np.maximum.accumulate(seconds[::-1])[::-1][1:], 0.0)
+    flaws = {
+        f"{board.name} takes limits of {board.min_limit_watts:g} to {board.limit_watts:g} W": (
+            limits < board.min_limit_watts - 1
+        )
+        | (limits > _ROOM * board.limit_watts),
+        "a board cannot draw more than its limit": watts > _ROOM * limits,
+        "a limit was measured twice": np.diff(limits, prepend=-1.0) <= 0,
+        "a lower limit cannot be faster": _ROOM * seconds < slowest_above,
+    }
+    for flaw, at in flaws.items():
+        if at.any():
+            row = ", ".join(f"{value:g}" for value in rows[:, int(np.argmax(at))])
+            raise InvalidValueError(
+                f"a measured limit cannot be right ({row}): {flaw}",
+                remedy="give the limit in watts, seconds and mean watts of one board",
+            )
+    return rows
 
 
 def curve_after(

@@ -19,9 +19,11 @@ if TYPE_CHECKING:
 # more for each member; bytes more that a call seems to carry while its pipeline fills, at most half
 # of its own: NCCL tables of A100, H100, H200 and B200 (AIConfigurator).
 _LINK_SHARE, _CALL_SECONDS, _MEMBER_SECONDS, _FILLING_BYTES = 0.72, 4e-6, 1.2e-6, 4e6
-# Without links of their own, devices of a node share its PCIe lanes: the rate falls with this power
-# of the group's size beyond two; L40S, 2 to 8 (AIConfigurator).
-_SHARED_LANES, _NODE_DEVICES = 1.5, 8
+# Boards without links of their own exchange data over PCIe: at its full rate among those of one
+# socket, at half of it between two. Servers with PCIe switches reach more, L40S without direct
+# access between boards 1.2 GB/s each among eight (AIConfigurator), so that these rates are
+# uncertain (``on_another_system``).
+_SOCKET_DEVICES, _BETWEEN_SOCKETS = 4, 0.5
 # Bytes of gradients that are added up, and of parameters that are handed out, per parameter: 32-bit
 # gradients and 16-bit parameters, as Megatron and FSDP do it.
 _GRADIENT_BYTES, _PARAMETER_BYTES = 4.0, 2.0
@@ -39,9 +41,10 @@ def group_rate(device: Accelerator, size: int, inside: int = 1) -> float:
     span = size * inside
     if span <= device.link_domain:
         return link
-    if device.link_domain < 2:
-        link /= float(max(1.0, min(span, _NODE_DEVICES) / 2) ** _SHARED_LANES)
-        return link if span <= _NODE_DEVICES else min(link, device.network_bytes_per_second)
+    if device.in_pcie_server:
+        lanes = _LINK_SHARE * min(device.link_bytes_per_second, device.pcie_bytes_per_second)
+        lanes *= 1.0 if span <= _SOCKET_DEVICES else _BETWEEN_SOCKETS
+        return lanes if span <= device.node_devices else min(lanes, device.network_bytes_per_second)
     members = min(size, max(1, device.link_domain // inside))
     return min(link, _LINK_SHARE * members * device.network_bytes_per_second)
 
@@ -77,9 +80,10 @@ def layer_links(model: Transformer, plan: Plan, device: Accelerator) -> tuple[fl
 def _all_to_all(model: Transformer, plan: Plan, device: Accelerator, activation: float) -> float:
     """Seconds to send every token to its experts: once per node over the network, then inside."""
     inside = activation * model.experts_per_token * others(plan.expert)
-    nodes = max(1, round(plan.expert / device.link_domain))
-    nodes_reached = (nodes - 1) * (1 - (1 - 1 / nodes) ** model.experts_per_token)
-    within = _LINK_SHARE * device.link_bytes_per_second
+    nodes = max(1, round(plan.expert / device.node_devices))
+    near = min(nodes, model.expert_nodes or nodes)
+    nodes_reached = others(nodes) * near * (1 - (1 - 1 / near) ** model.experts_per_token)
+    within = group_rate(device, min(plan.expert, device.node_devices))
     across = _LINK_SHARE * device.network_bytes_per_second
     fixed = _CALL_SECONDS + _MEMBER_SECONDS * plan.expert
     return fixed + max(inside / within, activation * nodes_reached / across)

@@ -20,9 +20,11 @@ if TYPE_CHECKING:
     from joulery.prediction._model import Transformer
     from joulery.prediction._plan import Plan
 
-# Bytes of a master copy and two moments by the moments' bits; 16 bit means no master copy, and
-# gradients in 16 bit too.
-_STATE_BYTES = {32: 12.0, 16: 4.0, 8: 6.0}
+# Bytes of two moments by their bits, and of the master copy of 16-bit parameters, which moments of
+# 16 bit come without. PyTorch's own mixed precision casts 32-bit parameters instead of keeping
+# 16-bit ones beside them: 16 bytes per parameter in all, Megatron-Core has 18.
+_MOMENT_BYTES, _MASTER_BYTES = {32: 8.0, 16: 4.0, 8: 2.0}, 4.0
+_CASTING = ("compile", "eager", "transformers")
 # Bytes of frozen weights in four bits, with their scales (QLoRA).
 _FOUR_BITS = 0.56
 # Shares of a device's memory: a plan that reserves less than the first fits (reserved bytes were up
@@ -55,6 +57,7 @@ class Memory:
         optimizer: Master copy and moments.
         activations: Tensors that the forward pass keeps for the backward pass.
         temporaries: Tensors that live within one operator.
+        measured: What a measured peak adds to all of these.
     """
 
     parameters: float
@@ -62,17 +65,22 @@ class Memory:
     optimizer: float
     activations: float
     temporaries: float
+    measured: float = 0.0
 
     @property
     def allocated(self) -> float:
         """Peak of the bytes that tensors take."""
         state = self.parameters + self.gradients + self.optimizer
-        return state + self.activations + self.temporaries + CONTEXT_BYTES
+        return state + self.activations + self.temporaries + self.measured + CONTEXT_BYTES
 
     @property
     def reserved(self) -> float:
         """Peak of the bytes that the allocator takes from the device."""
         return self.allocated + _FRAGMENTED_SHARE * self.activations + _RESERVED_BYTES
+
+    def corrected(self, factor: float) -> Memory:
+        """The same with a reserved peak of so many times this."""
+        return replace(self, measured=self.measured + (factor - 1) * self.reserved)
 
 
 def plan_memory(model: Transformer, plan: Plan) -> Memory:
@@ -105,7 +113,7 @@ def stage_memory(model: Transformer, plan: Plan, stage: int) -> Memory:
     if plan.shard == 3:  # two layers' parameters are whole at a time
         parameters += 2 * total / max(1, model.layers / plan.pipeline)
     share, (weight, gradient, moments) = trained_share(model, plan), _bytes_per_parameter(plan)
-    copies_held = 2.0 if plan.task.holds_reference else 1.0
+    copies_held = 2.0 if plan.task.holds_reference or plan.schedule == "dualpipe" else 1.0
     adapters = 2.0 * share * parameters if plan.task.adapter else 0.0
     return Memory(
         weight * copies_held * parameters + adapters,
@@ -130,21 +138,26 @@ def memory_verdict(
         board: Device.
         factor: Measured peak over predicted.
     """
-    memory = plan_memory(model, plan)
-    if factor * memory.reserved <= FITS_SHARE * board.memory_bytes:
+    memory = plan_memory(model, plan).corrected(factor)
+    if memory.reserved <= FITS_SHARE * board.memory_bytes:
         return memory, "fits"
-    lean = plan_memory(model, replace(plan, recompute="full", chunked_loss=True))
-    least = lean.allocated - lean.gradients / 2
-    fits = factor * least <= _LEAN_SHARE * board.memory_bytes
+    lean = plan_memory(model, replace(plan, recompute="full", chunked_loss=True)).corrected(factor)
+    fits = lean.allocated - lean.gradients / 2 <= _LEAN_SHARE * board.memory_bytes
     return memory, "tight" if fits else "does not fit"
 
 
 def _bytes_per_parameter(plan: Plan) -> tuple[float, float, float]:
     """Bytes of a parameter, its gradient and its share of the optimizer's state."""
-    if plan.precision in ("fp32", "tf32"):
-        return 4.0, 4.0, _STATE_BYTES[plan.state_bits] - (4.0 if plan.state_bits != 16 else 0.0)
+    moments = _MOMENT_BYTES[plan.state_bits]
     weight = _FOUR_BITS if plan.task.adapter == "qlora" else 2.0
-    return weight, 2.0 if plan.state_bits == 16 else 4.0, _STATE_BYTES[plan.state_bits]
+    if plan.precision in ("fp32", "tf32"):
+        weight, gradient = 4.0, 4.0
+    elif plan.state_bits == 16 or not plan.master:
+        gradient = 2.0
+    else:
+        gradient = 4.0
+        moments += _MASTER_BYTES - (2.0 if plan.framework in _CASTING else 0.0)
+    return weight, 0.0 if plan.fused_backward else gradient, moments
 
 
 def _activations(model: Transformer, plan: Plan, stage: int) -> float:
@@ -153,6 +166,8 @@ def _activations(model: Transformer, plan: Plan, stage: int) -> float:
     if plan.chunks > 1:  # interleaving keeps more in flight, by a part of the model each
         further = 2 * (plan.pipeline - stage - 1) + (plan.chunks - 1) * plan.pipeline + 1
         waiting = further / plan.chunks
+    if plan.schedule == "dualpipe":  # micro-batches from both ends
+        waiting = plan.pipeline + 1.0
     in_flight = min(waiting, plan.micro_batches)
     dense_layers, experts = stage_layers(model, plan, stage)
     layers = dense_layers + experts
@@ -199,6 +214,7 @@ def _block_bytes(model: Transformer, plan: Plan, inner: int) -> float:
 def _temporaries(model: Transformer, plan: Plan, *, last: bool) -> float:
     tokens = plan.tokens(model.sequence)
     logits = tokens * model.vocabulary / plan.tensor
-    weight = model.embedding_parameters() / plan.tensor
+    # Frozen embeddings have no gradient.
+    weight = 0.0 if plan.task.adapter else model.embedding_parameters() / plan.tensor
     held = 0.0 if plan.chunked_loss else _LOGIT_BYTES[plan.framework]
     return held * logits * last + 2.0 * weight

@@ -42,6 +42,7 @@ class Transformer:
         causal: Whether a token sees only those before it.
         window: Tokens that a token of a windowed block sees; 0 for all.
         windowed_layers: Blocks with a window; all where 0.
+        expert_nodes: Nodes that the experts of a token lie on at most; any number where 0.
     """
 
     layers: int
@@ -66,6 +67,7 @@ class Transformer:
     causal: bool = True
     window: int = 0
     windowed_layers: int = 0
+    expert_nodes: int = 0
 
     def __post_init__(self) -> None:
         for name in ("layers", "hidden", "heads", "feedforward", "vocabulary", "sequence"):
@@ -89,9 +91,14 @@ class Transformer:
                 f"heads {self.heads} do not divide by kv_heads {self.kv_heads}",
                 remedy="every head of keys and values serves as many heads",
             )
-        if self.kv_heads > self.heads or max(self.dense_layers, self.windowed_layers) > self.layers:
+        if (
+            self.kv_heads > self.heads
+            or max(self.dense_layers, self.windowed_layers) > self.layers
+            or self.expert_nodes > self.experts
+        ):
             raise InvalidValueError(
-                "kv_heads must not exceed heads, nor dense_layers and windowed_layers layers",
+                "kv_heads must not exceed heads, dense_layers and windowed_layers layers, nor "
+                "expert_nodes experts",
                 remedy="leave them out where they do not apply",
             )
         if self.experts and not self.expert_feedforward:
@@ -147,6 +154,14 @@ class Transformer:
     def block_parameters(self, inner: int) -> int:
         """Parameters of a feed-forward block of inner width ``inner``."""
         return (3 if self.gated else 2) * self.hidden * inner
+
+    def active_parameters(self) -> int:
+        """Parameters that every token is multiplied with, the output embedding among them."""
+        experts = self.experts_per_token * self.block_parameters(self.expert_feedforward)
+        experts += self.block_parameters(self.shared_feedforward)
+        dense = (self.layers - self.expert_layers) * self.block_parameters(self.feedforward)
+        blocks = self.layers * self.attention_parameters() + dense + self.expert_layers * experts
+        return blocks + self.embedding_parameters()
 
     def embedding_parameters(self) -> int:
         """Parameters of one embedding."""
@@ -208,7 +223,11 @@ def _check_values(document: dict[str, Any]) -> None:
         whole = isinstance(value, int) and (name in _SWITCHES or not isinstance(value, bool))
         if not whole:
             raise FileError(
-                f"{name} must be a whole number, not {value!r}", remedy="write it without quotes"
+                f"{name} must be {'true or false' if name in _SWITCHES else 'a whole number'}, "
+                f"not {value!r}",
+                remedy="write true or false, without quotes"
+                if name in _SWITCHES
+                else "write it in digits, without quotes, point or exponent",
             )
         if value > _LARGEST_COUNT:
             raise FileError(f"{name} is beyond every model", remedy="give a number below 1e12")
@@ -250,6 +269,8 @@ def _translate(source: dict[str, Any], names: set[str]) -> dict[str, Any]:
     """The names of a ``transformers`` configuration in ours; what says nothing here is left out."""
     document = {_ALIASES.get(name, name): value for name, value in source.items()}
     document = {name: value for name, value in document.items() if name in names and value}
+    if "experts" not in document:  # classes of models with experts have a default
+        document.pop("expert_nodes", None)
     kind = source.get("model_type", "")
     document.setdefault("feedforward", 4 * document.get("hidden", 0))
     document |= {"gated": kind not in _PLAIN_BLOCKS, "causal": kind not in _BOTH_WAYS}
@@ -280,6 +301,7 @@ _ALIASES = {
     "num_experts_per_tok": "experts_per_token",
     "moe_intermediate_size": "expert_feedforward",
     "first_k_dense_replace": "dense_layers",
+    "topk_group": "expert_nodes",
     "tie_word_embeddings": "tied",
     "_name_or_path": "name",
     "q_lora_rank": "query_rank",
@@ -296,9 +318,17 @@ _ALIASES = {
 }
 
 
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object of JSON, each name of which is there once."""
+    document = dict(pairs)
+    if len(document) < len(pairs):
+        raise ValueError("a name is there twice")
+    return document
+
+
 def _read(path: Path) -> dict[str, Any]:
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
+        document = json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=_once)
     except OSError as problem:
         raise FileError(
             f"cannot read {path}: {problem.strerror}", remedy="give the path of a JSON file"

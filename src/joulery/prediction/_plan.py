@@ -28,6 +28,7 @@ _WORDS = {
     "adam": "state_bits",
 }
 RECOMPUTE = ("none", "selective", "full")
+SCHEDULES = ("1f1b", "zb", "dualpipe")
 FRAMEWORKS = ("megatron", "compile", "eager", "transformers", "replay")
 # Words of the text form that are no numbers, by field and value.
 _FLAGS: dict[str, tuple[str, Any]] = {
@@ -35,10 +36,14 @@ _FLAGS: dict[str, tuple[str, Any]] = {
     "selectiverecompute": ("recompute", "selective"),
     "offload": ("offload", True),
     "chunkedloss": ("chunked_loss", True),
+    "nomaster": ("master", False),
+    "fusedbackward": ("fused_backward", True),
+    **{name: ("schedule", name) for name in SCHEDULES},
     **{name: ("framework", name) for name in FRAMEWORKS},
 }
 _HYPHENS = {"full-recompute": "fullrecompute", "selective-recompute": "selectiverecompute"}
-_HYPHENS |= {"chunked-loss": "chunkedloss"}
+_HYPHENS |= {"chunked-loss": "chunkedloss", "no-master": "nomaster"}
+_HYPHENS |= {"fused-backward": "fusedbackward"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,13 +66,21 @@ class Plan:
             ``selective`` (norms and activation functions) or ``full``.
         precision: Precision of the matrix products.
         fused_attention: Whether the scores of attention never reach memory.
-        framework: ``megatron`` (Megatron-Core), ``compile`` (FSDP or DDP with torch.compile),
-            ``eager`` (FSDP or DDP without), ``transformers`` (the Hugging Face Trainer) or
-            ``replay`` (CUDA graphs, which the host does not slow down).
+        framework: ``megatron`` (Megatron-Core, and others with kernels fused by hand),
+            ``compile`` (FSDP or DDP with torch.compile), ``eager`` (FSDP or DDP without),
+            ``transformers`` (the Hugging Face Trainer) or ``replay`` (CUDA graphs, which the host
+            does not slow down).
         task: What a step computes.
         state_bits: Bits of each of the optimizer's two moments: 32, 16 or 8.
         offload: Whether the optimizer's state lies in the host's memory.
         chunked_loss: Whether logits are computed a part at a time, so that they take no memory.
+        master: Whether the optimizer keeps a 32-bit copy of 16-bit parameters; without, gradients
+            are of 16 bits too.
+        fused_backward: Whether the optimizer runs within the backward pass, so that gradients take
+            no memory.
+        schedule: Order of a pipeline's work: ``1f1b`` (interleaved where there are chunks), ``zb``
+            (zero bubble: gradients of weights fill most of the idle time) or ``dualpipe`` (both
+            directions at once, which hides the traffic of experts behind kernels).
     """
 
     data: int = 1
@@ -88,6 +101,9 @@ class Plan:
     state_bits: int = 32
     offload: bool = False
     chunked_loss: bool = False
+    master: bool = True
+    fused_backward: bool = False
+    schedule: str = "1f1b"
 
     def __post_init__(self) -> None:
         for name in (*_SIDES.values(), "micro_batch", "global_batch"):
@@ -101,6 +117,7 @@ class Plan:
             ("shard", (0, 1, 2, 3)),
             ("recompute", RECOMPUTE),
             ("framework", FRAMEWORKS),
+            ("schedule", SCHEDULES),
             ("state_bits", (8, 16, 32)),
         ):
             if getattr(self, name) not in values:
@@ -108,6 +125,29 @@ class Plan:
                     f"{name.replace('_', ' ')} of a plan cannot be {getattr(self, name)!r}",
                     remedy=f"one of {', '.join(map(str, values))}",
                 )
+        if self.schedule != "1f1b" and self.pipeline < 2:
+            raise InvalidValueError(
+                f"{self.schedule} is a schedule of pipelines, of which there is none",
+                remedy="give two stages or more, such as pp4, or leave it out",
+            )
+        if self.chunks > 1 and (self.pipeline < 2 or self.schedule != "1f1b"):
+            raise InvalidValueError(
+                f"vp{self.chunks} interleaves the stages of a 1F1B pipeline, of which there is "
+                "none",
+                remedy="give two stages or more, such as pp4, and no other schedule, or leave it "
+                "out",
+            )
+        if self.schedule == "dualpipe" and self.pipeline % 2:
+            raise InvalidValueError(
+                f"dualpipe pairs the stages of both directions, which {self.pipeline} do not allow",
+                remedy="give an even number of stages, such as pp4",
+            )
+        if self.fused_backward and self.global_batch > self.data * self.micro_batch:
+            raise InvalidValueError(
+                "an optimizer within the backward pass (fused-backward) cannot add up gradients "
+                "of several micro-batches",
+                remedy="give a global batch of data × micro-batch",
+            )
         if self.shard_group and (
             self.shard_group < 1 or self.data * self.context % self.shard_group
         ):
@@ -197,8 +237,29 @@ class Plan:
             if total % part or total < part:
                 raise InvalidValueError(
                     f"{of_what} {total} does not divide by {by_what} {part}",
-                    remedy=f"choose a {by_what} that divides {total}",
+                    remedy=f"choose {by_what} so that it divides {total}",
                 )
+        least = 2 * self.pipeline
+        if self.schedule == "dualpipe" and (self.micro_batches < least or self.micro_batches % 2):
+            raise InvalidValueError(
+                f"dualpipe on {self.pipeline} stages cannot work with {self.micro_batches} "
+                "micro-batches",
+                remedy=f"give an even number of them, {least} or more: a global batch of "
+                f"{least * self.data * self.micro_batch}, for example",
+            )
+        narrowest = min(model.hidden, model.feedforward, model.key_heads * model.value_width)
+        if self.task.rank > narrowest:
+            raise InvalidValueError(
+                f"adapters of rank {self.task.rank} are wider than the narrowest matrix, of "
+                f"{narrowest}",
+                remedy=f"give a rank up to {narrowest}, such as {self.task.adapter}16",
+            )
+        if self.task.example_tokens > model.sequence:
+            raise InvalidValueError(
+                f"examples of {self.task.example_tokens} tokens are longer than a sequence of "
+                f"{model.sequence}",
+                remedy="give longer sequences (--sequence), or the length that they are cut to",
+            )
         if self.pipeline * self.chunks > model.layers + 2:
             raise InvalidValueError(
                 f"{model.layers} layers do not fill {self.pipeline} pipeline stages of "

@@ -52,8 +52,11 @@ PARTS = (
     "rollout",  # seconds of decoding the answers that are trained on
     "traffic",  # seconds of the kernels' memory traffic alone
     "arithmetic",  # seconds of the kernels' arithmetic alone
+    "uneven",  # seconds of kernels, of the head, that a mean stage has less than the last
     *(f"is_{name}" for name in (*_PRECISIONS, *_FRAMEWORKS)),  # 1 for such plans
     "is_unfused",  # 1 for software of before 2023, whose attention is not fused
+    "is_gated",  # 1 for gated blocks whose operators are launched one by one
+    "is_narrow",  # 1 for 16-bit plans whose operators are launched one by one
 )
 PLAN_CONSTANTS = (
     *("dense", "attention", "experts"),  # factors of the parts of that name
@@ -61,22 +64,25 @@ PLAN_CONSTANTS = (
     *_PRECISIONS,  # factor of kernels in that precision
     *_FRAMEWORKS,  # factor of kernels in that framework
     "unfused",  # factor of software without fused attention
+    *("gated", "narrow"),  # factors of launches one by one of such plans
 )
 # Seconds of the host per kernel; by hand.
 _HOST_SECONDS = 20e-6
 # Launches per kernel counted here, each of which stands for small ones around it: fused kernels,
 # compiled graphs, and operators one by one as an eager capture of a block counts them; and those
-# of a step whatever the layers (data loading, optimizer, gradient norm). Gated blocks come with
-# root-mean-square norms and rotary embeddings: a captured block of Qwen 2.5 has 115 operators, one
-# of GPT-2 57. In 16 bit the host takes longer (gpu_power_benchmark, four boards).
+# of a step whatever the layers (data loading, optimizer, gradient norm).
 _LAUNCHES = {"megatron": 1.0, "compile": 0.7, "eager": 3.0, "transformers": 3.0, "replay": 0.0}
-_GATED_LAUNCHES, _NARROW_LAUNCHES = 2.1, 1.2
 _STEP_LAUNCHES = {"megatron": 100.0, "compile": 100.0, "eager": 250.0, "transformers": 250.0}
 # Launches per captured operator; compiled graphs fuse most of them.
 _OPERATOR_LAUNCHES = {"megatron": 0.3, "compile": 0.3, "replay": 0.0}
 # Grouped products are launched expert by expert; chosen on Megatron-Bridge's tables, leaving each
 # system and model out in turn.
 _EXPERT_LAUNCHES = 3.0
+# Idle share of schedules that compute the gradients of weights apart, relative to 1F1B, where they,
+# those of activations, the forward pass and its recomputation take equally long: (F + R + B - W) /
+# (F + R + B + W), without R and with it (Qi et al., 2023, ZB-H1; DeepSeek-V3's report, table 2);
+# share of the units that move data while DualPipe computes (20 of 132, section 3.2.2).
+_SPLIT_BACKWARD, _SPLIT_RECOMPUTED, _MOVING_UNITS = 1 / 3, 1 / 2, 20 / 132
 # How well the host's launches hide behind kernels, and which share of gradient traffic hides behind
 # them; chosen on vTrain's plans on one node.
 _ASIDE, _HIDDEN = 3.0, 0.9
@@ -88,10 +94,11 @@ _HOST_LINK = 25e9
 
 
 class StageCost(NamedTuple):
-    """Cost of the kernels of a mean pipeline stage for one micro-batch."""
+    """Cost of the kernels of a pipeline stage with the head for one micro-batch."""
 
     around: LayerCost  # everything outside the experts
     experts: LayerCost
+    head_seconds: float
 
 
 def step_parts(model: Transformer | Graph, plan: Plan, device: Accelerator) -> Array:
@@ -111,6 +118,12 @@ def step_parts(model: Transformer | Graph, plan: Plan, device: Accelerator) -> A
     tensor, experts, context = (runs * value for value in layer_links(model, plan, device))
     both = train.around + train.experts
     busy = both.seconds + both.attention
+    expert_links = expert_layers * experts
+    if plan.schedule == "dualpipe":
+        expert_links = _MOVING_UNITS * expert_links + max(0.0, expert_links - runs * busy)
+    bubble = (plan.pipeline - 1) / (plan.chunks * runs)
+    if plan.schedule != "1f1b":
+        bubble *= _SPLIT_RECOMPUTED if plan.recompute == "full" else _SPLIT_BACKWARD
     return _parts(
         plan,
         dense=runs * train.around.seconds,
@@ -118,18 +131,21 @@ def step_parts(model: Transformer | Graph, plan: Plan, device: Accelerator) -> A
         experts=runs * train.experts.seconds,
         recompute=runs * repeated,
         tensor=layers * tensor,
-        expert_links=expert_layers * experts,
+        expert_links=expert_links,
         context=layers * context,
         data=_copy_seconds(model, plan, device),
         optimizer=_optimizer_seconds(model, plan, device),
-        host=_host_seconds(model, plan, runs * launches),
-        bubble=(plan.pipeline - 1) / (plan.chunks * runs),
+        host=_host_seconds(plan, runs * launches),
+        bubble=bubble,
         overlappable=runs * (busy if plan.shard == 3 else 0.6 * busy),
         operations=runs * every.operations,
         bandwidth=runs * every.bandwidth,
         rollout=rollout_seconds(model, plan, device),
         traffic=runs * every.traffic,
         arithmetic=runs * every.arithmetic,
+        uneven=runs * (train.head_seconds + again * forward.head_seconds) * (1 - 1 / plan.pipeline),
+        is_gated=float(model.gated and plan.framework in EAGER),
+        is_narrow=float(plan.precision in ("bf16", "fp16") and plan.framework in EAGER),
     )
 
 
@@ -140,7 +156,7 @@ _SELECTIVE = 0.03
 
 def _parts(plan: Plan, **parts: float) -> Array:
     parts |= {f"is_{name}": float(plan.precision == name) for name in _PRECISIONS}
-    parts |= {f"is_{name}": float(plan.framework == name) for name in _FRAMEWORKS}
+    parts = {f"is_{name}": float(plan.framework == name) for name in _FRAMEWORKS} | parts
     parts["is_unfused"] = float(not plan.fused_attention)
     return np.array([parts[name] for name in PARTS], float)
 
@@ -182,23 +198,30 @@ def _graph_parts(graph: Graph, plan: Plan, device: Accelerator) -> Array:
         rollout=0.0,
         traffic=runs * cost.traffic,
         arithmetic=runs * cost.arithmetic,
+        uneven=0.0,
+        is_gated=0.0,
+        is_narrow=0.0,
+        is_eager=0.0,  # the operators are those that run
     )
+
+
+def least_seconds(model: Transformer | Graph, plan: Plan, device: Accelerator) -> float:
+    """Seconds that the arithmetic of a step takes at the device's nominal peak."""
+    if isinstance(model, Graph):
+        return model.operations * plan.micro_batches / max(device.peaks.values())
+    tokens = plan.global_batch * model.sequence * plan.task.useful_share(model.sequence)
+    seen = plan_batch(model, plan).seen * model.sequence
+    scores = 2.0 * model.layers * model.heads * model.value_width * seen
+    passes = 2.0 if plan.task.adapter else 3.0
+    operations = 2.0 * passes * tokens * (model.active_parameters() + scores)
+    return operations / (plan.devices * device.peak(plan.precision))
 
 
 def plan_seconds(constants: Array, parts: Array) -> Array:
     """Seconds of steps whose parts are the rows of ``parts``."""
     weight = dict(zip(PLAN_CONSTANTS, np.exp(constants), strict=True))
     part = dict(zip(PARTS, np.atleast_2d(parts).T, strict=True))
-    factor = _software_factor(weight, part)
-    kernels = factor * _kernel_seconds(weight, part)
-    links = (
-        weight["tensor"] * part["tensor"]
-        + weight["expert_links"] * part["expert_links"]
-        + weight["context"] * part["context"]
-    )
-    launches = weight["host"] * part["host"]
-    links = links * weight["unfused"] ** part["is_unfused"]
-    stage = ((kernels + links) ** _ASIDE + launches**_ASIDE) ** (1 / _ASIDE)
+    _, stage = stage_seconds(constants, parts)
     work = stage * (1 + weight["bubble"] * part["bubble"])
     synchronised = weight["data"] * part["data"]
     hidden = np.minimum(synchronised, part["overlappable"])
@@ -207,16 +230,44 @@ def plan_seconds(constants: Array, parts: Array) -> Array:
     return np.asarray(work + exposed + update + part["rollout"])
 
 
+def stage_seconds(constants: Array, parts: Array) -> tuple[Array, Array]:
+    """Seconds of the last stage's kernels in steps, and with its links and launches."""
+    weight = dict(zip(PLAN_CONSTANTS, np.exp(constants), strict=True))
+    part = dict(zip(PARTS, np.atleast_2d(parts).T, strict=True))
+    kernels = _kernel_seconds(weight, part)
+    links = (
+        weight["tensor"] * part["tensor"]
+        + weight["expert_links"] * part["expert_links"]
+        + weight["context"] * part["context"]
+    )
+    launches = weight["host"] * part["host"]
+    launches = (
+        launches * weight["gated"] ** part["is_gated"] * weight["narrow"] ** part["is_narrow"]
+    )
+    links = links * weight["unfused"] ** part["is_unfused"]
+    stage = ((kernels + links) ** _ASIDE + launches**_ASIDE) ** (1 / _ASIDE)
+    return kernels, np.asarray(stage)
+
+
 def busy_seconds(constants: Array, parts: Array) -> Array:
     """Time in kernels and the optimizer of steps whose parts are the rows of ``parts``."""
     weight = dict(zip(PLAN_CONSTANTS, np.exp(constants), strict=True))
     part = dict(zip(PARTS, np.atleast_2d(parts).T, strict=True))
-    kernels = _software_factor(weight, part) * _kernel_seconds(weight, part)
+    kernels = _kernel_seconds(weight, part)
     return np.asarray(kernels + weight["optimizer"] * part["optimizer"] + part["rollout"])
 
 
+def uneven_share(constants: Array, parts: Array) -> float:
+    """Share of the last stage's kernels, which set the pace, that a mean stage waits instead."""
+    weight = dict(zip(PLAN_CONSTANTS, np.exp(constants).tolist(), strict=True))
+    part = dict(zip(PARTS, np.atleast_2d(parts).T, strict=True))
+    kernels = _kernel_seconds(weight, part)
+    fewer = part | {"dense": part["dense"] - part["uneven"]}
+    return float(1 - (_kernel_seconds(weight, fewer) / np.maximum(kernels, 1e-12))[0])
+
+
 def _kernel_seconds(weight: dict[str, float], part: dict[str, Array]) -> Array:
-    return (
+    return _software_factor(weight, part) * (
         weight["dense"] * (part["dense"] + part["recompute"])
         + weight["attention"] * part["attention"]
         + weight["experts"] * part["experts"]
@@ -233,14 +284,12 @@ def _stage_cost(model: Transformer, plan: Plan, device: Accelerator, *, forward:
     dense = (model.layers - model.expert_layers) / plan.pipeline
     experts = model.expert_layers / plan.pipeline
     # The last stage, which sets the pace, has the head.
-    return StageCost(block.times(dense + experts) + mlp.times(dense) + head, moe.times(experts))
+    around = block.times(dense + experts) + mlp.times(dense) + head
+    return StageCost(around, moe.times(experts), head.seconds)
 
 
-def _host_seconds(model: Transformer, plan: Plan, kernels: float) -> float:
+def _host_seconds(plan: Plan, kernels: float) -> float:
     launches = _LAUNCHES[plan.framework] * kernels
-    if plan.framework in EAGER:
-        launches *= _GATED_LAUNCHES if model.gated else 1.0
-        launches *= _NARROW_LAUNCHES if plan.precision in ("bf16", "fp16") else 1.0
     return (launches + _STEP_LAUNCHES.get(plan.framework, 0.0)) * _HOST_SECONDS
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from joulery.prediction._assumptions import waiting_share
 from joulery.prediction._bayes import fitted_belief
 from joulery.prediction._limits import JOB_CONSTANTS, clock_curve, job_curve
-from joulery.prediction._plan_time import PARTS, PLAN_CONSTANTS, busy_seconds
+from joulery.prediction._plan_time import PARTS, PLAN_CONSTANTS, busy_seconds, uneven_share
 
 if TYPE_CHECKING:
     from joulery.prediction._bayes import Array
@@ -41,6 +41,7 @@ class Load:
         demand: Power of the kernels if no limit cut it, as a share of the default limit.
         waiting: Power while waiting, likewise.
         power_factor: Measured power over predicted, of the whole step.
+        uneven: Share of ``busy_seconds`` that a mean device waits for the slowest stage instead.
     """
 
     busy_seconds: float
@@ -49,6 +50,11 @@ class Load:
     demand: float
     waiting: float = 0.36
     power_factor: float = 1.0
+    uneven: float = 0.0
+
+    def waiting_watts(self, device: Accelerator) -> float:
+        """Power of a device while it waits."""
+        return self.power_factor * self.waiting * device.limit_watts
 
 
 def response(
@@ -99,8 +105,10 @@ def step_totals(
 ) -> tuple[Array, Array]:
     """Seconds and joules of a step from the response of its kernels."""
     busy = load.busy_seconds * slowdown
-    waiting = load.power_factor * load.waiting * device.limit_watts
-    joules = busy * busy_watts + load.waiting_seconds * np.minimum(waiting, busy_watts)
+    waiting_watts = np.minimum(load.waiting_watts(device), busy_watts)
+    working = busy * (1 - load.uneven)
+    waiting = load.waiting_seconds + busy * load.uneven
+    joules = working * busy_watts + waiting * waiting_watts
     return busy + load.waiting_seconds, joules
 
 
@@ -123,7 +131,8 @@ def plan_load(constants: Array, parts: Array, total: float, power_factor: float 
     demand = static + (1 - share) * used / max(nominal, 1e-12) + share * memory * _OPTIMIZER_USE
     ratio = (part["traffic"] + update) / max(part["arithmetic"], 1e-12)
     bounded = min(max(ratio, 1e-3), 1e3)
-    return Load(busy, total - busy, bounded, float(demand), waiting, power_factor)
+    uneven = uneven_share(constants, parts)
+    return Load(busy, total - busy, bounded, float(demand), waiting, power_factor, uneven)
 
 
 def node_watts(busy_watts: float, efficiency: float) -> float:

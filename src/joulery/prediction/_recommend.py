@@ -12,12 +12,11 @@ import numpy as np
 from joulery.errors import FileError, InfeasibleError, InvalidValueError, JouleryError
 from joulery.objectives import Totals, parse_objective, score
 from joulery.prediction._assumptions import Assumptions, embodied_grams
-from joulery.prediction._bayes import Interval, probe_values
-from joulery.prediction._calibrate import PLAN_NOISE, Calibration
+from joulery.prediction._bayes import Interval
+from joulery.prediction._calibrate import Calibration, best_probe
 from joulery.prediction._devices import PRECISIONS, accelerator
 from joulery.prediction._model import training_model
 from joulery.prediction._plan import Plan
-from joulery.prediction._plan_time import plan_seconds
 from joulery.prediction._search import OBJECTIVES, tabulate
 from joulery.tables import Tabular
 from joulery.units import finite, grams_co2, human, human_duration
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from joulery.prediction._bayes import Belief
     from joulery.prediction._devices import Accelerator
     from joulery.prediction._model import Transformer
     from joulery.prediction._search import CandidateTable, Rows, Work
@@ -173,6 +171,7 @@ class Recommendation(Tabular):
         """Ready for JSON."""
         return {
             "schema": SCHEMA,
+            "provenance": "predicted",
             **{field.name: getattr(self, field.name) for field in fields(self)},
             "best": self.best.to_dict(),
             "pareto": [choice.to_dict() for choice in self.pareto],
@@ -218,6 +217,7 @@ _ALIKE = 0.03
 _EQUAL = 0.005
 # Time that a training may take where no deadline is given; by hand: half a year.
 _HORIZON_SECONDS = 180 * 86400.0
+_MOST_TOKENS = 1e18  # by hand: ten thousand times the largest trainings of 2026
 _HARDLY_NARROWER = 0.85  # by hand: less is not worth renting a machine for
 
 
@@ -225,6 +225,7 @@ _HARDLY_NARROWER = 0.85  # by hand: less is not worth renting a machine for
 class _Search:
     """Candidates by device type, of which those count that keep the deadline."""
 
+    model: Transformer
     tables: dict[str, CandidateTable]
     calibration: Calibration
     deadline: float | None
@@ -325,6 +326,7 @@ def recommend(  # noqa: PLR0913 - all but three by keyword only
     assumed, calibration = assumptions or Assumptions(), calibration or Calibration()
     boards = {board.name: board for board in map(accelerator, devices)}
     objective = _check(work, boards, max_devices, objective, assumed)
+    Plan(task=work.task).check(description)
     if work.tokens < (step := work.global_batch * description.sequence):
         raise InvalidValueError(
             f"{work.tokens:g} tokens are less than one step of {step} tokens "
@@ -343,14 +345,19 @@ def recommend(  # noqa: PLR0913 - all but three by keyword only
             f"{', '.join(boards)}",
             remedy="allow more devices, devices with more memory, or another global batch",
         )
-    search = _Search(tables, calibration, work.deadline_seconds)
+    search = _Search(description, tables, calibration, work.deadline_seconds)
     if not search.list_eligible():
         raise _too_slow(search)
     notes: list[str] = []
     if search.deadline is None:
         within = replace(search, deadline=_HORIZON_SECONDS, asked=False)
-        search, note = (within, "were left out") if within.list_eligible() else (search, "are all")
-        notes = [f"no deadline: choices that take longer than {_lasting(_HORIZON_SECONDS)} {note}"]
+        days = f"{_HORIZON_SECONDS / 86400:.0f} days"
+        if within.list_eligible():
+            search, note = within, f"choices that take longer than {days} were left out"
+        else:
+            objective = "time"
+            note = f"every choice takes longer than {days} at 90 % confidence; the fastest is shown"
+        notes = [f"no deadline: {note}"]
     winner, *rivals = search.rank(objective)
     return Recommendation(
         best=winner,
@@ -360,7 +367,7 @@ def recommend(  # noqa: PLR0913 - all but three by keyword only
         changes=tuple(_changes(search, winner, rivals, objective)),
         candidates=sum(len(candidates.plan) for candidates in tables.values()),
         probe=_probe(search, winner, rivals, objective),
-        assumed=(*_list_assumptions(assumed, tables.values()), *notes),
+        assumed=(*_list_assumptions(assumed, tables.values(), regions or {}), *notes),
         left_out=tuple(_left_out(boards, search, max_devices)),
         deadline_seconds=work.deadline_seconds,
         work=f"{_count_text(work.tokens)} tokens of {description.name or 'a transformer'}",
@@ -403,11 +410,17 @@ def _left_out(boards: Iterable[str], search: _Search, max_devices: int) -> Itera
             yield f"{name}: too slow for the deadline"
 
 
-def _list_assumptions(assumed: Assumptions, tables: Iterable[CandidateTable]) -> Iterator[str]:
+def _list_assumptions(
+    assumed: Assumptions, tables: Iterable[CandidateTable], regions: Mapping[str, float]
+) -> Iterator[str]:
     for candidates in tables:
         rent, source = assumed.rent(candidates.device)
         yield f"{candidates.device.name} ${rent:.2f} an hour ({source})"
-    yield f"PUE {assumed.overhead():g}, {assumed.grid():g} g CO2 per kWh"
+        if candidates.device.assumed:
+            yield f"{candidates.device.name} has {', '.join(candidates.device.assumed)}"
+    grids = {name: f"{grams:g} g CO2 per kWh ({name})" for name, grams in regions.items()}
+    plain = f"{assumed.grid():g} g CO2 per kWh"
+    yield f"PUE {assumed.overhead():g}, {', '.join(grids.values()) or plain}"
 
 
 def _lasting(seconds: float) -> str:
@@ -422,7 +435,11 @@ def _check(
     assumed: Assumptions,
 ) -> str:
     """Refuse what cannot be recommended for; the objective by its short name."""
-    finite(work.tokens, "tokens", minimum=1.0)
+    if finite(work.tokens, "tokens", minimum=1.0) > _MOST_TOKENS:
+        raise InvalidValueError(
+            f"{work.tokens:g} tokens are beyond every training",
+            remedy=f"give {_MOST_TOKENS:g} or fewer, such as 2T",
+        )
     if work.deadline_seconds is not None:
         finite(work.deadline_seconds, "seconds until the deadline", minimum=1.0)
     if work.precision not in PRECISIONS:
@@ -536,7 +553,8 @@ def _overtaking(winner: Choice, rival: Choice, objective: str) -> str:
 
 def _count_text(count: float) -> str:
     """A count as people write it: 100 B for 1e11."""
-    return human(count, "", 2).strip().replace("G", "B")
+    number, _, prefix = human(count, "").strip().partition(" ")
+    return f"{float(number):g} {prefix}".strip().replace("G", "B")
 
 
 def _probe(search: _Search, winner: Choice, rivals: Sequence[Choice], objective: str) -> str:
@@ -549,7 +567,9 @@ def _probe(search: _Search, winner: Choice, rivals: Sequence[Choice], objective:
     target = close[0] if close else winner
     time = f"time of {target.device}, too close to call," if close else "winner's time"
     table = search.tables[target.device]
-    plan, remaining = _cheapest_probe(table, target.plan, search.calibration.belief(table.device))
+    fewest = min(plan.devices for plan in table.plans)
+    small = [plan for plan in table.plans if plan.devices == fewest]
+    plan, remaining = best_probe(search.model, small, target.plan, table.device, search.calibration)
     if remaining > _HARDLY_NARROWER:
         return ""
     error = 100 * target.relative_error_time
@@ -557,19 +577,3 @@ def _probe(search: _Search, winner: Choice, rivals: Sequence[Choice], objective:
         f"one step of {plan} on {plan.devices} × {target.device}: narrows the {time} from "
         f"± {error:.0f} % to about ± {error * remaining:.0f} %"
     )
-
-
-def _cheapest_probe(table: CandidateTable, target: Plan, belief: Belief) -> tuple[Plan, float]:
-    """The plan on the fewest devices that says most about another, and the deviation then left.
-
-    The deviation is relative to that of today.
-    """
-    count = np.array([plan.devices for plan in table.plans])
-    few = np.flatnonzero(count == count.min())
-
-    parts = table.parts[[*few, table.plans.index(target)]]
-    covariance = belief.covariance_of(lambda constants: np.log(plan_seconds(constants, parts)))
-    remaining = probe_values(covariance, [[row] for row in range(len(few))], [-1], PLAN_NOISE)
-    at = int(np.argmin(remaining))
-    now = math.hypot(float(covariance[-1, -1] ** 0.5), PLAN_NOISE)
-    return table.plans[int(few[at])], math.hypot(float(remaining[at]), PLAN_NOISE) / now

@@ -137,7 +137,6 @@ class CandidateTable:
 
     device: Accelerator
     plans: list[Plan]
-    parts: Array  # parts of a step of each plan
     plan: Rows  # index of each candidate's plan
     limit: Array  # power limit of each candidate in watts
     costs: dict[str, Array]  # column per objective: joules, seconds, dollars, grams
@@ -214,7 +213,6 @@ def tabulate(
     return CandidateTable(
         board,
         plans,
-        times.parts,
         rows,
         np.tile(limits, len(plans)),
         {name: column.ravel() for name, column in costs.items()},
@@ -249,7 +247,7 @@ def _rounded_response(board: Accelerator, load: Load, limits: Array) -> tuple[Ar
 
 
 _RESPONSES: dict[tuple[object, ...], tuple[Array, Array]] = {}
-_MOST_RESPONSES = 10_000
+_MOST_RESPONSES = 10_000  # by hand: some tens of megabytes
 
 
 def _convergence_error(work: Work, plans: list[Plan]) -> Array:
@@ -265,7 +263,7 @@ def candidate_plans(
     room = FITS_SHARE * board.memory_bytes
     for batch, count, tensor, pipeline, context in itertools.product(
         work.batch_sizes(),
-        _counts(max_devices, board.link_domain),
+        _counts(max_devices, board.node_devices),
         _divisors(model.heads, min(8, board.link_domain)),
         _stages(model.layers),
         _powers(max(1, min(16, model.sequence // 8192))),

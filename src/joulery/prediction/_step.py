@@ -49,6 +49,7 @@ class Prediction:
         verdict: Whether memory ``fits`` or is ``tight``: then it fits only if the framework saves
             what it can.
         moved: Share by which measured steps changed the time.
+        assumed: What the description of the device does not state and is assumed, in words.
     """
 
     device: str
@@ -60,6 +61,7 @@ class Prediction:
     advice: str
     verdict: str = "fits"
     moved: float = 0.0
+    assumed: tuple[str, ...] = ()
 
     def frontier(self, work: str = "") -> Frontier:
         """The points that no other beats."""
@@ -104,6 +106,7 @@ class Prediction:
                 for point in self.points
             ],
             "advice": self.advice,
+            "assumed": list(self.assumed),
         }
 
 
@@ -150,6 +153,7 @@ def prediction(  # noqa: PLR0913 - all but three by keyword only
         _advice(load, board),
         verdict,
         moved,
+        board.assumed,
     )
 
 
@@ -189,7 +193,8 @@ def predict(  # noqa: PLR0913 - all but two by keyword only
     """
     if isinstance(model, Graph):
         plan = plan or Plan(framework="eager", shard=0)
-        plan = replace(plan, precision=precision or model.precision)
+        asked = None if plan.precision == Plan().precision else plan.precision
+        plan = replace(plan, precision=precision or asked or model.precision)
         work = f"step of {model.name}"
     else:
         model = training_model(model, sequence)
@@ -217,11 +222,7 @@ def _fits(
 ) -> tuple[tuple[Memory, ...], str]:
     """Memory by stage and the verdict on it; a step that does not fit is refused."""
     if isinstance(step, Graph):
-        if plan.devices != plan.data:
-            raise InvalidValueError(
-                f"{plan} splits the operators of a captured step",
-                remedy="capture what one device computes, and give copies of it (dp8, zero3)",
-            )
+        _check_copies(plan)
         memory = _graph_memory(step, plan)
         room = FITS_SHARE * board.memory_bytes
         verdict = "fits" if memory.reserved <= room else "does not fit"
@@ -231,15 +232,54 @@ def _fits(
         board.peak(plan.precision)
         factor = calibration.memory(board, step)
         memory, verdict = memory_verdict(step, plan, board, factor)
-        stages = stage_memories(step, plan)
+        stages = tuple(stage.corrected(factor) for stage in stage_memories(step, plan))
+        if calibration.has_run(step, plan, board):
+            verdict = "fits"
     if verdict == "does not fit":
         capacity = board.memory_bytes / 1e9
         raise InfeasibleError(
             f"the step needs {memory.reserved / 1e9:.0f} GB, {board.name} has {capacity:.0f}",
-            remedy="split the model over more devices, shard it (zero3), recompute activations "
-            "(full-recompute) or take smaller micro-batches",
+            remedy=_saving_advice(step, plan),
         )
     return stages, verdict
+
+
+def _saving_advice(step: Transformer | Graph, plan: Plan) -> str:
+    """Ways to take less memory that a plan does not use yet."""
+    if isinstance(step, Graph):
+        ways = ["capture a smaller batch or recomputed activations"]
+    else:
+        ways = [f"split the model over more devices ({'more ' * (plan.context > 1)}cp, tp or pp)"]
+        if plan.recompute != "full":
+            ways.append("recompute activations (full-recompute)")
+        if plan.micro_batch > 1:
+            ways.append("take smaller micro-batches")
+    if plan.shard < 3:
+        ways.append("shard it over copies (dp and zero3)")
+    return ", or ".join(ways)
+
+
+def _check_copies(plan: Plan) -> None:
+    """Refuse a plan that asks more of a captured step than copies of it."""
+    copies = Plan(
+        data=plan.data,
+        shard=plan.shard,
+        shard_group=plan.shard_group,
+        global_batch=plan.global_batch,
+        framework=plan.framework,
+        precision=plan.precision,
+    )
+    if plan != copies:
+        raise InvalidValueError(
+            f"{plan} changes what a captured step computes",
+            remedy="capture what one device computes, and give copies of it: data, shard, "
+            "shard_group, global_batch, framework",
+        )
+    if plan.global_batch % plan.data:
+        raise InvalidValueError(
+            f"{plan.global_batch} captured steps do not divide among {plan.data} copies",
+            remedy="give a global_batch of as many captured batches, a multiple of data",
+        )
 
 
 def _graph_memory(graph: Graph, plan: Plan) -> Memory:

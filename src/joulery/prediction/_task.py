@@ -60,7 +60,13 @@ class Task:
         """
         values: dict[str, str | int | bool] = {}
         for word in filter(None, text.split("-")):
-            values |= _read(word, text)
+            further = _read(word, text)
+            if twice := [name for name in further if name in values]:
+                raise InvalidValueError(
+                    f"{word!r} in task {text!r} contradicts a word before it ({twice[0]})",
+                    remedy="give one kind, one adapter and one length of examples",
+                )
+            values |= further
         return cls(**values)  # type: ignore[arg-type]
 
     def __str__(self) -> str:
@@ -99,6 +105,14 @@ def _read(word: str, text: str) -> dict[str, str | int | bool]:
             remedy="write it like sft, lora, qlora64, dpo-lora, grpo512 or sft-packed700",
         )
     name, number = match[1], int(match[2] or 0)
+    if match[2] and not number:
+        raise InvalidValueError(
+            f"{word!r} in task {text!r} asks for none", remedy=f"give a number, or {name} alone"
+        )
+    if name in ("packed", "padded") and not number:
+        raise InvalidValueError(
+            f"{word!r} in task {text!r} lacks the length of examples", remedy=f"write {name}700"
+        )
     if name in ADAPTERS:
         return {"adapter": name, "rank": number}
     if name in ("packed", "padded"):

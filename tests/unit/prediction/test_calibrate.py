@@ -110,3 +110,33 @@ def test_measured_steps_are_read_from_a_file(tmp_path):
             read_steps(file, MODEL)
     with pytest.raises(FileError):
         read_steps(tmp_path / "missing.json", MODEL)
+
+
+def test_steps_that_contradict_each_other_widen_the_interval():
+    """An interval would exclude both of two measurements of the same plan."""
+    plan = Plan(data=8, global_batch=128, shard=3, precision="fp8")
+    steps = tuple(MeasuredStep(MODEL, "h100", plan, seconds) for seconds in (9.07, 14.0))
+    step = prediction(MODEL, "h100", plan, calibration=Calibration(steps))
+    low, high = step.seconds(step.points[-1])
+    assert low < 9.07
+    assert high > 14.0
+    alone = prediction(MODEL, "h100", plan, calibration=Calibration(steps[:1]))
+    assert alone.deviation < 0.6 * step.deviation
+
+
+def test_a_step_that_beats_the_arithmetic_units_is_left_out():
+    """A typing error of a factor of three would move every later prediction."""
+    plan = Plan(data=8, global_batch=128, shard=3, precision="fp8")
+    assert Calibration((MeasuredStep(MODEL, "h100", plan, 3.0),)).outliers()
+    assert not Calibration((MeasuredStep(MODEL, "h100", plan, 9.07),)).outliers()
+
+
+def test_a_step_speaks_for_plans_with_the_same_kernels():
+    """What is unexplained of a kernel is so in every plan that runs it, whatever the depth."""
+    deep = replace(MODEL, layers=64)
+    alike, other = (
+        Plan(data=4, pipeline=2, global_batch=64, shard=3, micro_batch=size) for size in (1, 4)
+    )
+    evidence = Calibration((SLOW,), TODAY)
+    moved = [prediction(deep, "h100", plan, calibration=evidence).moved for plan in (alike, other)]
+    assert moved[0] > moved[1] > 0.1

@@ -105,7 +105,18 @@ def test_a_curve_goes_through_its_measured_limits_and_is_surer_near_them():
     assert errors[200.0] < errors[300.0]
 
 
-@pytest.mark.parametrize("measured", [[], [(200.0, 0.0, 100.0)], [(200.0, 1.0, float("nan"))]])
+@pytest.mark.parametrize(
+    "measured",
+    [
+        [],
+        [(200.0, 0.0, 100.0)],
+        [(200.0, 1.0, float("nan"))],
+        [(4000.0, 1.0, 300.0)],
+        [(300.0, 1.0, 500.0)],
+        [(300.0, 1.0, 290.0), (300.0, 1.5, 290.0)],
+        [(200.0, 1.0, 190.0), (400.0, 2.0, 300.0)],
+    ],
+)
 def test_curves_from_nothing_are_refused(measured):
     """A curve from no measurement would be invented."""
     with pytest.raises(InvalidValueError):

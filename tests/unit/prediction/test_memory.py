@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from joulery.errors import InfeasibleError, InvalidValueError
 from joulery.prediction import (
     Calibration,
     MeasuredStep,
@@ -77,6 +78,43 @@ def test_there_are_three_verdicts():
 def test_a_measured_peak_moves_the_verdict():
     """Somebody's framework needs a third more, which every prediction forgets."""
     assert prediction(LLAMA, "h100", PLAN).verdict == "fits"
-    peak = 1.5 * plan_memory(LLAMA, PLAN).reserved
-    step = MeasuredStep(LLAMA, "h100", PLAN, 6.0, peak_bytes=peak)
-    assert prediction(LLAMA, "h100", PLAN, calibration=Calibration((step,))).verdict == "tight"
+    lean = replace(PLAN, recompute="full")
+    peak = 1.5 * plan_memory(LLAMA, lean).reserved
+    evidence = Calibration((MeasuredStep(LLAMA, "h100", lean, 6.0, peak_bytes=peak),))
+    assert prediction(LLAMA, "h100", PLAN, calibration=evidence).verdict == "tight"
+    same = prediction(LLAMA, "h100", lean, calibration=evidence)
+    assert same.verdict == "fits"
+    assert same.to_dict()["memory_reserved_bytes"] == pytest.approx(peak, rel=0.03)
+
+
+@pytest.mark.parametrize(
+    ("text", "batch", "words", "absent"),
+    [
+        ("cp8-mb1-zero3-full-recompute", 1, ["more cp"], ["zero3", "full-recompute", "micro"]),
+        ("dp1-mb2", 2, ["zero3", "full-recompute", "smaller micro-batches"], ["more cp"]),
+    ],
+)
+def test_a_plan_that_does_not_fit_is_advised_what_it_lacks(text, batch, words, absent):
+    """The remedy would name what the plan does already."""
+    with pytest.raises(InfeasibleError) as refused:
+        prediction(replace(LLAMA, layers=512), "t4", Plan.parse(text, batch, "fp16"))
+    assert all(word in refused.value.remedy for word in words)
+    assert not any(word in refused.value.remedy for word in absent)
+
+
+@pytest.mark.parametrize("reading", [{"peak_bytes": 61}, {"peak_bytes": 95e9}, {"watts": 0.65}])
+def test_readings_that_no_device_gives_are_refused(reading: dict[str, float]):
+    """Gigabytes, kilowatts and another board's peak would move every later prediction."""
+    with pytest.raises(InvalidValueError, match="cannot have taken"):
+        MeasuredStep(LLAMA, "h100", PLAN, 6.0, **reading)
+
+
+def test_pure_16_bit_training_fits_where_its_publisher_ran_it():
+    """Llama 3.1 8B with paged 8-bit moments takes 18.9 GiB (torchtune's README), not 50."""
+    words = "adam8-no-master-fused-backward-offload-full-recompute-chunked-loss-compile"
+    plan = Plan.parse(f"dp1-mb2-{words}", 2)
+    assert Plan.parse(str(plan), 2) == plan
+    model = replace(LLAMA, sequence=2048)
+    assert plan_memory(model, plan).allocated == pytest.approx(18.9 * 2**30, rel=0.06)
+    with pytest.raises(InvalidValueError, match="several micro-batches"):
+        replace(plan, global_batch=4)

@@ -91,6 +91,9 @@ def test_impossible_models_are_refused():
         Transformer(0, 1, 1, 1, 1, 1)
     with pytest.raises(InvalidValueError):
         transformer({**LLAMA, "experts": 8, "experts_per_token": 9})
+    for document in (LLAMA | {"expert_nodes": 4}, DEEPSEEK | {"expert_nodes": 257}):
+        with pytest.raises(InvalidValueError, match="expert_nodes"):
+            transformer(document)
 
 
 def test_a_window_bounds_what_a_token_attends_to():

@@ -138,8 +138,13 @@ def test_copies_of_a_captured_step_pay_for_gradients_and_share_state():
     assert alone.points[-1].seconds < ddp.points[-1].seconds < 2 * alone.points[-1].seconds
     assert fsdp.memory[0].reserved < 0.8 * ddp.memory[0].reserved
     assert ddp.points[-1].joules > 15 * alone.points[-1].joules
-    with pytest.raises(InvalidValueError, match="splits the operators"):
-        prediction(graph, "h100", replace(copies, data=8, tensor=2))
+    for changes in ({"data": 8, "tensor": 2}, {"micro_batch": 4}, {"recompute": "full"}):
+        with pytest.raises(InvalidValueError, match="changes what a captured step computes"):
+            prediction(graph, "h100", replace(copies, **changes))
+    with pytest.raises(InvalidValueError, match="do not divide among 3 copies"):
+        prediction(graph, "h100", replace(copies, data=3))
+    narrow = predict(graph, "h100", plan=replace(copies, precision="fp8"))
+    assert narrow.fastest.joules < 0.9 * ddp.points[-1].joules
 
 
 def test_the_room_can_be_called():

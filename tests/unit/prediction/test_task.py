@@ -33,10 +33,20 @@ def test_a_task_reads_back_from_its_text(text):
     assert Plan.parse(str(plan), 64) == plan
 
 
-@pytest.mark.parametrize("text", ["rlhf", "lora-x", "sft7b"])
-def test_unknown_words_are_refused(text):
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("rlhf", "not understood"),
+        ("lora-x", "not understood"),
+        ("sft7b", "not understood"),
+        ("lora0", "asks for none"),
+        ("lora-qlora", "contradicts"),
+        ("packed700-padded700", "contradicts"),
+    ],
+)
+def test_unknown_words_are_refused(text, words):
     """A typing error trains something else."""
-    with pytest.raises(InvalidValueError, match="not understood"):
+    with pytest.raises(InvalidValueError, match=words):
         Task.parse(text)
 
 

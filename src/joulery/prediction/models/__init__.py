@@ -15,7 +15,7 @@ from joulery.prediction._bayes import (
     probe_values,
     summed_deviation,
 )
-from joulery.prediction._calibrate import PLAN_NOISE
+from joulery.prediction._calibrate import PLAN_NOISE, best_probe
 from joulery.prediction._kernels import CONSTANTS, STREAM, Kernels, kernel_times, kernel_use
 from joulery.prediction._limits import (
     CURVE_NOISE,
@@ -48,6 +48,7 @@ __all__ = [
     "Kernels",
     "Load",
     "assume",
+    "best_probe",
     "busy_seconds",
     "fitted",
     "fitted_belief",
