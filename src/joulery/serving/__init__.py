@@ -56,6 +56,7 @@ if TYPE_CHECKING:
         UncertainValue as UncertainValue,
     )
     from joulery.serving._model import ServedModel as ServedModel, served_model as served_model
+    from joulery.serving._policies import ReactiveLadder as ReactiveLadder
     from joulery.serving._requests import (
         ServedRequest as ServedRequest,
         at_rate as at_rate,

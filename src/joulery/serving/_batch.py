@@ -10,8 +10,7 @@ import numpy as np
 
 from joulery.clock import REAL_CLOCK
 from joulery.errors import JouleryError
-from joulery.metering import my_devices
-from joulery.serving._knobs import BoardsKnob
+from joulery.serving._knobs import BoardsKnob, service_boards
 from joulery.units import finite
 
 if TYPE_CHECKING:
@@ -78,7 +77,7 @@ class BatchRun:
     Args:
         total: Number of requests, or any other amount of work.
         deadline_seconds: Time until which it must be done, from the start.
-        devices: Boards of the job; this job's unless given.
+        devices: Boards of the job; its GPUs unless given.
         knob: ``clock``, ``limit`` or ``auto``.
         clock: Real or virtual clock.
         hold: Function that holds a board; a lease of the governor unless given.
@@ -103,9 +102,9 @@ class BatchRun:
         self._clock = clock
         self._terms = finite(total, "amount of work", minimum=0.0), deadline_seconds
         finite(deadline_seconds, "deadline in seconds", minimum=0.0)
-        boards = tuple(my_devices(clock) if devices is None else devices)
         self._knob: BoardsKnob | None = None
         try:
+            boards = service_boards(clock) if devices is None else devices
             self._knob = BoardsKnob(boards, knob, hold)
         except JouleryError as error:
             _log.warning("batch inference goes on without tuning: %s", error)
@@ -127,7 +126,7 @@ class BatchRun:
             return
         try:
             self._knob.set(self._controller.decide(self._clock.now(), self.done))
-        except JouleryError as error:
+        except Exception as error:  # noqa: BLE001 - inference goes on whatever happens here
             _log.warning("batch inference goes on at the original setting: %s", error)
             self._controller = None
 

@@ -2,10 +2,11 @@
 
 The controller is told what the engine's metrics show and answers with a position of the knob; it
 does no input or output. It never predicts latencies from nothing: it keeps the recent ones, as they
-would have been at full power, and predicts how each setting stretches them. A setting is good when,
-of the requests that would keep their bounds at full power, no more than a small share would miss
-them. Part of the room between a latency and its bound, the margin, stays unused; the margin grows
-with each request that missed a bound because of us and shrinks slowly while none does.
+would have been at full power, and predicts how each setting stretches them: tokens throughout,
+prompts until the next reading shows that one waits. A setting is good when, of the requests that
+would keep their bounds at full power, no more than a small share would miss them. Part of the room
+between a latency and its bound, the margin, stays unused; the margin grows with each request that
+missed a bound because of us and shrinks slowly while none does.
 
 Beside this standing choice, which needs a history, three guards act on what is seen now: a queue
 that will not drain in time, tokens that already come too slowly, and a jump of the load.
@@ -31,24 +32,26 @@ if TYPE_CHECKING:
     from joulery.serving._boards import ServingBoard
     from joulery.serving._simulator import EngineState
 
-# Share of all requests that may miss a bound because of us.
-_ALLOWANCE = 0.002
-# Margin as a share of the slack: at the start, at least and at most. All constants of this module
-# were chosen on simulated boards of three voltage curves with traces of `benchmarks/serving.py`.
-_FIRST_MARGIN, _LEAST_MARGIN, _MOST_MARGIN = 0.35, 0.15, 0.9
+# Share of all requests that may miss a bound because of us, as predicted with the margin. Constants
+# of this module were chosen on simulated boards with traces of `benchmarks/serving.py`, whose
+# figures are of other arrivals; this one and the margin on 23 cases of three voltage curves.
+_ALLOWANCE = 0.004
+# Margin as a share of the slack: at the start and at least, and at most.
+_LEAST_MARGIN, _MOST_MARGIN = 0.25, 0.9
 # Growth of the margin at a miss, and its decline per request that is well.
-_MARGIN_UP, _MARGIN_DOWN = 0.08, 0.0002
+_MARGIN_UP, _MARGIN_DOWN = 0.12, 0.0004
 # Latencies are remembered for so long, at least so many of them before the power goes down.
 _MEMORY_SECONDS, _MOST_SAMPLES, _LEAST_SAMPLES = 600.0, 1000, 8
 _RECENT_SECONDS = 60.0
 # The standing choice is made anew so often, and goes down by at most so many positions at once.
 _CHOICE_SECONDS, _STEPS_DOWN = 1.0, 2
+# A clock takes up to so long to change (by hand: boards differ, and none has told us).
+_LAG_SECONDS = 0.2
 # Bounds are tight when latencies at full power reach this share of them.
 _TIGHT = 0.7
-# Tokens of an answer over which the setting is averaged, as lengths are not known.
-_ANSWER_TOKENS = 20
-# Arrivals beyond so many standard deviations above the recent mean are a jump of the load.
-_JUMP_SIGMAS, _JUMP_SECONDS = 4.0, 2.0
+# Arrivals beyond so many standard deviations above the recent mean are a jump of the load; full
+# power stays until so long after its last sign, when latencies show what the new load needs.
+_JUMP_SIGMAS, _JUMP_SECONDS, _JUMP_HOLD_SECONDS = 4.0, 2.0, 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,37 +122,31 @@ def knob_curves(
 class _Latencies:
     """Recent latencies of one kind as they would have been at full power, and their margin.
 
-    A latency is the sum of a request's own work, which stretches with the setting, and of time that
-    it spent on others: queues and chunks of other prompts. The guards raise the power during the
-    latter, so it is taken not to stretch.
+    A latency is the sum of tokens, which stretch with the setting, and of prompts, the request's
+    own or those of others. Prompts stretch only until a reading shows them: from then on guards
+    raise the power.
+
+    Args:
+        bound_seconds: Bound of the latency.
     """
 
     def __init__(self, bound_seconds: float) -> None:
         self._bound = bound_seconds
-        # Rows: time, own work and rest of each request; the oldest columns are overwritten.
+        # Rows: time, tokens and prompts of each request; the oldest columns are overwritten.
         self._ring = np.empty((3, _MOST_SAMPLES))
         self._count = 0
         self._next_look = -math.inf
         self._tight = True
-        self.margin = _FIRST_MARGIN
+        self.margin = _LEAST_MARGIN
 
     def __len__(self) -> int:
         return min(self._count, _MOST_SAMPLES)
 
-    def add(self, now: float, latency: float, own: float, stretch: float) -> None:
-        """Add a request; the margin learns from it.
-
-        Args:
-            now: Time of the reading.
-            latency: Latency of the request.
-            own: Time of its own work at full power, as far as that is known.
-            stretch: Stretch of its own work while it was served.
-        """
-        own = min(own, latency / stretch)
-        others = latency - own * stretch
-        self._ring[:, self._count % _MOST_SAMPLES] = now, own, others
+    def add(self, now: float, latency: float, tokens: float, prompts: float) -> None:
+        """Add a request with its parts at full power; the margin learns from it."""
+        self._ring[:, self._count % _MOST_SAMPLES] = now, tokens, prompts
         self._count += 1
-        ours = latency > self._bound >= own + others
+        ours = latency > self._bound >= tokens + prompts
         change = _MARGIN_UP if ours else -_MARGIN_DOWN
         self.margin = min(_MOST_MARGIN, max(_LEAST_MARGIN, self.margin + change))
 
@@ -170,13 +167,21 @@ class _Latencies:
             self._tight = bool(late.mean() > _ALLOWANCE) if len(late) else True
         return self._tight
 
-    def losses(self, now: float, stretches: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Share of the requests that each stretch would make late, the worse of long and short."""
-        times, own, others = self._samples(now)
-        at_full_power = own + others
-        stretched = own * stretches[:, None] + others
+    def losses(self, now: float, curves: KnobCurves, unseen_seconds: float) -> NDArray[np.float64]:
+        """Share of requests that each position would make late, the worse of long and short.
+
+        Args:
+            now: Time of the reading.
+            curves: Effect of each position.
+            unseen_seconds: Time until the clock responds to a prompt.
+        """
+        times, tokens, prompts = self._samples(now)
+        at_full_power = tokens + prompts
+        prefill, decode = curves.prefill[:, None], curves.decode[:, None]
+        unseen = np.minimum(prompts, unseen_seconds / prefill)
+        stretched = at_full_power + tokens * (decode - 1) + unseen * (prefill - 1)
         lost = (at_full_power <= self._bound) & ~self.is_kept(stretched, at_full_power)
-        losses = lost.mean(axis=1) if len(times) else np.ones(len(stretches))
+        losses = lost.mean(axis=1) if len(times) else np.ones(len(curves.decode))
         recent = times >= now - _RECENT_SECONDS
         if recent.sum() >= _LEAST_SAMPLES:
             losses = np.maximum(losses, lost[:, recent].mean(axis=1))
@@ -210,10 +215,11 @@ class ServingController:
         if now >= self._next_choice:
             self._next_choice = now + _CHOICE_SECONDS
             self._standing = max(self._choose(now), self._standing - _STEPS_DOWN)
-        position = max(
+        if self._load.jumped(now):
+            self._standing = self._top
+        self._position = max(
             self._standing, self._queue_guard(now), self._token_guard(), self._chunk_guard(now)
         )
-        self._position = self._top if self._load.jumped(now) else position
         self._past.append((now, *self._stretches))
         return self._position
 
@@ -227,10 +233,12 @@ class ServingController:
         now = state.now_seconds
         for latency in state.ttft_seconds:
             prefill, _ = self._stretches_since(now - latency)
-            self._ttft.add(now, latency, self._load.prompt_seconds, prefill)
+            own = min(self._load.prompt_seconds, latency / prefill)
+            self._ttft.add(now, latency, 0.0, latency - own * (prefill - 1))
         for latency in state.tpot_seconds:
-            _, decode = self._stretches_since(now - _ANSWER_TOKENS * latency)
-            self._tpot.add(now, latency, self._load.usual_token_seconds, decode)
+            _, decode = self._stretches_since(now - self._load.answer_tokens * latency)
+            own = min(self._load.usual_token_seconds, latency / decode)
+            self._tpot.add(now, latency, own, latency - own * decode)
 
     def _stretches_since(self, since: float) -> tuple[float, float]:
         """Mean stretches of prompts and tokens that were in force since a moment."""
@@ -246,8 +254,11 @@ class ServingController:
         """The standing position: least energy among those that keep the objective."""
         if len(self._ttft) < _LEAST_SAMPLES or len(self._tpot) < _LEAST_SAMPLES:
             return self._top
-        prefill, decode = self._curves.prefill, self._curves.decode
-        losses = self._ttft.losses(now, prefill) + self._tpot.losses(now, decode)
+        # A prompt to which the clock has not responded yet delays its first token, or one of an
+        # answer's tokens: half of their mean number, since short answers suffer most.
+        unseen, tokens = self._load.tick_seconds + _LAG_SECONDS, 0.5 * self._load.answer_tokens
+        losses = self._ttft.losses(now, self._curves, unseen)
+        losses = losses + self._tpot.losses(now, self._curves, unseen / tokens)
         share = self._load.prompt_share
         joules = share * self._curves.prefill_joules + (1 - share) * self._curves.decode_joules
         allowed = np.flatnonzero(losses <= _ALLOWANCE)
@@ -290,20 +301,24 @@ class _Load:
 
     def __init__(self) -> None:
         self._previous: EngineState | None = None
-        self._history: deque[tuple[float, float, float]] = deque()  # time, arrivals, prompt tokens
+        # Time, arrivals, prompt and generated tokens of each reading.
+        self._history: deque[tuple[float, float, float, float]] = deque()
         self._queue: deque[float] = deque()
         self._units: deque[float] = deque(maxlen=200)
         self._iterations: deque[float] = deque(maxlen=200)
         self._unit_seconds = 0.0
-        self._mean_prompt = 0.0
+        self._lengths: deque[float] = deque(maxlen=200)  # prompt tokens
+        self._mean_prompt = self._prompt_spread = 0.0
         self._rate = 0.0
-        self._until = -math.inf
+        self._until = self._jump_until = -math.inf
         self._paces: deque[tuple[float, float, float]] = deque()
         self.token_seconds = 0.0  # per token, now
         self.usual_token_seconds = math.inf  # without prompts in between
         self.chunk_seconds = 0.0  # of an iteration with prompts
         self.prompt_seconds = 0.0  # own work of the latest first tokens
         self.prompt_share = 0.0
+        self.tick_seconds = 0.0  # between readings
+        self.answer_tokens = 1.0
 
     def add(self, state: EngineState, stretches: tuple[float, float]) -> None:
         """Add a reading; ``stretches`` are those of prompts and tokens since the last one."""
@@ -313,15 +328,20 @@ class _Load:
             return
         arrivals = state.arrived - before.arrived
         prompt = state.prompt_tokens - before.prompt_tokens
-        self._history.append((now, arrivals, prompt))
+        tokens = state.generation_tokens - before.generation_tokens
+        self._history.append((now, arrivals, prompt, tokens))
         while self._history[0][0] < now - _RECENT_SECONDS:
             self._history.popleft()
         self._queue.extend([now] * arrivals)
         firsts = len(state.ttft_seconds)
-        for _ in range(min(firsts, len(self._queue))):
+        # Requests that were aborted leave without a first token.
+        inside = state.running + state.waiting
+        for _ in range(min(len(self._queue), max(firsts, len(self._queue) - inside))):
             self._queue.popleft()
-        if firsts == 1 and prompt >= 64:
-            self._units.append(state.ttft_seconds[0] / prompt / stretches[0])
+        if firsts == 1:
+            self._lengths.append(prompt)
+            if prompt >= 64:
+                self._units.append(state.ttft_seconds[0] / prompt / stretches[0])
         self.prompt_seconds = self._unit_seconds * prompt / max(1, firsts)
         self._follow_pace(before, state, stretches[1])
         self._summarise(now)
@@ -348,8 +368,13 @@ class _Load:
         arrivals = sum(entry[1] for entry in self._history)
         prompt = sum(entry[2] for entry in self._history)
         self._rate = arrivals / seconds
+        self.tick_seconds = seconds / len(self._history)
         if arrivals:
             self._mean_prompt = prompt / arrivals
+            tokens = sum(entry[3] for entry in self._history)
+            self.answer_tokens = max(1.0, tokens / arrivals)
+        if self._lengths:
+            self._prompt_spread = float(np.std(np.array(self._lengths)))
         if self._units:
             self._unit_seconds = float(np.quantile(np.array(self._units), 0.2))
         if self._iterations:
@@ -365,15 +390,19 @@ class _Load:
     def queue(self, now: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Ages of requests without a first token, oldest first, and seconds until they get it."""
         ages = now - np.array(self._queue)
-        ahead = np.arange(1, len(ages) + 1) * self._mean_prompt * self._unit_seconds
-        return ages, np.asarray(ahead, float)
+        number = np.arange(1, len(ages) + 1)
+        # Lengths of prompts that wait are not known: mean and two standard deviations of the sum.
+        tokens = number * self._mean_prompt + 2 * np.sqrt(number) * self._prompt_spread
+        return ages, np.asarray(tokens * self._unit_seconds, float)
 
     def jumped(self, now: float) -> bool:
-        """Whether more requests came in the last seconds than chance explains."""
+        """Whether more requests came lately than chance explains."""
         count = 0.0
         for moment, arrivals, *_ in reversed(self._history):
             if moment < now - _JUMP_SECONDS:
                 break
             count += arrivals
         usual = self._rate * _JUMP_SECONDS
-        return count > usual + _JUMP_SIGMAS * math.sqrt(usual + 1)
+        if count > usual + _JUMP_SIGMAS * math.sqrt(usual + 1):
+            self._jump_until = now + _JUMP_HOLD_SECONDS
+        return now < self._jump_until

@@ -10,6 +10,9 @@ from __future__ import annotations
 import http.client
 import math
 import re
+import socket
+import threading
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -20,7 +23,7 @@ from joulery.serving._simulator import EngineState
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-# An engine that does not answer within this time is taken to hang.
+# An engine whose page is not complete within this time is taken to hang.
 _TIMEOUT_SECONDS = 1.0
 _MOST_BYTES = 8 << 20
 # Ports of vLLM, SGLang, llama.cpp and TGI by default.
@@ -182,26 +185,34 @@ class EngineReader:
         metrics: Names of the engine's metrics.
 
     Attributes:
-        restarts: Number of times that a counter fell, as after a restart of the engine.
-        tokens_by_model: Prompt and generated tokens by the label ``model_name``.
+        restarts: Number of pages on which a counter had fallen, as after a restart of the engine.
+        still_seconds: Time for which no counter has moved though requests are inside.
+        tokens_by_model: Prompt and generated tokens since the first page, by the label
+            ``model_name``.
     """
 
     def __init__(self, metrics: EngineMetrics) -> None:
         self.metrics = metrics
         self.restarts = 0
+        self.still_seconds = 0.0
         self.tokens_by_model: dict[str, tuple[float, float]] = {}
+        self._model_pages: dict[str, tuple[float, float]] | None = None
         self._ttft = _HistogramReader()
         self._tpot = _HistogramReader()
         self._offsets: dict[str, float] = {}
         self._latest: dict[str, float] = {}
+        self._progress: tuple[float, ...] = ()
+        self._moved_seconds = math.nan
 
     def read(self, text: str, now_seconds: float) -> EngineState:
         """State of the engine by one page.
 
         Raises:
-            UnsupportedError: The page lacks the counters of tokens.
+            UnsupportedError: The page lacks the counters of tokens, or its figures cannot be true.
         """
         metrics, values = self.metrics, parse_page(text, self.metrics.prefix)
+        self._check_values(values)
+        fallen = self._begin_anew(values)
         prompt = self._counter(values, metrics.prompt_tokens)
         tokens = self._counter(values, metrics.generation_tokens)
         if math.isnan(prompt) or math.isnan(tokens):
@@ -213,33 +224,59 @@ class EngineReader:
         self._note_models(values)
         running, waiting = (_gauge(values, names) for names in (metrics.running, metrics.waiting))
         finished = self._counter(values, metrics.finished)
-        inside = running + waiting
+        iterations = self._counter(values, metrics.iterations)
+        self.restarts += fallen
+        self._follow_progress(now_seconds, running + waiting, (prompt, tokens, iterations))
         return EngineState(
             now_seconds,
             running=int(running),
             waiting=int(waiting),
-            arrived=int(inside + (0.0 if math.isnan(finished) else finished)),
+            arrived=int(running + waiting + (0.0 if math.isnan(finished) else finished)),
             prompt_tokens=prompt,
             generation_tokens=tokens,
-            iterations=self._counter(values, metrics.iterations),
+            iterations=iterations,
             kv_share=_gauge(values, metrics.kv_share),
             ttft_seconds=self._ttft.latencies(values, metrics.ttft),
             tpot_seconds=self._tpot.latencies(values, metrics.tpot),
         )
 
+    def _check_values(self, values: Mapping[str, list[tuple[str, float]]]) -> None:
+        """Refuse counts and sums that no engine can have."""
+        metrics = self.metrics
+        names = [*metrics.running, *metrics.waiting, *metrics.prompt_tokens, *metrics.finished]
+        names += [*metrics.generation_tokens, *metrics.iterations, *metrics.kv_share]
+        for name in (*metrics.ttft, *metrics.tpot):
+            names += [f"{name}_bucket", f"{name}_sum"]
+        for name in names:
+            for _, value in values.get(name, ()):
+                if not 0 <= value < math.inf:
+                    raise implausible(f"{name} is {value:g}")
+
+    def _begin_anew(self, values: Mapping[str, list[tuple[str, float]]]) -> bool:
+        """Whether a counter fell; it goes on where it stood when the engine's began anew."""
+        fallen = False
+        for name, latest in self._latest.items():
+            if name not in values:
+                raise implausible(f"{name} is no longer there")
+            if sum(value for _, value in values[name]) < latest:
+                self._offsets[name] = self._offsets.get(name, 0.0) + latest
+                fallen = True
+        return fallen
+
+    def _follow_progress(self, now: float, inside: float, counts: tuple[float, ...]) -> None:
+        # NaN differs from itself: what the engine does not count is left out.
+        progress = tuple(count for count in counts if not math.isnan(count))
+        if progress != self._progress or not inside:
+            self._progress, self._moved_seconds = progress, now
+        self.still_seconds = now - self._moved_seconds
+
     def _counter(
         self, values: Mapping[str, list[tuple[str, float]]], names: Sequence[str]
     ) -> float:
-        """A counter that goes on where it stood when the engine's began anew."""
         for name in names:
             if name in values:
-                total = sum(value for _, value in values[name])
-                latest = self._latest.get(name, total)
-                if total < latest:
-                    self.restarts += 1
-                    self._offsets[name] = self._offsets.get(name, 0.0) + latest
-                self._latest[name] = total
-                return self._offsets.get(name, 0.0) + total
+                self._latest[name] = sum(value for _, value in values[name])
+                return self._offsets.get(name, 0.0) + self._latest[name]
         return math.nan
 
     def _note_models(self, values: Mapping[str, list[tuple[str, float]]]) -> None:
@@ -248,22 +285,38 @@ class EngineReader:
             for labels, value in values.get(names[0], ()):
                 label = _MODEL.search(labels)
                 counts.setdefault(label[1] if label else "", [0.0, 0.0])[kind] += value
-        self.tokens_by_model = {name: (pair[0], pair[1]) for name, pair in counts.items()}
+        latest = {name: (pair[0], pair[1]) for name, pair in counts.items()}
+        pages = latest if self._model_pages is None else self._model_pages
+        for name, pair in latest.items():
+            before = pages.get(name, (0.0, 0.0))
+            # Counters that fell began anew with the engine.
+            new = [
+                now - then if now >= then else now for now, then in zip(pair, before, strict=True)
+            ]
+            prompt, tokens = self.tokens_by_model.get(name, (0.0, 0.0))
+            self.tokens_by_model[name] = prompt + new[0], tokens + new[1]
+        self._model_pages = pages | latest
 
 
 class _HistogramReader:
     """Latencies between two pages, from one histogram."""
 
     def __init__(self) -> None:
-        self._buckets: dict[float, float] | None = None
+        self._buckets: dict[float, float] = {}
         self._sum = 0.0
 
     def latencies(
         self, values: Mapping[str, list[tuple[str, float]]], names: Sequence[str]
     ) -> list[float]:
-        """Latencies since the last page; none from the first."""
+        """Latencies since the last page; none from the first, or after a restart.
+
+        Raises:
+            UnsupportedError: The histogram that the pages before had is gone.
+        """
         name = next((name for name in names if f"{name}_bucket" in values), None)
         if name is None:
+            if self._buckets:
+                raise implausible(f"{names[0]} is no longer there")
             return []
         buckets: dict[float, float] = {}
         for labels, count in values[f"{name}_bucket"]:
@@ -274,9 +327,17 @@ class _HistogramReader:
         total = sum(value for _, value in values.get(f"{name}_sum", ()))
         before, self._buckets = self._buckets, buckets
         seconds, self._sum = total - self._sum, total
-        if before is None or seconds < 0 or before.keys() != buckets.keys():
+        if before.keys() != buckets.keys() or any(buckets[key] < before[key] for key in buckets):
             return []
-        return spread_latencies(before, buckets, seconds)
+        return spread_latencies(before, buckets, max(0.0, seconds))
+
+
+def implausible(flaw: str) -> UnsupportedError:
+    """Error of a page whose figures no engine can have."""
+    return UnsupportedError(
+        f"the engine's figures cannot be true: {flaw}",
+        remedy="see its page of metrics; reading is tried again",
+    )
 
 
 def spread_latencies(
@@ -336,6 +397,7 @@ class EngineClient:
             http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
         )
         self._connection = kind(parts.hostname, parts.port, timeout=timeout_seconds)
+        self._timeout_seconds = timeout_seconds
 
     def fetch(self, path: str = "/metrics") -> str:
         """The page of metrics.
@@ -343,22 +405,47 @@ class EngineClient:
         Raises:
             NotPossibleHereError: The engine does not answer, or not with a page of metrics.
         """
+        late = threading.Event()
+        # The connection's own limit is for each packet: a page that drips would take for ever.
+        deadline = threading.Timer(self._timeout_seconds, self._abort, (late,))
+        deadline.daemon = True
+        deadline.start()
         try:
-            self._connection.request("GET", self._path or path)
-            answer = self._connection.getresponse()
+            try:
+                answer = self._ask(path)
+            except (http.client.RemoteDisconnected, ConnectionError):
+                self._connection.close()  # servers close what was quiet for some seconds
+                answer = self._ask(path)
             body = answer.read(_MOST_BYTES)
+            if late.is_set():
+                raise TimeoutError("its page took too long")
         except (OSError, http.client.HTTPException) as error:
             self._connection.close()
+            reason = "its page took too long" if late.is_set() else error or type(error).__name__
             raise NotPossibleHereError(
-                f"the engine at {self.url} does not answer: {error or type(error).__name__}",
+                f"the engine at {self.url} does not answer: {reason}",
                 remedy="start it, or give its address with --engine",
             ) from None
+        finally:
+            deadline.cancel()
         if answer.status != 200:
             raise NotPossibleHereError(
                 f"the engine at {self.url} answers {answer.status} for its metrics",
                 remedy="switch its metrics on (SGLang --enable-metrics, llama.cpp --metrics)",
             )
         return body.decode("utf-8", "replace")
+
+    def _ask(self, path: str) -> http.client.HTTPResponse:
+        self._connection.request("GET", self._path or path)
+        return self._connection.getresponse()
+
+    def _abort(self, late: threading.Event) -> None:
+        """End a request that takes too long."""
+        late.set()
+        channel = self._connection.sock
+        if channel is not None:
+            with suppress(OSError):
+                channel.shutdown(socket.SHUT_RDWR)
 
     def find_metrics(self) -> EngineMetrics:
         """The engine that answers, by the page at its usual places.

@@ -3,20 +3,30 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
+from functools import partial
 from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
-from joulery.errors import InvalidValueError, JouleryError, UnknownDeviceError, UnsupportedError
+from joulery.errors import (
+    DeviceError,
+    InvalidValueError,
+    JouleryError,
+    MissingHardwareError,
+    UnknownDeviceError,
+    UnsupportedError,
+)
 from joulery.frontier import Setting
-from joulery.governor import held
-from joulery.hardware import Capability, ClockLock, PowerLimit
+from joulery.governor import Lease, held, lease
+from joulery.hardware import Capability, ClockLock, DeviceKind, PowerLimit
+from joulery.metering import my_devices
 from joulery.serving._boards import serving_board
 from joulery.serving._controller import knob_curves
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from joulery.clock import Clock
     from joulery.governor import Held, Hold
     from joulery.hardware import Device
     from joulery.serving._boards import ServingBoard
@@ -26,6 +36,8 @@ if TYPE_CHECKING:
 _POSITIONS, _LOWEST_SHARE = 14, 0.42
 # Stands for boards that the catalog does not list: only ratios of times and energies are used.
 _TYPICAL_BOARD = "A100"
+# A holder that stands still, or a governor that is gone, shows after a third of this time at most.
+_LEASE_SECONDS = 2.0
 KNOBS = ("auto", "clock", "limit")
 
 
@@ -47,7 +59,7 @@ class BoardsKnob:
         if kind not in KNOBS:
             raise InvalidValueError(f"no knob {kind!r}", remedy=f"one of {', '.join(KNOBS)}")
         self._devices = tuple(devices)
-        self._hold = hold
+        self._hold = hold or partial(lease, ttl_seconds=_LEASE_SECONDS)
         self._stack = ExitStack()
         self._leases: list[Held] = []
         self.kind = self._choose_kind(kind)
@@ -104,23 +116,37 @@ class BoardsKnob:
         ]
         return knob_curves(board, rows)
 
+    def hold(self) -> None:
+        """Take the leases at the original setting, before anything is to be set.
+
+        Raises:
+            JouleryError: Another process holds a board, or this user may not set it.
+        """
+        if not self._leases:
+            self._leases = self._stack.enter_context(held(self._devices, hold=self._hold))
+
     def set(self, position: int) -> None:
         """Set a position on every board.
 
         Raises:
-            JouleryError: A board could not be set; all boards are back at the original setting.
+            JouleryError: A board could not be set, or its lease was interrupted; all boards are
+                back at the original setting, as far as this process may set them.
         """
-        if position == self.position:
-            return
         try:
-            if not self._leases:
-                self._leases = self._stack.enter_context(held(self._devices, hold=self._hold))
+            self.hold()
+            if any(isinstance(holder, Lease) and holder.interruptions for holder in self._leases):
+                raise DeviceError(
+                    "the governor ended, or this process stood still for too long",
+                    remedy="see `joulery governor status`",
+                )
+            if position == self.position:
+                return
             setting = self.settings[position]
-            for lease in self._leases:
+            for holder in self._leases:
                 if position == len(self.settings) - 1:
-                    lease.reset()
+                    holder.reset()
                 else:
-                    lease.set(watts=setting.power_limit_watts, clock_hertz=setting.clock_hertz)
+                    holder.set(watts=setting.power_limit_watts, clock_hertz=setting.clock_hertz)
             self.position = position
         except JouleryError:
             self.release()
@@ -131,6 +157,20 @@ class BoardsKnob:
         self._leases = []
         self.position = len(self.settings) - 1
         self._stack.close()
+
+
+def service_boards(clock: Clock) -> list[Device]:
+    """GPUs of this machine, or of this job.
+
+    Raises:
+        MissingHardwareError: There is none.
+    """
+    boards = [device for device in my_devices(clock) if device.info.kind is DeviceKind.GPU]
+    if not boards:
+        raise MissingHardwareError(
+            "there is no GPU here whose energy could be read", remedy="see `joulery doctor`"
+        )
+    return boards
 
 
 def board_of(devices: Sequence[Device]) -> ServingBoard:

@@ -1,14 +1,15 @@
 """Ledger of a served model: joules per prompt token, per generated token and of waiting.
 
 Within a short interval, energy above waiting is prompt tokens × a + generated tokens × b +
-iterations × c + iterations × cached tokens × d: an iteration reads all weights whatever its batch,
-and each token the cache of its request. The coefficients come from a regression over many
-intervals; what they are not able to tell apart, such as b and c when the batch never changes, is
-added up before it is reported. Power of waiting is not fitted but taken from idle time.
+iterations that decode × c + those × cached tokens × d + iterations of prompts alone × e: an
+iteration reads all weights whatever its batch, and each token the cache of its request. The
+coefficients come from a regression over many intervals; what they are not able to tell apart, such
+as b and c when the batch never changes, is added up before it is reported. Power of waiting is not
+fitted but taken from idle time.
 
 Prompt tokens are counted when a prompt is complete, so they are spread back over the time that it
 took. The error of a figure has three parts: the covariance of the fit, how far the figure moves
-when terms of the model are left out or half of the time is, and a floor for what no interval shows.
+when terms of the model are left out, and a floor for what no interval shows.
 """
 
 from __future__ import annotations
@@ -29,18 +30,24 @@ if TYPE_CHECKING:
     from joulery.serving._simulator import EngineState
 
 # Readings are added up to intervals of this length; fewer intervals than the least give no figures.
-_INTERVAL_SECONDS, _LEAST_INTERVALS = 0.5, 20
+_INTERVAL_SECONDS, _LEAST_INTERVALS = 0.5, 12
 _MOST_INTERVALS = 4000
+# So many intervals are added up to one, as long as so many remain (chosen as `_FLOOR` was).
+_MOST_MERGED, _LEAST_MERGED = 3, 30
 # Prompts are spread over at most this time.
 _LONGEST_PROMPT_SECONDS = 10.0
-# Relative error of the model itself: by hand, so that 90 % intervals cover the simulated truth of
-# an A100 and of four H100 in 85 to 94 % of cases; on other boards those of prompts 71 to 82 %.
-_FLOOR = 0.045
-# Idle power counts as observed after so many idle seconds.
-_LEAST_IDLE_SECONDS = 0.5
-# Columns of an interval that the regression uses: prompt tokens, generated tokens, iterations,
-# iterations × cache, prompt tokens × length of their prompts.
-_TERMS = (2, 3, 4, 5, 6)
+# Relative error of the model itself, and share of the move without some terms that is bias: chosen
+# so that 90 % intervals cover the simulated truth of an A100 and of H100s in 85 to 97 % of cases,
+# with energies that are stale by up to 0.1 s.
+_FLOOR, _BIAS = 0.015, 0.25
+# Idle power counts as observed after so many idle seconds, without those in which sensors still
+# show the work before.
+_LEAST_IDLE_SECONDS, _SETTLING_SECONDS = 2.0, 0.5
+# Columns of an interval that the regression uses: prompt tokens, tokens after the first, iterations
+# that decode, those × cache, prompt tokens × length of their prompts, iterations of prompts alone.
+_TERMS = (2, 3, 4, 5, 6, 7)
+_GROUPS = ((2, 6, 7), (3, 4, 5))
+_COLUMNS = 10
 # A figure is stable when its error is below this (the gate of Aitra Meter is 3 %).
 _STABLE = 0.03
 
@@ -74,7 +81,7 @@ class LedgerAccount:
         generation_tokens: Tokens generated.
         requests: Requests that arrived.
         flags: What a reader should know: ``few-intervals``, ``idle-assumed``, ``unstable``,
-            ``inseparable``.
+            ``inseparable``, ``idle-above-work``.
     """
 
     seconds: float
@@ -106,13 +113,13 @@ class EnergyLedger:
         self._assumed_watts = finite(idle_watts, "idle power in watts", minimum=0.0)
         self._interval_seconds = interval_seconds
         self._previous: EngineState | None = None
-        # Rows: seconds, joules, prompt tokens, generated tokens, iterations, iterations × cache,
-        # prompt tokens × length of their prompts, all these scaled by the setting in force; prompt
+        # Rows: seconds, joules, the columns of `_TERMS` scaled by the setting in force, and prompt
         # and generated tokens as counted.
         self._open: deque[NDArray[np.float64]] = deque()
         self._intervals: deque[NDArray[np.float64]] = deque(maxlen=_MOST_INTERVALS)
-        self._current = np.zeros(9)
-        self._idle = np.zeros(2)  # seconds and joules
+        self._current = np.zeros(_COLUMNS)
+        self._idle = np.zeros(2)  # seconds and joules of idle times
+        self._idle_since = math.inf
         self._last_first_seconds = -math.inf
         self._totals = np.zeros(5)  # seconds, joules, prompt tokens, generated tokens, requests
 
@@ -131,27 +138,25 @@ class EnergyLedger:
         prompt = state.prompt_tokens - before.prompt_tokens
         tokens = state.generation_tokens - before.generation_tokens
         steps = state.iterations - before.iterations
-        # Energy may go back a little, when a later reading of a counter corrects an estimate.
         if min(prompt, tokens) < 0 or steps < 0 or math.isnan(joules):  # a counter restarted
             self._open.clear()
+            self._idle_since = math.inf
             return
         steps = tokens / max(1, state.running) if math.isnan(steps) else steps
         self._totals += seconds, joules, prompt, tokens, state.arrived - before.arrived
-        if not (before.running or before.waiting or state.running or state.waiting or tokens):
+        if before.running or before.waiting or state.running or state.waiting or tokens:
+            self._idle_since = math.inf
+        else:
+            self._idle_since = min(self._idle_since, before.now_seconds)
+        if before.now_seconds - self._idle_since >= _SETTLING_SECONDS:
             self._idle += seconds, joules
         cache = 0.5 * (before.kv_share + state.kv_share)
-        row = [
-            seconds,
-            joules,
-            0.0,
-            tokens * scale[1],
-            steps * scale[1],
-            steps * cache * scale[1],
-            0.0,
-            0.0,
-            tokens,
-        ]
-        self._open.append(np.array(row))
+        # A first token comes from its prompt's own iteration; more iterations cannot decode.
+        decoded = max(0.0, tokens - len(state.ttft_seconds))
+        shared = min(steps, decoded)
+        work = np.array([0.0, decoded, shared, shared * cache, 0.0]) * scale[1]
+        alone = (steps - shared) * scale[0]
+        self._open.append(np.array([seconds, joules, *work, alone, 0.0, tokens]))
         if prompt > 0:
             self._spread(prompt, scale[0], state)
         self._close_old()
@@ -166,11 +171,11 @@ class EnergyLedger:
         rate, length = prompt / remaining, prompt / max(1, len(state.ttft_seconds))
         for row in reversed(self._open):
             part = min(remaining, row[0])
-            row[[2, 6, 7]] += np.array([scale, scale * length, 1.0]) * rate * part
+            row[[2, 6, 8]] += np.array([scale, scale * length, 1.0]) * rate * part
             remaining -= part
             if remaining <= 1e-9:
                 return
-        self._open[0][[2, 6, 7]] += np.array([scale, scale * length, 1.0]) * rate * remaining
+        self._open[0][[2, 6, 8]] += np.array([scale, scale * length, 1.0]) * rate * remaining
 
     def _close_old(self) -> None:
         """Move readings that no prompt can reach any more into intervals."""
@@ -181,17 +186,21 @@ class EnergyLedger:
             self._current += row
             if self._current[0] >= self._interval_seconds:
                 self._intervals.append(self._current)
-                self._current = np.zeros(9)
+                self._current = np.zeros(_COLUMNS)
 
-    def _table(self) -> NDArray[np.float64]:
-        """All intervals, with what is still open at the end."""
+    def _work(self) -> NDArray[np.float64]:
+        """All intervals with work in them, with what is still open at the end."""
         rows, current = list(self._intervals), self._current.copy()
         for row in self._open:
             current += row
             if current[0] >= self._interval_seconds:
                 rows.append(current)
-                current = np.zeros(9)
-        return np.array(rows)
+                current = np.zeros(_COLUMNS)
+        # Energy and tokens are not read at the same moment, which matters less the longer.
+        size = max(1, min(_MOST_MERGED, len(rows) // _LEAST_MERGED))
+        rows = rows[len(rows) % size :]
+        table: NDArray[np.float64] = np.array(rows).reshape(-1, size, _COLUMNS).sum(axis=1)
+        return np.asarray(table[table[:, 4] + table[:, 8] + table[:, 9] > 0])
 
     @property
     def waiting_watts(self) -> float:
@@ -203,12 +212,14 @@ class EnergyLedger:
         """Account of the whole time."""
         seconds, joules, prompt, tokens, requests = self._totals.tolist()
         flags = ["idle-assumed"] if self._idle[0] < _LEAST_IDLE_SECONDS else []
-        table = self._table()
-        if len(table) < _LEAST_INTERVALS or prompt <= 0 or tokens <= 0:
-            prefill = decode = UncertainValue()
+        work = self._work()
+        prefill = decode = UncertainValue()
+        if len(work) < _LEAST_INTERVALS or prompt <= 0 or tokens <= 0:
             flags.append("few-intervals")
+        elif work[:, 1].sum() <= self.waiting_watts * work[:, 0].sum():
+            flags.append("idle-above-work")
         else:
-            prefill, decode, separable = _attribute(table, self.waiting_watts)
+            prefill, decode, separable = _attribute(work, self.waiting_watts)
             flags += [] if separable else ["inseparable"]
             if not max(prefill.relative_error, decode.relative_error) <= _STABLE:
                 flags.append("unstable")
@@ -239,19 +250,13 @@ def _per_request(
 
 
 def _attribute(
-    table: NDArray[np.float64], waiting_watts: float
+    work: NDArray[np.float64], waiting_watts: float
 ) -> tuple[UncertainValue, UncertainValue, bool]:
     """Joules per prompt token and per generated token, and whether they can be told apart."""
-    halves = [table[: len(table) // 2], table[len(table) // 2 :]]
-    fits = [(table, _TERMS), (table, (2, 3, 4, 5)), (table, (2, 3, 4, 6))]
-    fits += [(half, _TERMS) for half in halves]
-    answers = [_fit(part, columns, waiting_watts) for part, columns in fits]
-    best, covariance = answers[0]
-    variants = np.array([answer for answer, _ in answers[1:]])
-    # Leaving out the terms of iterations and cache shows how much hangs on them; a third of it is
-    # the size of the bias that truth shows.
-    moves = np.abs(variants - best)
-    bias = np.maximum(moves[:2].max(axis=0) / 3, moves[2:].mean(axis=0) / 2)
+    best, covariance = _fit(work, _TERMS, waiting_watts)
+    variants = [_fit(work, columns, waiting_watts)[0] for columns in ((2, 3, 4, 5), (2, 3, 4, 6))]
+    # Leaving out terms shows how much hangs on them.
+    bias = np.abs(np.array(variants) - best).max(axis=0) * _BIAS
     errors = np.sqrt(covariance + bias**2 + (_FLOOR * best) ** 2)
     separable = bool((errors < 0.5 * np.abs(best)).all())
     prefill, decode = (
@@ -261,13 +266,13 @@ def _attribute(
 
 
 def _fit(
-    table: NDArray[np.float64], columns: tuple[int, ...], waiting_watts: float
+    work: NDArray[np.float64], columns: tuple[int, ...], waiting_watts: float
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Joules per prompt token and per generated token, and their variances by the fit."""
-    work = table[table[:, 4] + table[:, 7] + table[:, 8] > 0]
-    active = list(columns)
+    means = work.mean(axis=0)
+    active = [column for column in columns if means[column] > 0]
     while True:
-        features = work[:, active] / np.maximum(1e-12, work[:, active].mean(axis=0))
+        features = work[:, active] / means[active]
         target = work[:, 1] - waiting_watts * work[:, 0]
         gram = features.T @ features + 1e-6 * len(work) * np.eye(len(active))
         coefficients = np.linalg.solve(gram, features.T @ target)
@@ -279,16 +284,16 @@ def _fit(
     variance = float(residual @ residual) / max(1, len(work) - len(active))
     covariance = variance * np.linalg.inv(gram)
     # Sums of the terms that belong to prompts, and to generated tokens.
-    values, variances = np.zeros(2), np.zeros(2)
-    for kind, members in enumerate(([2, 6], [3, 4, 5])):
-        pick = np.array([1.0 if column in members else 0.0 for column in active])
-        per_token = work[:, 7 + kind].mean()
-        values[kind] = pick @ np.maximum(0.0, coefficients) / max(1e-12, per_token)
-        variances[kind] = pick @ covariance @ pick / max(1e-12, per_token) ** 2
+    picks = np.array([[float(column in group) for column in active] for group in _GROUPS])
+    parts = picks @ np.maximum(0.0, coefficients)
+    if not parts.sum() > 0:
+        return np.full(2, np.nan), np.full(2, np.nan)
     # What is spent is spent: only the split between the two is uncertain.
-    total = work[:, 1].sum() - waiting_watts * work[:, 0].sum()
-    explained = values @ work[:, 7:9].sum(axis=0)
-    return values * (total / explained if explained > 0 else 1.0), variances
+    share = np.array([parts[1], -parts[0]]) / parts.sum()
+    variance = share @ picks @ covariance @ picks.T @ share
+    factor = target.mean() / parts.sum()
+    per_token = factor / np.maximum(1e-12, means[8:10])
+    return per_token * parts, per_token**2 * variance
 
 
 def idle_gaps(busy_until: list[float], arrivals: list[float]) -> list[float]:

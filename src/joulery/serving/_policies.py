@@ -1,4 +1,4 @@
-"""Policies to compare the controller with: a fixed setting, a reactive ladder, an oracle."""
+"""Policies to compare the controller with: a reactive ladder, an oracle."""
 
 from __future__ import annotations
 
@@ -20,17 +20,6 @@ _TIGHT, _ROOMY = 0.9, 0.6
 _LADDER_SECONDS = 5.0
 # Length of the oracle's slices of time, rounds of repair, and share of requests it may lose.
 _SLICE_SECONDS, _REPAIRS, _LOSS = 2.0, 8, 0.002
-
-
-class FixedPosition:
-    """One position throughout."""
-
-    def __init__(self, position: int) -> None:
-        self._position = position
-
-    def decide(self, state: EngineState) -> int:  # noqa: ARG002 - whatever happens
-        """The position."""
-        return self._position
 
 
 class ReactiveLadder:
@@ -81,7 +70,8 @@ def oracle(
     """The run of a policy that knows the future: the cheapest position of every slice of time.
 
     It starts from the cheapest fixed position and raises the slices in and before which requests
-    are lost that full power would not lose, until next to none are.
+    are lost that full power would not lose, until next to none are. The cheapest run that loses
+    next to none counts, be it one at a fixed position.
 
     Args:
         simulate: Function that serves the requests under a policy.
@@ -95,27 +85,32 @@ def oracle(
     cheapest = int(np.argmin([run.joules for run in runs]))
     table = np.full(slots, positions - 1)
     for position in range(positions - 2, cheapest - 1, -1):
-        harmful = _slots_of_losses(runs[position], full, bounds, slots)
+        harmful = _slots_of_losses(runs[position], full, bounds, slots, 1)
         table[(table == position + 1) & ~harmful] = position
-    run = simulate(_Timetable(table))
-    for _ in range(_REPAIRS):
-        harmful = _slots_of_losses(run, full, bounds, slots)
-        if not harmful.any() or (full & ~run.attained(*bounds)).mean() <= _LOSS:
+    candidates = list(runs)
+    for step in range(_REPAIRS):
+        candidates.append(simulate(_Timetable(table)))
+        if _lost(candidates[-1], full, bounds) <= _LOSS:
             break
-        table[harmful] = np.minimum(positions - 1, table[harmful] + 2)
-        run = simulate(_Timetable(table))
-    return run
+        harmful = _slots_of_losses(candidates[-1], full, bounds, slots, 1 + step)
+        table[harmful] = np.minimum(positions - 1, table[harmful] + 2 + step)
+    good = [run for run in candidates if _lost(run, full, bounds) <= _LOSS]
+    return min(good, key=lambda run: run.joules)
+
+
+def _lost(run: ServingRun, full: np.ndarray, bounds: tuple[float, float]) -> float:
+    return float((full & ~run.attained(*bounds)).mean())
 
 
 def _slots_of_losses(
-    run: ServingRun, full: np.ndarray, bounds: tuple[float, float], slots: int
+    run: ServingRun, full: np.ndarray, bounds: tuple[float, float], slots: int, lead: int
 ) -> np.ndarray:
-    """Slices during which requests were served that were lost, though full power keeps them."""
+    """Slices in which, or so many before which, requests were lost that full power keeps."""
     harmful = np.zeros(slots, bool)
     lost = full & ~run.attained(*bounds)
     late = run.ttft_seconds > bounds[0]
     for request in np.flatnonzero(lost):
         end = run.first_seconds[request] if late[request] else run.finish_seconds[request]
         start = int(run.arrival_seconds[request] / _SLICE_SECONDS)
-        harmful[max(0, start - 1) : int(end / _SLICE_SECONDS) + 1] = True
+        harmful[max(0, start - lead) : int(end / _SLICE_SECONDS) + 1] = True
     return harmful

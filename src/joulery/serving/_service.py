@@ -10,20 +10,19 @@ import logging
 import math
 import threading
 from collections import deque
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from joulery.clock import REAL_CLOCK
-from joulery.errors import JouleryError, MissingHardwareError, UnsupportedError
-from joulery.frontier import Frontier, OperatingPoint, Origin, Provenance
-from joulery.hardware import DeviceKind
-from joulery.metering import Meter, my_devices
+from joulery.errors import JouleryError, UnsupportedError
+from joulery.frontier import Frontier, OperatingPoint, Provenance
+from joulery.metering import Meter
 from joulery.serving._controller import ServingController
-from joulery.serving._engines import EngineClient, EngineReader
-from joulery.serving._knobs import BoardsKnob, board_of
-from joulery.serving._ledger import EnergyLedger
+from joulery.serving._engines import EngineClient, EngineReader, implausible
+from joulery.serving._knobs import BoardsKnob, board_of, service_boards
+from joulery.serving._ledger import EnergyLedger, UncertainValue
 from joulery.units import finite
 
 if TYPE_CHECKING:
@@ -43,7 +42,11 @@ _log = logging.getLogger("joulery")
 _TICK_SECONDS = 0.25
 # After a failure, the next try comes so much later.
 _RETRY_SECONDS = 2.0
+# Counters that stand still for so long while requests are inside are a lie, or the engine hangs.
+_STILL_SECONDS = 1.0
 _MOST_LATENCIES = 20_000
+# Parts of a sweep's row whose scatter is its error.
+_BLOCKS = 8
 
 
 class ServiceWatch:
@@ -51,7 +54,7 @@ class ServiceWatch:
 
     Args:
         engine: Address of the engine.
-        devices: Boards of the service; all of this machine unless given.
+        devices: Boards of the service; all GPUs of this machine unless given.
         clock: Real or virtual clock.
 
     Raises:
@@ -69,9 +72,12 @@ class ServiceWatch:
         self.metrics = self._client.find_metrics()
         self.reader = EngineReader(self.metrics)
         self._clock = clock
-        self._meter = Meter(_boards(clock) if devices is None else devices, clock=clock).start()
-        self._window = self._meter.begin("serving")
-        self.devices = self._meter.devices
+        self.meter = Meter(
+            service_boards(clock) if devices is None else devices, clock=clock
+        ).start()
+        self._window = self.meter.begin("serving")
+        self._joules = 0.0
+        self.devices = self.meter.devices
 
     def read(self) -> EngineState:
         """State of the engine and energy of the boards now.
@@ -81,8 +87,20 @@ class ServiceWatch:
             UnsupportedError: Its page lacks what is needed.
         """
         state = self.reader.read(self._client.fetch(self.metrics.path), self._clock.now())
-        state.joules = self._window.joules
+        # A later refresh of a counter may correct what was taken for the latest energy.
+        joules = self._window.joules
+        state.joules = self._joules = joules if math.isnan(joules) else max(self._joules, joules)
         return state
+
+    @property
+    def provenance(self) -> Provenance:
+        """Source of the joules: measured, or simulated where boards are emulated."""
+        return self._window.provenance
+
+    @property
+    def throttles(self) -> list[str]:
+        """Reasons why the clock of a board was lowered, by power, heat or hardware."""
+        return sorted(reason.value for reason in self._window.measurement.throttles)
 
     def ledger(self) -> EnergyLedger:
         """A ledger for the boards of this service."""
@@ -90,19 +108,11 @@ class ServiceWatch:
         return EnergyLedger(idle)
 
     def close(self) -> None:
-        """Stop measuring."""
-        self._meter.end(self._window)
-        self._meter.close()
+        """Stop measuring; a second time does nothing."""
+        if not self._window.closed:
+            self.meter.end(self._window)
+        self.meter.close()
         self._client.close()
-
-
-def _boards(clock: Clock) -> list[Device]:
-    boards = [device for device in my_devices(clock) if device.info.kind is DeviceKind.GPU]
-    if not boards:
-        raise MissingHardwareError(
-            "there is no GPU here whose energy could be read", remedy="see `joulery doctor`"
-        )
-    return boards
 
 
 @dataclass(slots=True)
@@ -116,7 +126,7 @@ class ServiceReport:
         attained: Share of the requests that kept their bounds, by kind of latency.
         latencies: Median and 99th percentile of TTFT and TPOT, in seconds.
         saved: Share of the energy that the settings saved against full power, as predicted.
-        seconds_at: Seconds at each setting.
+        seconds_at: Seconds at each setting, slowest first.
         decisions: Number of decisions.
         failures: Number of readings or settings that failed.
         restarts: Number of restarts of the engine.
@@ -149,15 +159,18 @@ class Tuner:
     Args:
         engine: Address of the engine, such as ``http://127.0.0.1:8000``.
         objective: Bounds to keep.
-        devices: Boards of the service; all of this machine unless given.
+        devices: Boards of the service; all GPUs of this machine unless given.
         knob: ``clock``, ``limit`` or ``auto``.
         tick_seconds: Time between two decisions.
         clock: Real or virtual clock.
         hold: Function that holds a board; a lease of the governor unless given.
+        threaded: Whether a thread steps; otherwise the caller does, as on a virtual clock.
 
     Raises:
         NotPossibleHereError: The engine does not answer.
         UnsupportedError: The engine exports no latencies, or the boards have no knob.
+        JouleryError: At the start of its block: another process holds a board, or this user may
+            not set it.
 
     Examples:
         >>> from joulery.serving import LatencyObjective, Tuner
@@ -175,7 +188,9 @@ class Tuner:
         tick_seconds: float = _TICK_SECONDS,
         clock: Clock = REAL_CLOCK,
         hold: Hold | None = None,
+        threaded: bool = True,
     ) -> None:
+        self._threaded = threaded
         self._tick_seconds = finite(tick_seconds, "tick in seconds", minimum=0.01)
         self._clock = clock
         self.watch = ServiceWatch(engine, devices, clock)
@@ -196,8 +211,14 @@ class Tuner:
         self._thread: threading.Thread | None = None
 
     def __enter__(self) -> Self:
-        self._thread = threading.Thread(target=self._run, name="joulery-serving", daemon=True)
-        self._thread.start()
+        try:
+            self._knob.hold()
+        except JouleryError:
+            self.watch.close()
+            raise
+        if self._threaded:
+            self._thread = threading.Thread(target=self._run, name="joulery-serving", daemon=True)
+            self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -222,13 +243,22 @@ class Tuner:
         if self._clock.now() < self._next_try:
             return
         try:
-            state = self.watch.read()
+            state = self._read()
             position = self._knob.position
             self.ledger.add(state, self._scale(position))
             self._tally.add(state, self._knob.settings[position], self._scale(position))
             self._knob.set(self._controller.decide(state))
         except Exception as error:  # noqa: BLE001 - the service goes on whatever happens here
             self._fail(error)
+
+    def _read(self) -> EngineState:
+        restarts = self.watch.reader.restarts
+        state, reader = self.watch.read(), self.watch.reader
+        if reader.restarts > restarts:
+            raise implausible("its counters fell, as after a restart")
+        if reader.still_seconds >= _STILL_SECONDS:
+            raise implausible("requests are inside, but no counter moves")
+        return state
 
     def _scale(self, position: int) -> tuple[float, float]:
         curves = self._curves
@@ -247,7 +277,7 @@ class Tuner:
     def _release(self) -> None:
         try:
             self._knob.release()
-        except JouleryError as error:
+        except Exception as error:  # noqa: BLE001 - as above
             _log.warning("the governor restores the setting: %s", error)
 
     def report(self) -> ServiceReport:
@@ -260,7 +290,11 @@ class Tuner:
             tally.attained(),
             tally.quantiles(),
             tally.saved(self.ledger.waiting_watts),
-            dict(tally.seconds_at),
+            {
+                str(setting): tally.seconds_at[str(setting)]
+                for setting in self._knob.settings
+                if str(setting) in tally.seconds_at
+            },
             tally.decisions,
             tally.failures,
             self.watch.reader.restarts,
@@ -308,7 +342,9 @@ class _Tally:
         """Predicted saving: energy above waiting as it would have been at full power."""
         above = self.scaled_joules - waiting_watts * self.scaled_seconds
         full = above + waiting_watts * self.seconds
-        return 1 - self.joules / full if full > 0 else math.nan
+        if not full > 0:
+            return math.nan
+        return 1 - self.joules / full if self.scaled_seconds > self.seconds else 0.0
 
     def attained(self) -> dict[str, float]:
         bounds = {"ttft": self.objective.ttft_seconds, "tpot": self.objective.tpot_seconds}
@@ -343,7 +379,8 @@ class SweepRow:
         requests_per_second: Requests that arrived.
         ttft_seconds: Median and 99th percentile.
         tpot_seconds: Median and 99th percentile.
-        joules_per_token: Energy per generated token, prompts and waiting included.
+        joules_per_token: Energy per generated token with its standard error, prompts and waiting
+            included; at the mean traffic of the whole sweep, so that rows compare.
         prefill_joules_per_token: Energy of a prompt token above waiting; NaN where unknown.
         decode_joules_per_token: Energy of a generated token above waiting; NaN where unknown.
     """
@@ -356,9 +393,9 @@ class SweepRow:
     requests_per_second: float
     ttft_seconds: tuple[float, float]
     tpot_seconds: tuple[float, float]
-    joules_per_token: float
-    prefill_joules_per_token: float
-    decode_joules_per_token: float
+    joules_per_token: UncertainValue
+    prefill_joules_per_token: UncertainValue
+    decode_joules_per_token: UncertainValue
 
     def to_dict(self) -> dict[str, Any]:
         """The row as a JSON document."""
@@ -382,45 +419,75 @@ def sweep_service(
         positions: Positions to hold, in this order.
         seconds: Time at each.
         clock: Real or virtual clock.
-        on_row: Function to call with each row.
+        on_row: Function to call with each row, whose energy is still that of its own traffic.
 
     Returns:
         The rows, and the frontier of time and energy of a mean request where requests came.
+
+    Raises:
+        JouleryError: Another process holds a board, this user may not set it, or the engine fails.
     """
-    rows, points = [], []
+    rows, whole = [], watch.ledger()
     try:
+        knob.hold()
         for position in positions:
             knob.set(position)
-            row = _hold(watch, str(knob.settings[position]), seconds, clock)
+            row = _hold(watch, str(knob.settings[position]), seconds, clock, whole)
             rows.append(row)
             if on_row is not None:
                 on_row(row)
-            if row.requests_per_second > 0 and not math.isnan(row.ttft_seconds[0]):
-                answer = row.tokens_per_second / row.requests_per_second
-                latency = row.ttft_seconds[0] + answer * np.nan_to_num(row.tpot_seconds[0])
-                points.append(
-                    OperatingPoint(
-                        float(latency),
-                        row.watts / row.requests_per_second,
-                        knob.settings[position],
-                        Provenance(Origin.MEASURED, f"{watch.metrics.engine}, {seconds:g} s each"),
-                    )
-                )
     finally:
         knob.release()
+    rows = _at_equal_traffic(rows, whole.waiting_watts)
+    requests = sum(row.requests_per_second for row in rows)
+    answer = sum(row.tokens_per_second for row in rows) / requests if requests else math.nan
+    points = [
+        OperatingPoint(
+            row.ttft_seconds[0] + answer * float(np.nan_to_num(row.tpot_seconds[0])),
+            row.joules_per_token.value * answer,
+            knob.settings[position],
+            Provenance(
+                watch.provenance.origin,
+                f"{watch.metrics.engine}, {seconds:g} s each",
+                row.joules_per_token.relative_error,
+            ),
+        )
+        for position, row in zip(positions, rows, strict=True)
+        if not math.isnan(answer * row.ttft_seconds[0] * row.joules_per_token.relative_error)
+    ]
     return rows, Frontier.from_points(points, "one request") if points else None
 
 
-def _hold(watch: ServiceWatch, setting: str, seconds: float, clock: Clock) -> SweepRow:
+def _at_equal_traffic(rows: Sequence[SweepRow], waiting_watts: float) -> list[SweepRow]:
+    """Rows with waiting power shared by the mean traffic of all instead of each row's own."""
+    rates = [row.tokens_per_second for row in rows if row.tokens_per_second > 0]
+    share = waiting_watts / float(np.mean(rates)) if rates else math.nan
+    return [
+        replace(
+            row,
+            joules_per_token=UncertainValue(
+                row.joules_per_token.value - waiting_watts / row.tokens_per_second + share,
+                row.joules_per_token.error,
+            ),
+        )
+        if row.tokens_per_second > 0
+        else row
+        for row in rows
+    ]
+
+
+def _hold(
+    watch: ServiceWatch, setting: str, seconds: float, clock: Clock, whole: EnergyLedger
+) -> SweepRow:
     """Read the service for some time at one setting."""
-    ledger, ttft, tpot = watch.ledger(), list[float](), list[float]()
-    first = state = watch.read()
+    ledger, states = watch.ledger(), [watch.read()]
+    first = state = states[0]
     while state.now_seconds - first.now_seconds < seconds:
         clock.sleep(_TICK_SECONDS)
         state = watch.read()
         ledger.add(state)
-        ttft += state.ttft_seconds
-        tpot += state.tpot_seconds
+        whole.add(state)
+        states.append(state)
     elapsed = state.now_seconds - first.now_seconds
     tokens = state.generation_tokens - first.generation_tokens
     joules = state.joules - first.joules
@@ -432,9 +499,24 @@ def _hold(watch: ServiceWatch, setting: str, seconds: float, clock: Clock) -> Sw
         (state.prompt_tokens - first.prompt_tokens) / elapsed,
         tokens / elapsed,
         max(0, state.arrived - first.arrived) / elapsed,
-        _quantiles(ttft),
-        _quantiles(tpot),
-        joules / tokens if tokens else math.nan,
-        account.prefill_joules_per_token.value,
-        account.decode_joules_per_token.value,
+        _quantiles([latency for state in states for latency in state.ttft_seconds]),
+        _quantiles([latency for state in states for latency in state.tpot_seconds]),
+        _ratio(states, ledger.waiting_watts),
+        account.prefill_joules_per_token,
+        account.decode_joules_per_token,
+    )
+
+
+def _ratio(states: Sequence[EngineState], waiting_watts: float) -> UncertainValue:
+    """Joules per generated token; the error of the part above waiting, from blocks of the time."""
+    marks = [states[n] for n in np.linspace(0, len(states) - 1, _BLOCKS + 1).round().astype(int)]
+    table = np.array([(mark.joules, mark.generation_tokens, mark.now_seconds) for mark in marks])
+    joules, tokens, seconds = np.diff(table, axis=0).T
+    if not tokens.sum() > 0:
+        return UncertainValue()
+    above = joules - waiting_watts * seconds
+    residual = above - tokens * above.sum() / tokens.sum()
+    variance = float(residual @ residual) * _BLOCKS / (_BLOCKS - 1)
+    return UncertainValue(
+        float(joules.sum() / tokens.sum()), math.sqrt(variance) / float(tokens.sum())
     )

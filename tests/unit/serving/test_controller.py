@@ -51,6 +51,32 @@ def test_tight_bounds_keep_full_power():
     assert drive(ServingController(LatencyObjective(0.051, 0.0102), CURVES), states)[-1] >= TOP - 1
 
 
+def test_long_prompts_do_not_hold_the_clock_up_while_none_waits():
+    """A few long prompts, for which guards raise the power, cost it for ten minutes."""
+    states = list(steady_states(400))
+    for start in (100, 150, 200):
+        states[start].ttft_seconds = [1.9]
+        for state in states[start:]:
+            state.prompt_tokens += 15000.0
+    assert drive(ServingController(LatencyObjective(2.0, 0.5), CURVES), states)[-1] < TOP // 2
+
+
+def test_prompts_of_unknown_length_count_as_long_ones():
+    """A prompt that waits is taken for a mean one though a fourth of them are ten times longer."""
+    positions = []
+    for lengths in ((1625,) * 4, (500, 500, 500, 5000)):
+        states, tokens = list(steady_states(402)), 0.0
+        for number, state in enumerate(states):
+            tokens += lengths[number % 4]
+            state.prompt_tokens, state.ttft_seconds = tokens, [1e-4 * lengths[number % 4]]
+        # The last request has waited for a tick.
+        states[-1].ttft_seconds, states[-1].waiting = [], 1
+        controller = ServingController(LatencyObjective(0.6, 0.5), CURVES)
+        drive(controller, states)
+        positions.append(controller._queue_guard(states[-1].now_seconds))
+    assert positions[1] > positions[0]
+
+
 def test_a_jump_of_the_load_brings_full_power_at_once():
     """A burst of requests meets a slow board for seconds."""
     controller = ServingController(LatencyObjective(2.0, 0.5), CURVES)

@@ -2,6 +2,8 @@
 
 import contextlib
 import math
+import socket
+import threading
 
 import pytest
 from hypothesis import given, strategies as st
@@ -37,6 +39,32 @@ def vllm_page(scale=1.0, tpot="vllm:request_time_per_output_token_seconds", kv="
     return "# HELP vllm:prompt_tokens_total text\n" + "\n".join(lines) + "\n"
 
 
+# Names and types that vLLM 0.32 exports, of those that the reader looks for.
+VLLM_0_32 = {
+    "vllm:generation_tokens_total": "counter",
+    "vllm:inter_token_latency_seconds": "histogram",
+    "vllm:iteration_tokens_total": "histogram",
+    "vllm:kv_cache_usage_perc": "gauge",
+    "vllm:num_requests_running": "gauge",
+    "vllm:num_requests_waiting": "gauge",
+    "vllm:prompt_tokens_total": "counter",
+    "vllm:request_success_total": "counter",
+    "vllm:request_time_per_output_token_seconds": "histogram",
+    "vllm:time_to_first_token_seconds": "histogram",
+}
+
+
+def test_names_of_vllm_are_those_of_a_real_one():
+    """A name was made up, or a histogram is read as a counter."""
+    metrics = ENGINES[0]
+    for names in (metrics.running, metrics.waiting, metrics.kv_share):
+        assert VLLM_0_32[names[0]] == "gauge"
+    for names in (metrics.prompt_tokens, metrics.generation_tokens, metrics.finished):
+        assert VLLM_0_32[names[0]] == "counter"
+    for name in (metrics.ttft[0], metrics.tpot[0], metrics.iterations[0].removesuffix("_count")):
+        assert VLLM_0_32[name] == "histogram"
+
+
 @pytest.mark.parametrize("tpot", ENGINES[0].tpot)
 @pytest.mark.parametrize("kv", ["kv_cache", "gpu_cache"])
 def test_pages_of_several_versions_of_vllm(tpot, kv):
@@ -50,7 +78,7 @@ def test_pages_of_several_versions_of_vllm(tpot, kv):
     assert len(second.ttft_seconds) == len(second.tpot_seconds) == 6
     assert sum(second.ttft_seconds) == pytest.approx(0.6)
     assert first.ttft_seconds == []
-    assert reader.tokens_by_model == {"m": (2000.0, 400.0)}
+    assert reader.tokens_by_model == {"m": (1000.0, 200.0)}  # since the first page
 
 
 def test_a_restart_goes_on_counting():
@@ -61,6 +89,7 @@ def test_a_restart_goes_on_counting():
     assert state.prompt_tokens == 4000.0
     assert state.ttft_seconds == []
     assert reader.restarts > 0
+    assert reader.tokens_by_model == {"m": (1000.0, 200.0)}
 
 
 @pytest.mark.parametrize("page", ["", "no metrics here\n", "vllm:num_requests_running 1\n"])
@@ -112,3 +141,25 @@ def test_an_engine_that_is_down_says_so():
     """A connection that is refused gives a traceback."""
     with pytest.raises(NotPossibleHereError, match="does not answer"):
         EngineClient("http://127.0.0.1:9").find_metrics()
+
+
+def test_a_page_that_drips_is_given_up_in_time():
+    """An engine that sends a byte now and then keeps the boards slow for ever."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        client = EngineClient(f"http://127.0.0.1:{listener.getsockname()[1]}", 0.3)
+        ended = threading.Event()
+
+        def drip():
+            channel, _ = listener.accept()
+            with channel, contextlib.suppress(OSError):
+                channel.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n")
+                while not ended.wait(0.05):
+                    channel.sendall(b"#")
+
+        thread = threading.Thread(target=drip)
+        thread.start()
+        with pytest.raises(NotPossibleHereError, match="too long"):
+            client.fetch()
+        ended.set()
+        thread.join()
+        client.close()

@@ -24,7 +24,7 @@ def random_states(seed, prefill=0.02, decode=0.3, iteration=2.0, idle=80.0, coun
     state = EngineState(0.0, iterations=0.0)
     for n in range(count):
         yield state
-        busy = rng.random() < 0.8
+        busy = n % 50 < 40
         prompt = int(rng.poisson(2)) * 500 * busy
         steps = int(rng.integers(5, 20)) * busy
         batch = int(rng.integers(1, 16))
@@ -100,3 +100,36 @@ def test_simulated_truth_lies_within_three_errors():
     truth = run.prefill_joules / run.prompt_tokens, run.decode_joules / run.output_tokens.sum()
     assert abs(prefill.value - truth[0]) < 3 * prefill.error < 0.3 * truth[0]
     assert abs(decode.value - truth[1]) < 3 * decode.error < 0.3 * truth[1]
+
+
+def test_traffic_after_a_quiet_time_is_unknown_at_first():
+    """A few requests after a long idle time end the meter with a singular matrix."""
+    ledger = EnergyLedger(idle_watts=100.0)
+    for n in range(120):
+        busy = n >= 110
+        count = max(0, n - 109)
+        ledger.add(
+            EngineState(
+                0.25 * n,
+                running=int(busy),
+                arrived=count,
+                prompt_tokens=400.0 * count,
+                generation_tokens=20.0 * count,
+                iterations=20.0 * count,
+                ttft_seconds=[0.1] * busy,
+                joules=20.0 * n + 30.0 * count,
+            )
+        )
+        account = ledger.account()
+        assert np.isnan(account.decode_joules_per_token.value)
+    assert account.waiting_watts == pytest.approx(80.0)
+
+
+def test_boards_that_draw_no_more_at_work_than_idle_have_no_figure():
+    """Noise gives tokens a negative energy."""
+    ledger = EnergyLedger(idle_watts=100.0)
+    for state in random_states(4, prefill=0.0, decode=-0.01, iteration=0.0):
+        ledger.add(state)
+    account = ledger.account()
+    assert "idle-above-work" in account.flags
+    assert np.isnan(account.joules_per_request.value)

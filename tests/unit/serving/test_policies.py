@@ -1,14 +1,8 @@
 """Policies beside the controller."""
 
 from joulery.serving import LatencyObjective
-from joulery.serving._policies import FixedPosition, ReactiveLadder
+from joulery.serving._policies import ReactiveLadder
 from support.served import steady_states
-
-
-def test_a_fixed_position_stays():
-    """The baseline moves."""
-    policy = FixedPosition(3)
-    assert {policy.decide(state) for state in steady_states(20)} == {3}
 
 
 def test_the_ladder_goes_down_slowly_and_up_at_once():

@@ -1,0 +1,188 @@
+"""A tuner beside an engine whose page of metrics fails, on a virtual clock."""
+
+import re
+from dataclasses import replace
+
+import pytest
+
+from joulery.clock import VirtualClock
+from joulery.errors import NotPossibleHereError
+from joulery.hardware import SimulatedGpu, catalog
+from joulery.serving import (
+    ENGINES,
+    BoardsKnob,
+    LatencyObjective,
+    ServiceWatch,
+    Tuner,
+    UncertainValue,
+    serving_board,
+    sweep_service,
+    synthetic_trace,
+)
+from joulery.testing.engine import StandInEngine
+
+OBJECTIVE = LatencyObjective(2.0, 0.2)
+
+
+class PageClient:
+    """A client that serves simulated requests up to now whenever it is asked for the page."""
+
+    url = "http://engine"
+
+    def __init__(self, engine):
+        self.engine = engine
+        self.fault = lambda text: text
+
+    def find_metrics(self):
+        """The engine."""
+        return ENGINES[0]
+
+    def fetch(self, _):
+        """The page, after the fault."""
+        self.engine._advance()
+        return self.fault(self.engine.metrics())
+
+    def close(self):
+        """Nothing is open."""
+
+
+@pytest.fixture
+def service():
+    """A tuner's client, board and clock."""
+    clock = VirtualClock()
+    requests = synthetic_trace(
+        lambda _: 6.0, 600.0, prompt_tokens=300.0, output_tokens=60.0, seed=3
+    )
+    engine = StandInEngine(requests, serving_board("a100"), clock=clock)
+    yield PageClient(engine), SimulatedGpu(catalog.board("A100"), clock), clock
+    engine._server.server_close()
+
+
+def is_locked(tuner, board, clock, seconds):
+    """Whether the clock is locked at some moment of a time."""
+    end = clock.now() + seconds
+    while clock.now() < end:
+        clock.sleep(0.25)
+        tuner.step()
+        if board._locked_hertz is not None:
+            return True
+    return False
+
+
+def refuse(_):
+    """An engine that is down."""
+    raise NotPossibleHereError("the engine does not answer", remedy="start it")
+
+
+def freeze():
+    """A fault that repeats the first page that it sees."""
+    pages = []
+
+    def fault(text):
+        pages.append(text)
+        return pages[0]
+
+    return fault
+
+
+def halve(text):
+    """Counters of an engine that began anew."""
+    return re.sub(r"_total(\{[^}]*\}) (\S+)", lambda m: f"_total{m[1]} {float(m[2]) / 2}", text)
+
+
+FAULTS = {
+    "refused": lambda: refuse,
+    "nan": lambda: lambda text: re.sub(r"(_sum\{[^}]*\}) \S+", r"\1 NaN", text),
+    "negative": lambda: lambda text: re.sub(r"(_sum\{[^}]*\}) (\S+)", r"\1 -\2", text),
+    "frozen": freeze,
+    "histogram gone": lambda: lambda text: text.replace("time_to_first_token", "other"),
+    "counter gone": lambda: lambda text: text.replace("request_success_total", "other"),
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_page_that_cannot_be_true_gives_full_power_until_it_is_mended(service, name):
+    """Boards stay slow, or become slower, on figures that are no figures."""
+    client, board, clock = service
+    with Tuner(client, OBJECTIVE, devices=[board], clock=clock, threaded=False) as tuner:
+        assert is_locked(tuner, board, clock, 60.0)
+        client.fault = FAULTS[name]()
+        for _ in range(8):
+            clock.sleep(0.25)
+            tuner.step()
+        assert board._locked_hertz is None
+        assert not is_locked(tuner, board, clock, 20.0)
+        client.fault = lambda text: text
+        assert is_locked(tuner, board, clock, 60.0), tuner.report().trouble
+        assert tuner.report().failures
+    assert board._locked_hertz is None
+
+
+def test_a_restart_between_two_readings_begins_anew(service):
+    """What was learned from one engine slows the next one down."""
+    client, board, clock = service
+    with Tuner(client, OBJECTIVE, devices=[board], clock=clock, threaded=False) as tuner:
+        assert is_locked(tuner, board, clock, 60.0)
+        client.fault = halve
+        clock.sleep(0.25)
+        tuner.step()
+        assert board._locked_hertz is None
+        assert tuner.report().restarts == 1
+        assert is_locked(tuner, board, clock, 60.0)
+
+
+def test_a_board_has_one_tuner(service):
+    """A second tuner seems to work while the first holds the board."""
+    client, board, clock = service
+    with (
+        Tuner(client, OBJECTIVE, devices=[board], clock=clock, threaded=False),
+        pytest.raises(NotPossibleHereError, match="held"),
+    ):
+        Tuner(client, OBJECTIVE, devices=[board], clock=clock, threaded=False).__enter__()
+
+
+def test_rows_of_a_sweep_compare_at_equal_traffic(service):
+    """Chance of the traffic, not the setting, makes energy per token differ."""
+    client, board, clock = service
+    watch = ServiceWatch(client, [board], clock)
+    rows, frontier = sweep_service(watch, BoardsKnob([board]), [13, 13, 13], 20.0, clock=clock)
+    watch.close()
+    values = [row.joules_per_token for row in rows]
+    assert all(value.error > 0 for value in values)
+    # The board draws the same whatever the engine does, so the figures are those of waiting.
+    assert max(v.value for v in values) < 1.1 * min(v.value for v in values)
+    assert {point.provenance.origin.value for point in frontier} == {"simulated"}
+
+
+def test_opentelemetry_has_tokens_latencies_and_energy(service):
+    """A collector gets no figures of the service, or nothing that tells prompts from answers."""
+    pytest.importorskip("opentelemetry.sdk")
+    from opentelemetry.sdk.metrics import MeterProvider
+    from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+
+    from joulery.integrations.opentelemetry import ServingMetrics
+
+    client, board, clock = service
+    watch, reader = ServiceWatch(client, [board], clock), InMemoryMetricReader()
+    provider, prefill = MeterProvider([reader]), UncertainValue(0.02, 0.001)
+    account = replace(watch.ledger().account(), prefill_joules_per_token=prefill)
+    sink = ServingMetrics(watch, provider)
+    for _ in range(10):
+        clock.sleep(1.0)
+        state = watch.read()
+        sink.write(state, account)
+    (resource,) = reader.get_metrics_data().resource_metrics
+    points = {
+        metric.name: {
+            point.attributes.get("gen_ai.token.type"): point for point in metric.data.data_points
+        }
+        for metric in resource.scope_metrics[0].metrics
+    }
+    # What is not known is left out.
+    assert points["gen_ai.server.token.energy"].keys() == {"input"}
+    assert points["gen_ai.server.token.energy.error"]["input"].value == prefill.error
+    assert points["gen_ai.server.token.usage"]["output"].value == state.generation_tokens
+    assert points["gen_ai.server.time_to_first_token"][None].count > 20
+    assert {"hw.energy", "hw.power"} <= set(points)
+    provider.shutdown()
+    watch.close()
