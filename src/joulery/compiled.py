@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import platform
 import shutil
 import subprocess
+import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,7 +32,7 @@ class Sources:
     Attributes:
         purpose: Name of the library in messages: "the emulated NVML".
         folder: Folder of the files.
-        files: Sources and headers; those that end in ``.c`` are compiled.
+        files: Sources and headers; files that end in ``.c`` are compiled.
         flags: Flags of the compiler.
         libraries: Libraries for the linker.
     """
@@ -59,11 +61,11 @@ class Sources:
         program = compiler()
         if program is None:
             raise MissingExtraError(
-                f"{self.purpose} needs a C compiler and none is on the PATH",
-                remedy="install gcc (Debian: apt install gcc libc6-dev)",
+                f"{self.purpose} needs a C compiler and there is none",
+                remedy="apt install gcc libc6-dev, or without root: pip install ziglang",
             )
         units = [str(self.folder / name) for name in self.files if name.endswith(".c")]
-        command = [program, *self.flags, "-o", str(target), *units, *self.libraries]
+        command = [*program, *self.flags, "-o", str(target), *units, *self.libraries]
         process = subprocess.run(command, capture_output=True, text=True, check=False)
         if process.returncode != 0:
             reason = (process.stderr.strip().splitlines() or ["no message"])[0]
@@ -73,9 +75,15 @@ class Sources:
             )
 
 
-def compiler() -> str | None:
-    """Path of a C compiler, if there is one."""
-    return shutil.which("gcc") or shutil.which("cc")
+def compiler() -> tuple[str, ...] | None:
+    """Command of a C compiler, if there is one: that of the system, or ``ziglang`` from PyPI."""
+    program = shutil.which("gcc") or shutil.which("cc")
+    if program is not None:
+        return (program,)
+    if importlib.util.find_spec("ziglang") is None:
+        return None
+    # Zig compiles for the very processor unless told otherwise, and homes are shared by machines.
+    return (sys.executable, "-m", "ziglang", "cc", "-mcpu=baseline")
 
 
 def compile_once(sources: Sources, target: Path) -> Path:

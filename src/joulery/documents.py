@@ -243,7 +243,7 @@ def check_name(text: str, role: str) -> str:
 
 
 def json_schemas(models: Iterable[type[JsonModel]]) -> dict[str, Any]:
-    """JSON Schema of models by name, with those that they refer to, for an OpenAPI document."""
+    """JSON Schema by name, of models and what they refer to, for an OpenAPI document."""
     _, schemas = msgspec.json.schema_components(
         models,
         schema_hook=_foreign_schema,

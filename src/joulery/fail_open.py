@@ -1,4 +1,4 @@
-"""Keep our own errors from the program that we run inside of: training and serving go on."""
+"""Keep our own errors from the program that we run inside of: training and serving continue."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ def fail_open(
     Examples:
         >>> class Part:
         ...     def fail(self, error):
-        ...         print("training goes on:", error)
+        ...         print("training continues:", error)
         ...     @fail_open(0)
         ...     def joules(self):
         ...         raise RuntimeError("a bug")
         >>> Part().joules()
-        training goes on: a bug
+        training continues: a bug
         0
     """
 

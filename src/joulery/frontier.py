@@ -25,12 +25,12 @@ SCHEMA = "joulery.frontier/1"
 
 
 class Origin(StrEnum):
-    """Origin of a figure, best first."""
+    """Origin of a figure, best first: an assumed joule was at least used, a simulated one never."""
 
     MEASURED = "measured"
     PREDICTED = "predicted"
-    SIMULATED = "simulated"
     ASSUMED = "assumed"
+    SIMULATED = "simulated"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +38,8 @@ class Provenance:
     """Origin, source and error of a figure.
 
     Attributes:
-        origin: Measured, predicted, simulated or assumed.
-        source: The counter, model or trace, in words.
+        origin: Measured, predicted, assumed or simulated.
+        source: The counter, model or trace, as text.
         relative_error: Relative standard error (one sigma) of the joules; None when unknown.
     """
 
@@ -97,7 +97,7 @@ class Setting:
         batch_size: Samples per step over all devices.
         device: Type of accelerator, as the catalog names it.
         devices: Number of accelerators.
-        parallel: Parallel scheme in words, such as ``dp4-tp2-pp1``.
+        parallel: Parallel scheme as text, such as ``dp4-tp2-pp1``.
         parts: Settings of consecutive pieces of work, where the point is their sum.
     """
 

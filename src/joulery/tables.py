@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import importlib
 from html import escape
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from joulery.errors import MissingExtraError
+from joulery.units import human, human_duration, per_cent
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 class Tabular:
@@ -54,13 +58,25 @@ def html_table(title: str, rows: list[dict[str, Any]]) -> str:
     """A title above a table, as HTML that fits light and dark notebooks."""
     head = "".join(f"<th>{escape(str(name))}</th>" for name in (rows[0] if rows else ()))
     body = "".join(
-        "<tr>" + "".join(f"<td>{escape(_text(value))}</td>" for value in row.values()) + "</tr>"
+        "<tr>" + "".join(f"<td>{escape(_text(*cell))}</td>" for cell in row.items()) + "</tr>"
         for row in rows
     )
-    return f"<div><b>{escape(title)}</b><table><tr>{head}</tr>{body}</table></div>"
+    return f"<div><p>{escape(title)}</p><table><tr>{head}</tr>{body}</table></div>"
 
 
-def _text(value: Any) -> str:
+# Readers of figures by the last word of their column's name.
+_READERS: dict[str, Callable[[float], str]] = {
+    "joules": lambda value: human(value, "J"),
+    "watts": lambda value: human(value, "W"),
+    "hertz": lambda value: human(value, "Hz"),
+    "seconds": human_duration,
+    "error": per_cent,
+}
+
+
+def _text(name: str, value: Any) -> str:
     if value is None:
         return ""
-    return f"{value:.6g}" if isinstance(value, float) else str(value)
+    if not isinstance(value, float):
+        return str(value)
+    return _READERS.get(name.rpartition("_")[2], "{:.6g}".format)(value)

@@ -13,6 +13,7 @@ from joulery.errors import InvalidValueError
 
 JOULES_PER_KILOWATT_HOUR = 3.6e6  # by definition
 HERTZ_PER_MEGAHERTZ = 1e6  # by definition
+SECONDS_PER_DAY = 86_400.0  # by definition
 
 _SCALES = (
     (1e12, "T"),

@@ -51,3 +51,19 @@ def test_no_compiler(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(MissingExtraError, match="the answer needs a C compiler"):
         compile_once(sources(tmp_path, "int a;"), tmp_path / "a.so")
+
+
+def test_a_compiler_from_pypi_will_do(tmp_path, monkeypatch):
+    """Somebody without gcc and without root cannot plan a pipeline."""
+    modules = tmp_path / "modules"
+    modules.mkdir()
+    (modules / "ziglang.py").write_text(
+        "import pathlib, sys\n"
+        "assert sys.argv[1:3] == ['cc', '-mcpu=baseline']\n"
+        "pathlib.Path(sys.argv[sys.argv.index('-o') + 1]).write_text('library')\n"
+    )
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", str(modules))
+    monkeypatch.syspath_prepend(modules)
+    library = compile_once(sources(tmp_path, "int a;"), tmp_path / "a.so")
+    assert library.read_text() == "library"

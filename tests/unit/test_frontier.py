@@ -341,6 +341,8 @@ def test_a_sum_is_as_good_as_its_weakest_term():
     for first, second in itertools.product(ranks, ranks):
         both = Provenance.combined([(Provenance(first), 1.0), (Provenance(second), 1.0)])
         assert both.origin is max(first, second, key=ranks.index)
+    assert ranks[0] is Origin.MEASURED
+    assert ranks[-1] is Origin.SIMULATED, "a sum with simulated energy passes for a real one"
 
 
 @pytest.mark.parametrize(

@@ -27,6 +27,7 @@ def test_a_frontier_shows_itself():
     page = frontier._repr_html_()
     assert "an &lt;epoch&gt;" in page
     assert page.count("<tr>") == 4
+    assert "<td>1.04 s</td><td>250 J</td>" in page
 
 
 def test_rows_become_a_data_frame_where_pandas_is(monkeypatch):

@@ -34,7 +34,7 @@ COMMANDS = {
     "completion": "a script that completes commands and options in bash, zsh or fish",
 }
 
-_REMEDY = "run `joulery --help` for the commands, `joulery COMMAND --help` for one"
+_REMEDY = f"the commands are {', '.join(COMMANDS)}"
 
 # Commands that became actions of others.
 _MOVED = {

@@ -50,8 +50,8 @@ examples:
   JOULERY_NODE_METER=ipmi: joulery calibrate --efficiency 94% -- python train.py
   joulery calibrate --show
 """
-_STATED_EFFICIENCY_ERROR = 0.005
-_LEAST_SECONDS, _SECONDS_PER_BOARD = 240.0, 60.0
+_STATED_EFFICIENCY_ERROR = 0.005  # by hand
+_LEAST_SECONDS, _SECONDS_PER_BOARD = 240.0, 60.0  # by hand
 
 
 def _run(arguments: argparse.Namespace) -> Output:

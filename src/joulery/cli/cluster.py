@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import tzinfo
 
-_RECOVERY_SECONDS = 900.0
+_RECOVERY_SECONDS = 900.0  # by hand
 _EPILOG = """\
 examples:
   joulery cluster allocate --jobs jobs.json --budget 20kW
@@ -55,14 +55,22 @@ def _gpus(text: str) -> int | dict[str, int]:
     """A number, or one by type."""
     if "=" not in text:
         return whole(1, 10**9)(text)
-    pairs = (part.partition("=") for part in text.split(","))
+    pairs = [part.partition("=") for part in text.split(",")]
+    _refuse_repeated([name for name, _, _ in pairs], text)
     return {name: whole(0, 10**9)(amount) for name, _, amount in pairs}
 
 
 def _budget_steps(text: str) -> list[tuple[float, float]]:
     """A power, or times and powers in steps."""
     pairs = [part.rpartition(":") for part in text.split(",")]
-    return [(duration(time or "0"), watts(power)) for time, _, power in pairs]
+    steps = [(duration(time or "0"), watts(power)) for time, _, power in pairs]
+    _refuse_repeated([time for time, _ in steps], text)
+    return steps
+
+
+def _refuse_repeated(keys: list[Any], text: str) -> None:
+    if len({*keys}) < len(keys):
+        raise InvalidValueError(f"{text!r} gives the same twice", remedy="leave one of them out")
 
 
 def _clock_time(seconds: float) -> str:
@@ -157,20 +165,33 @@ def _replay(arguments: argparse.Namespace) -> Output:
 
 def _shape(arguments: argparse.Namespace) -> Output:
     site, _ = cluster.aggregate(cluster.read_jobs(arguments.jobs))
-    signal = grid.carbon_intensity(arguments.signal, zone=arguments.zone)
+    forecasts = [grid.carbon_intensity(text, zone=arguments.zone) for text in arguments.signal]
+    forecasts.sort(key=lambda forecast: forecast.start)
     start, work = arguments.start, arguments.work
-    plan = cluster.plan_work(
-        site.curve, work, signal, start, start + arguments.deadline, may_pause=arguments.pause
-    )
+    deadline, may_pause = start + arguments.deadline, arguments.pause
+    if arguments.actual:
+        signal = grid.carbon_intensity(arguments.actual, zone=arguments.zone)
+        plan = cluster.follow_forecasts(
+            site.curve, work, signal, forecasts, start, deadline, may_pause=may_pause
+        )
+    else:
+        signal = forecasts[-1]
+        if arguments.now is not None:
+            signal = cluster.correct_forecast(signal, arguments.now, start, deadline)
+        plan = cluster.plan_work(site.curve, work, signal, start, deadline, may_pause=may_pause)
     _, seconds, values = signal.window(start, start + work)
     at_once = float(seconds @ values) * site.curve.most_watts / JOULES_PER_KILOWATT_HOUR
     document = {**plan.to_dict(), "amount_at_once": at_once}
     if arguments.out:
-        budget = plan.budget(min(signal.step_seconds, 3600.0))
-        times = (budget.start + budget.step_seconds * n for n in count())
-        rows = [f"{_clock_time(t)},{w:.3f}" for t, w in zip(times, budget.values, strict=False)]
-        write_file(arguments.out, "\n".join(["timestamp,watts", *rows, ""]), "--out")
+        _write_budget(arguments.out, plan.budget(min(signal.step_seconds, 3600.0)))
     return Output(document, lambda: _shape_text(document))
+
+
+def _write_budget(path: Path, budget: grid.Signal) -> None:
+    """Write a series of watts as the agent takes it."""
+    times = (budget.start + budget.step_seconds * n for n in count())
+    rows = [f"{_clock_time(t)},{w:.3f}" for t, w in zip(times, budget.values, strict=False)]
+    write_file(path, "\n".join(["timestamp,watts", *rows, ""]), "--out")
 
 
 def _shape_text(document: Mapping[str, Any]) -> str:
@@ -278,7 +299,15 @@ _SWINGS = (
 )
 _SHAPE = (
     _JOBS,
-    option("--signal", "carbon or price per kWh: a series, or a provider", "SOURCE", required=True),
+    option(
+        "--signal",
+        "carbon or price per kWh, or each forecast of it: a series, or a provider",
+        "SOURCE",
+        action="append",
+        required=True,
+    ),
+    option("--now", "its value at the start, by which the forecast is corrected", "X", number(0.0)),
+    option("--actual", "what it turned out to be: says what following would have cost", "SOURCE"),
     option("--start", "ISO with zone", "TIME", moment, required=True),
     option("--deadline", "from the start, such as 12h", "TIME", duration, required=True),
     option("--work", "at full speed, such as 4h", "TIME", duration, required=True),

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from joulery import demo
 from joulery.cli.dispatch import Output
+from joulery.cli.extras import require
 from joulery.cli.options import (
     OUT_REMEDY,
     Action,
@@ -28,15 +29,13 @@ from joulery.clock import REAL_CLOCK
 from joulery.errors import FileError
 from joulery.hardware import catalog
 from joulery.objectives import OBJECTIVE_HELP, parse_objective
-from joulery.reports import Terminal
+from joulery.reports import Terminal, draw
+from joulery.units import SECONDS_PER_DAY
 
 if TYPE_CHECKING:
     import argparse
 
     from joulery.hardware import Board, Workload
-
-
-_DAY_SECONDS = 86_400.0
 
 
 def _run(arguments: argparse.Namespace) -> Output | int:
@@ -58,8 +57,9 @@ def _run(arguments: argparse.Namespace) -> Output | int:
 
 def _serve(arguments: argparse.Namespace, progress: Progress) -> int:
     """Fill a store with a month of a team, unless it is there, and serve it."""
-    from joulery import server, storage
+    from joulery import grid, server, storage
 
+    require("server")
     path = writable_folder(arguments.out) / "team.sqlite"
     now = REAL_CLOCK.wall()
     if not path.exists():
@@ -72,12 +72,15 @@ def _serve(arguments: argparse.Namespace, progress: Progress) -> int:
             storage.backup(draft, path)
     with storage.Store.open(path) as store:
         record = storage.TokenRecord(
-            storage.EVERY_TEAM, storage.Permission.MANAGE, "demonstration", now + _DAY_SECONDS
+            storage.EVERY_TEAM, storage.Permission.MANAGE, "demonstration", now + SECONDS_PER_DAY
         )
         token, _ = store.write(lambda transaction: storage.add_token(transaction, record, now))
     progress.done()
     host, port = arguments.listen
-    config = server.ServerConfig(store=str(path), host=host.strip("[]"), port=port)
+    electricity = grid.electricity_price("DE", price=0.3, currency="EUR")  # an example, as shown
+    config = server.ServerConfig(
+        store=str(path), host=host.strip("[]"), port=port, electricity=electricity
+    )
 
     def announce(ready: server.FirstStart) -> None:
         text = (
@@ -112,7 +115,11 @@ def _story(
     story = demo.Demonstration(plan, progress.show).run()
     page = demo.story_page(story, objective)
     texts = {"frontier.json": story.frontier.to_json() + "\n", "frontier.html": page.html()}
-    written, remarks = write_results(folder, texts, page.charts, "frontier.png")
+    pictures = {
+        "saved.png": [demo.saved_drawing(story)],
+        "frontier.png": [draw(chart) for chart in page.charts],
+    }
+    written, remarks = write_results(folder, texts, pictures)
     document = {"objective": objective, "files": written, "remarks": remarks}
 
     def text() -> str:
@@ -140,7 +147,7 @@ COMMAND = Action(
         option("--seed", "decides pictures and weights (0)", read=whole(0, 2**64 - 1), default=0),
         file(
             "--out",
-            "where frontier.json, .html and .png go (default: ./%(default)s)",
+            "where saved.png, frontier.json, .html and .png go (default: ./%(default)s)",
             "DIR",
             default=Path("demo-output"),
         ),
@@ -152,7 +159,7 @@ COMMAND = Action(
         flag(
             "--serve",
             "fill a store with a month of a small team on simulated boards, and serve its "
-            "dashboard; only --seed, --out, --listen and --open apply",
+            "dashboard (needs joulery[server]); only --seed, --out, --listen and --open apply",
         ),
         listen_option("with --serve: address to listen on", ("127.0.0.1", 8420)),
         flag("--open", "with --serve: show the dashboard in a browser"),

@@ -29,6 +29,8 @@ from joulery.errors import FileError, InvalidValueError, UsageError
 if TYPE_CHECKING:
     import argparse
 
+# Units of a consumer's score by SCI for AI, section 8.1.
+_SERVED = ("token", "second", "image", "execution", "page", "inference")
 _REMEDY = "give a log written with `joulery measure --log`, or --job, --team or --month"
 
 
@@ -42,7 +44,7 @@ def _run(arguments: argparse.Namespace) -> Output:
     path, text = arguments.file, read_text(arguments.file)
     totals = read_log(path, text)
     if totals is None:
-        raise FileError(f"{path} is no energy log", remedy=_REMEDY)
+        raise FileError(f"{path} is not an energy log", remedy=_REMEDY)
     _check_hardware(path, totals, dict(arguments.hardware))
     return _disclose(source_of_log(path, totals, text), arguments)
 
@@ -62,7 +64,9 @@ def _disclose(source: EnergySource, arguments: argparse.Namespace) -> Output:
     hardware = dict(arguments.hardware)
     if hardware:
         footprint = replace(footprint, devices=hardware, device_seconds=None)
-    phases = [_read_phase(name, path) for name, path in arguments.phase]
+    stages = {
+        name: with_electricity(_read_stage(name, path), arguments) for name, path in arguments.phase
+    }
     kilograms = arguments.embodied_kg
     footprint = replace(
         footprint,
@@ -71,7 +75,11 @@ def _disclose(source: EnergySource, arguments: argparse.Namespace) -> Output:
         training_flops=arguments.flops,
         units=arguments.units,
         unit=arguments.unit,
-        phases=(*footprint.phases, *phases),
+        stages=stages,
+        parameters=arguments.parameters,
+        inference_flops=arguments.inference_flops,
+        served=arguments.served,
+        served_unit=arguments.served_unit,
     )
     if arguments.form is None:
         report = reports.footprint_report(footprint, *source.blocks)
@@ -80,15 +88,13 @@ def _disclose(source: EnergySource, arguments: argparse.Namespace) -> Output:
     return Output(document, json.dumps(document, indent=2, allow_nan=False))
 
 
-def _read_phase(name: str, path: str) -> reports.Figure:
+def _read_stage(name: str, path: str) -> reports.Footprint:
     """A part of the model's life from the energy log of it."""
     try:
         totals = metering.EnergyLog(path).totals_of(Path(path).read_bytes())
     except OSError as error:
         raise FileError(f"cannot read {path}: {error.strerror}", remedy=_REMEDY) from None
-    if totals.joules is None:
-        raise FileError(f"{path} has no energy", remedy="measure with a device that can be read")
-    return reports.phase_figure(name, totals.joules, totals.provenance)
+    return reports.log_footprint(totals, name)
 
 
 def _hardware(text: str) -> tuple[str, int]:
@@ -101,7 +107,7 @@ def _hardware(text: str) -> tuple[str, int]:
 def _named_file(text: str) -> tuple[str, str]:
     name, equals, path = text.partition("=")
     if not (name and equals and path):
-        raise ArgumentTypeError(f"{text!r} is no phase: write inference=FILE")
+        raise ArgumentTypeError(f"{text!r} is not a phase: write inference=FILE")
     return name, path
 
 
@@ -119,7 +125,8 @@ COMMAND = Action(
         option(
             "--as",
             "emissions of a Hugging Face model card, energy fields of the EU's model documentation "
-            "form, or the energy block of a bill of materials; every figure unless given",
+            "form, the energy block of a bill of materials, or the scores of SCI for AI; every "
+            "figure unless given",
             dest="form",
             choices=tuple(reports.DISCLOSURES),
         ),
@@ -128,6 +135,10 @@ COMMAND = Action(
         *FORM_OPTIONS,
         option("--embodied-kg", "CO2 of making the hardware (by the catalog)", "KG", number(0)),
         option("--flops", "operations of the training", read=number(0.0)),
+        option("--parameters", "parameters of the model, such as 7B", "N", _units),
+        option("--inference-flops", "operations of a benchmark of inference", read=number(0.0)),
+        option("--served", "units that inference served, such as 3M", "N", _units),
+        option("--served-unit", "name of such a unit (token)", choices=_SERVED, default="token"),
         option("--units", "functional units, for figures per unit, such as 2T", "N", _units),
         option("--unit", "name of such a unit: token, step, model (model)", default="model"),
         option("--hardware", "accelerators", "NAME=COUNT", _hardware, action="append", default=[]),
@@ -151,6 +162,8 @@ FILE is an energy log (`joulery measure --log`). What was used, without forms:
 examples:
   joulery disclose energy.jsonl --as huggingface --grid FR
   joulery disclose energy.jsonl --as eu --hardware H100=8 --flops 2e24
+  joulery disclose energy.jsonl --as sci-ai --grid FR --parameters 7B \\
+      --phase inference=serve.jsonl --served 3M
   joulery disclose energy.jsonl --grid FR --units 2T --unit token --html footprint.html
   joulery disclose --job resnet-nightly --month 2026-10 --as cyclonedx""",
 )

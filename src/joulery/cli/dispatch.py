@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from joulery.reports import Report
 
-_INTERRUPTED = 130
+INTERRUPTED = 130  # as shells say: 128 and the number of SIGINT
 _TRACEBACK_VARIABLE = "JOULERY_TRACEBACK"
 # New names of options by their former ones, for whoever types those from habit.
 _RENAMED = {
@@ -149,6 +149,13 @@ class Parser(argparse.ArgumentParser):
             raise UsageError(f"unknown argument {unknown[0]!r}", remedy=remedy)
         return parsed
 
+    def parse_known_args(  # type: ignore[override]
+        self, args: list[str] | None = None, namespace: argparse.Namespace | None = None
+    ) -> tuple[argparse.Namespace, list[str]]:
+        """Parse, and remember the words for what a wrong action may come from."""
+        self._words = list(args or ())
+        return super().parse_known_args(args, namespace)
+
     def _remedy(self, word: str) -> str:
         flags = self._option_string_actions
         if _RENAMED.get(word) in flags:
@@ -163,6 +170,9 @@ class Parser(argparse.ArgumentParser):
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         """Refuse a value that is not among the choices, with the nearest of them."""
         if action.choices is not None and value not in action.choices:
+            before = self._words[self._words.index(value) - 1] if value in self._words else ""
+            if before.startswith("--") and before not in self._option_string_actions:
+                raise UsageError(f"unknown argument {before!r}", remedy=self._remedy(before))
             choices = ", ".join(map(str, action.choices))
             remedy = did_you_mean(str(value), action.choices) or f"give one of {choices}"
             raise UsageError(f"{action.metavar or action.dest} {value!r} is unknown", remedy=remedy)
@@ -179,7 +189,7 @@ def _written(action: argparse.Action) -> str:
 def did_you_mean(word: str, words: Iterable[str]) -> str:
     """A question that names the nearest of ``words``; empty where none is near."""
     by_letters = {candidate.strip("-"): candidate for candidate in words}
-    nearest = difflib.get_close_matches(word.strip("-"), by_letters, n=1)
+    nearest = difflib.get_close_matches(word.strip("-"), by_letters, n=1, cutoff=0.65)
     return f"did you mean {by_letters[nearest[0]]}?" if nearest else ""
 
 
@@ -201,7 +211,7 @@ def run_command(name: str, summary: str, arguments: list[str]) -> int:
         output: Output | int = parsed.run(parsed)
         return output.show(as_json=parsed.json) if isinstance(output, Output) else output
     except KeyboardInterrupt:
-        return _INTERRUPTED
+        return INTERRUPTED
     except SystemExit:  # the parser has shown its help
         return 0
     except Exception as error:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 from dataclasses import asdict
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from joulery import hardware
 from joulery.cli.dispatch import Output
+from joulery.cli.extras import EXTRAS, install_command, missing_modules
 from joulery.cli.options import Action, file, flag, option, quantity
 from joulery.errors import DeviceError, JouleryError
 from joulery.frontier import Origin
@@ -18,15 +18,11 @@ from joulery.reports import table_of
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Iterator
 
     from joulery.hardware import Device, Obstacle, Survey
 
-# For each extra: a module that it installs, and its purpose.
-_EXTRAS = {
-    "plots": ("matplotlib", "frontiers as PNG"),
-    "instruments": ("pyvisa", "SCPI wattmeters for the whole node"),
-    "amd": ("amdsmi", "AMD GPUs"),
-}
+_KNOBS = {Capability.POWER_LIMIT, Capability.CLOCK_LOCK}
 
 
 def _run(arguments: argparse.Namespace) -> Output:
@@ -49,9 +45,8 @@ def _ask_governor(survey: Survey) -> dict[str, Obstacle | None] | None:
     """Reasons why a running governor refuses devices to this user; None without a governor."""
     from joulery.governor import daemon_obstacles
 
-    knobs = {Capability.POWER_LIMIT, Capability.CLOCK_LOCK}
     try:
-        return daemon_obstacles(device for device in survey.devices if device.capabilities & knobs)
+        return daemon_obstacles(device for device in survey.devices if device.capabilities & _KNOBS)
     except (DeviceError, OSError):  # it does not answer
         return None
 
@@ -68,11 +63,18 @@ def _document(
         "devices": [_device_document(device, visible) for device in survey.devices],
         "obstacles": [asdict(obstacle) for obstacle in survey.obstacles],
         "governor": refusals,
-        "extras": {name: _installed(module) for name, (module, _) in _EXTRAS.items()},
+        "more": dict(_hints(survey)),
+        "extras": {name: not missing_modules(name) for name in EXTRAS},
         "serving": _engines(),
         "machine": [asdict(machine) for machine in hardware.find_machines()],
-        "may_set_limits": may_set_limits() or None in (lent or {}).values(),
+        "may_set_limits": _settable(survey, lent),
     }
+
+
+def _settable(survey: Survey, lent: dict[str, Obstacle | None] | None) -> bool:
+    """Whether this user may set a limit or clock of any device, alone or through a governor."""
+    knobs = any(device.capabilities & _KNOBS for device in survey.devices)
+    return (knobs and may_set_limits()) or None in (lent or {}).values()
 
 
 def _device_document(device: Device, visible: set[str]) -> dict[str, Any]:
@@ -127,7 +129,7 @@ def _text(survey: Survey, visible: set[str], lent: dict[str, Obstacle | None] | 
         for obstacle in survey.obstacles:
             lines += [f"  {obstacle.subject}: {obstacle.reason}", f"    → {obstacle.remedy}"]
     lines += _machine_lines()
-    hints = _hints(survey)
+    hints = [f"  {subject}: {remedy}" for subject, remedy in _hints(survey)]
     if hints:
         lines += ["", "How to get more", *hints]
     for url, engine in _engines().items():
@@ -138,7 +140,7 @@ def _text(survey: Survey, visible: set[str], lent: dict[str, Obstacle | None] | 
         for name, refusal in lent.items():
             lines.append(f"  {name}: {'yes' if refusal is None else f'no, {refusal.reason}'}")
             lines += [] if refusal is None else [f"    → {refusal.remedy}"]
-    elif not may_set_limits():
+    elif not may_set_limits() and any(device.capabilities & _KNOBS for device in survey.devices):
         text = "Power limits and clocks can be read, but only root may set them, or a governor"
         lines += ["", f"{text} that an administrator starts (`joulery governor serve`)."]
     return "\n".join(lines) + "\n"
@@ -182,25 +184,17 @@ def _energy(device: Device) -> str:
     return "sampled" if "integrated" in device.provenance.source else "counter"
 
 
-def _hints(survey: Survey) -> list[str]:
-    """Ways to measure more, besides removing obstacles."""
+def _hints(survey: Survey) -> Iterator[tuple[str, str]]:
+    """What else could be measured or done, and how; besides removing obstacles."""
     kinds = {device.info.kind for device in survey.devices}
-    hints = []
     if DeviceKind.GPU not in kinds and not any("GPU" in o.subject for o in survey.obstacles):
-        hints.append("  GPUs: none found; they show up once their vendor's driver is loaded")
+        yield "GPUs", "none found; they show up once their vendor's driver is loaded"
     if DeviceKind.NODE not in kinds:
-        hints.append(
-            "  the whole node: name a meter in JOULERY_NODE_METER (visa:…, ipmi:, redfish:https://…)"
-        )
-    return hints + [
-        f"  {purpose}: pip install 'joulery[{name}]'"
-        for name, (module, purpose) in _EXTRAS.items()
-        if not _installed(module)
-    ]
-
-
-def _installed(module: str) -> bool:
-    return importlib.util.find_spec(module) is not None
+        meters = "visa:…, ipmi:, redfish:https://…"
+        yield "the whole node", f"name a meter in JOULERY_NODE_METER ({meters})"
+    for extra, (_, purpose) in EXTRAS.items():
+        if missing_modules(extra):
+            yield purpose, install_command(extra)
 
 
 def may_set_limits() -> bool:

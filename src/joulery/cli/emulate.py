@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -30,11 +31,11 @@ def _run(arguments: argparse.Namespace) -> Output:
     command = given_command(arguments)
     metering.check_command(command, f"joulery emulate {arguments.boards}")
     with (
-        EmulatedNode([_spec(name) for name in arguments.boards.split(",") if name]) as node,
+        EmulatedNode(list(map(_spec, _names(arguments.boards)))) as node,
         ProgramLoad(node, arguments.workload, always_busy=arguments.always_busy) as load,
     ):
         if not node.specs:
-            raise InvalidValueError("no boards given", remedy="name some, such as a100,a100")
+            raise InvalidValueError("no boards given", remedy="name some, such as 2xa100")
         originals = [node.power_limit(index) for index in range(len(node.specs))]
         code = metering.run_command(
             command,
@@ -49,11 +50,21 @@ def _run(arguments: argparse.Namespace) -> Output:
         "paused_seconds": load.paused_seconds,
         "workload": arguments.workload,
         "boards": boards,
-        "provenance": {"origin": "simulated", "source": "the emulator's own account"},
+        "provenance": "simulated",
+        "source": "the emulator's own account",
         "command": command,
         "exit_code": code,
     }
     return Output(document, lambda: _text(document), code, aside=True)
+
+
+def _names(text: str) -> list[str]:
+    """Names of boards from a list such as ``v100,8xa100``."""
+    names: list[str] = []
+    for entry in filter(None, text.split(",")):
+        several = re.fullmatch(r"(\d{1,3})x(.+)", entry)
+        names += [several[2]] * int(several[1]) if several else [entry]
+    return names
 
 
 def _spec(name: str) -> BoardSpec:
@@ -99,14 +110,16 @@ def _text(document: dict[str, Any]) -> str:
     ]
     if document["paused_seconds"]:
         pause = human_duration(document["paused_seconds"])
-        lines.append(f"the command was held back for {pause}, since the boards were slowed down")
+        lines.append(f"the command was held back for {pause}: {_SLOWER}")
     return "\n".join(["", boards, *lines])
 
+
+_SLOWER = "steps take longer where a power limit, also the original one, or a clock binds"
 
 COMMAND = Action(
     _run,
     (
-        Option(("boards",), {"metavar": "BOARDS", "help": "names of boards, such as a100,a100"}),
+        Option(("boards",), {"metavar": "BOARDS", "help": "boards, such as 2xa100 or a100,h100"}),
         COMMAND_OPTION,
         option(
             "--workload",
@@ -124,5 +137,6 @@ busy while the command uses the processor and idle while it waits; under a lower
 clock they are slower, and the command is held back for the same share of its time. What the
 boards really used goes to standard error at the end, to compare with what was measured.
 
-example: joulery emulate a100,a100 -- joulery measure -- python train.py""",
+example: joulery emulate a100,a100 -- joulery measure -- python train.py
+         joulery emulate --json --workload bert 8xh100 -- python train.py""",
 )

@@ -9,15 +9,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from joulery.cli.dispatch import Output
+from joulery.cli.extras import require
 from joulery.cli.measure import DEVICE_OPTION
 from joulery.cli.options import Action, flag, listen_option
-from joulery.errors import MissingExtraError, NotPossibleHereError
+from joulery.errors import NotPossibleHereError
 from joulery.metering import Meter
 
 if TYPE_CHECKING:
     import argparse
 
-_SETTLE_SECONDS = 0.5
+_SETTLE_SECONDS = 0.5  # by hand
 
 
 def _run(arguments: argparse.Namespace) -> Output | int:
@@ -33,12 +34,9 @@ def _run(arguments: argparse.Namespace) -> Output | int:
             with meter.window("export") as window:
                 meter.clock.sleep(_SETTLE_SECONDS)
             return Output(window.settle().to_dict(), "")
-        try:
-            from joulery.integrations import prometheus
-        except ImportError:
-            raise MissingExtraError(
-                "exporting needs prometheus-client", remedy="pip install 'joulery[server]'"
-            ) from None
+        require("server", "prometheus_client")
+        from joulery.integrations import prometheus
+
         try:
             stop = prometheus.serve(meter, port, host)
         except OSError as error:

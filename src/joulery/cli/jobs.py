@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import sys
 from contextlib import closing
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from statistics import median
+from typing import TYPE_CHECKING, Any
 
 from joulery import client
 from joulery.cli.dispatch import Output
@@ -14,13 +16,124 @@ from joulery.cli.jobs_simulate import REPLAY, SIMULATE
 from joulery.cli.options import Action, flag, location, option, whole, write_file
 from joulery.clock import REAL_CLOCK
 from joulery.errors import FileError, InvalidValueError, UnknownRecordError, UsageError
+from joulery.frontier import origins
+from joulery.objectives import objective_text
+from joulery.reports import Heading, Paragraph, Report, Table, job_report, table_of
+from joulery.units import human, human_age, human_duration
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator, Sequence
 
     from joulery.client import DecisionBackend
-    from joulery.jobs import JobEntry, ProfileEntry
+    from joulery.frontier import Frontier, OperatingPoint
+    from joulery.jobs import BatchSizeSummary, JobEntry, JobSummary, ProfileEntry
+
+
+def _list_text(entries: Sequence[JobEntry]) -> str:
+    """All jobs, one per line."""
+    if not entries:
+        return "No jobs yet. A joulery.Run with batch_sizes makes one."
+    return table_of(
+        entries,
+        {
+            "job": lambda entry: entry.name,
+            "device": lambda entry: entry.device or "–",
+            ">version": lambda entry: str(entry.version),
+            "policy": lambda entry: entry.definition.policy,
+            ">recurrences": lambda entry: str(entry.recurrences),
+            "state": lambda entry: "paused" if entry.paused else "",
+        },
+    )
+
+
+def _job_view(summary: JobSummary, now_wall_seconds: float) -> Report:
+    """All about one job; the time is Unix time, for the ages of its profiles."""
+    entry = summary.entry
+    device, paused = f" on {entry.device}" * bool(entry.device), ", paused" * entry.paused
+    figures, choice, history = job_report(summary)
+    blocks = [*_about(summary), *figures.blocks, *choice.blocks]
+    if summary.profiles:
+        blocks += [Heading("Power limits"), _profiles(summary.profiles, now_wall_seconds)]
+    title = f"{entry.name}{device}, version {entry.version}{paused}"
+    return Report(title, "", (*blocks, *history.blocks))
+
+
+def _about(summary: JobSummary) -> Iterator[Paragraph]:
+    entry, job = summary.entry, summary.job
+    sizes = ", ".join(f"{size}{' (default)' * (size == job.default)}" for size in job.batch_sizes)
+    objective = "" if job.objective is None else f"Objective: {objective_text(job.objective)}. "
+    yield Paragraph(
+        f"Batch sizes: {sizes}. Policy: {entry.definition.policy}. Cost: eta {job.cost.eta:g}, "
+        f"{human(job.cost.max_watts, 'W')}. {objective}Recurrences: {entry.recurrences}"
+        f"{', of which the latest are shown' * summary.cut}."
+    )
+    if entry.warm_start:
+        yield Paragraph(f"Warm start: {entry.warm_start}")
+    for version in summary.versions:
+        if version.id != entry.id:
+            device = f" on {version.device}" * bool(version.device)
+            yield Paragraph(
+                f"Also: version {version.version}{device}, {version.recurrences} recurrences."
+            )
+
+
+def _summary_document(summary: JobSummary) -> dict[str, Any]:
+    """A summary ready for JSON."""
+    return {
+        "job": summary.entry.to_document(),
+        "versions": [entry.to_document() for entry in summary.versions],
+        "batch_sizes": [_size_document(row) for row in summary.batch_sizes],
+        "recurrences": [asdict(recurrence) for recurrence in summary.recurrences],
+        "saved": None if summary.saved is None else asdict(summary.saved),
+        "decisions": [entry.to_document() for entry in summary.decisions],
+        "complete": not summary.cut,
+        "energy": {
+            "joules": sum(summary.origins.values()),
+            "by_origin": summary.origins,
+            "complete": not summary.energy_cut,
+        },
+        "profiles": [profile.to_document() for profile in summary.profiles],
+    }
+
+
+def _size_document(row: BatchSizeSummary) -> dict[str, Any]:
+    return {
+        "batch_size": row.batch_size,
+        "ends": {end.name.lower(): count for end, count in row.ends.items()},
+        "cost_joules": median(row.costs_joules) if row.costs_joules else None,
+        "seconds": median(row.seconds) if row.seconds else None,
+        "joules": median(row.joules) if row.joules else None,
+        "limit_watts": row.limit_watts,
+    }
+
+
+def _profiles(profiles: Sequence[ProfileEntry], now_wall_seconds: float) -> Table:
+    return Table.of(
+        profiles,
+        {
+            ">batch size": lambda profile: str(profile.batch_size),
+            ">fastest epoch": lambda profile: _point(profile.frontier.fastest),
+            ">lowest-energy epoch": lambda profile: _point(profile.frontier.least_energy),
+            ">limits": lambda profile: _limits(profile.frontier),
+            "figures": lambda profile: origins(profile.frontier),
+            ">age": lambda profile: human_age(
+                now_wall_seconds - (profile.wall_seconds or now_wall_seconds)
+            ),
+        },
+    )
+
+
+def _point(point: OperatingPoint) -> str:
+    watts = point.setting.power_limit_watts
+    limit = "" if watts is None else f" at {human(watts, 'W')}"
+    return f"{human_duration(point.seconds)}, {human(point.joules, 'J')}{limit}"
+
+
+def _limits(frontier: Frontier) -> str:
+    """Number of power limits on a frontier."""
+    return str(sum(point.setting.power_limit_watts is not None for point in frontier) or "–")
+
 
 # People wait longer than trainings do.
 _SECONDS = 30.0
@@ -49,22 +162,18 @@ def with_store(
 
 
 def _list(backend: DecisionBackend, arguments: argparse.Namespace) -> Output:
-    from joulery.cli.jobs_view import list_text
-
     entries = list(client.all_jobs(backend))
     if not arguments.all:
         newest = {(entry.name, entry.device): entry for entry in entries}
         entries = sorted(newest.values(), key=lambda entry: (entry.name, entry.device))
-    return Output({"jobs": [entry.to_document() for entry in entries]}, list_text(entries))
+    return Output({"jobs": [entry.to_document() for entry in entries]}, _list_text(entries))
 
 
 def _show(backend: DecisionBackend, arguments: argparse.Namespace) -> Output:
-    from joulery.cli.jobs_view import job_view, summary_document
-
     job = backend.job(arguments.name, arguments.device)
     versions = tuple(entry for entry in client.all_jobs(backend) if entry.name == job.name)
     summary = client.job_summary(backend, job, versions)
-    return Output(summary_document(summary), lambda: job_view(summary, REAL_CLOCK.wall()))
+    return Output(_summary_document(summary), lambda: _job_view(summary, REAL_CLOCK.wall()))
 
 
 def _frontier(backend: DecisionBackend, arguments: argparse.Namespace) -> Output:
@@ -106,7 +215,7 @@ def _delete(backend: DecisionBackend, arguments: argparse.Namespace) -> Output:
 
 def _confirm(question: str) -> None:
     if not sys.stdin.isatty():
-        raise UsageError("stdin is no terminal to ask for confirmation on", remedy="give --yes")
+        raise UsageError("stdin is not a terminal to ask for confirmation on", remedy="give --yes")
     sys.stderr.write(f"{question} [y/N] ")
     sys.stderr.flush()
     if sys.stdin.readline().strip().lower() not in ("y", "yes"):
@@ -179,7 +288,7 @@ examples:
   joulery jobs frontier resnet-nightly --batch-size 128 --out frontier.json
   joulery jobs pause resnet-nightly --store https://joulery.example.org --team vision
   joulery jobs delete resnet-nightly --device "NVIDIA A40"
-  joulery jobs simulate --traces DIR --policy zeus,joulery --seeds 100
+  joulery jobs simulate --trace DIR --policy zeus,joulery --seeds 100
 """,
     actions={
         "list": Action(

@@ -17,17 +17,17 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from joulery.cli.dispatch import Output
-    from joulery.reports import Chart
+    from joulery.reports import Drawing
 
 _T = TypeVar("_T")
 OUT_REMEDY = "choose another folder with --out"
-_LEAST_WATTS = 0.001
+_LEAST_WATTS = 0.001  # by hand: a range in steps of zero would not end
 # More limits than this are a typing error, not a sweep.
 _MOST_LIMITS = 1000
 
 
-def whole(least: int, highest: int) -> Callable[[str], int]:
-    """Reader of a whole number from ``least`` to ``most``."""
+def whole(least: int, highest: int, remedy: str = "") -> Callable[[str], int]:
+    """Reader of a whole number from ``least`` to ``highest``."""
 
     def read(text: str) -> int:
         try:
@@ -36,7 +36,8 @@ def whole(least: int, highest: int) -> Callable[[str], int]:
             value = least - 1
         if not least <= value <= highest:
             raise InvalidValueError(
-                f"{text!r} is not a whole number from {least} to {highest}", remedy="give one"
+                f"{text!r} is not a whole number from {least} to {highest}",
+                remedy=remedy or f"write it in digits, such as {least}",
             )
         return value
 
@@ -44,7 +45,7 @@ def whole(least: int, highest: int) -> Callable[[str], int]:
 
 
 def number(least: float = -math.inf, highest: float = math.inf) -> Callable[[str], float]:
-    """Reader of a finite number from ``least`` to ``most``."""
+    """Reader of a finite number from ``least`` to ``highest``."""
 
     def read(text: str) -> float:
         try:
@@ -160,9 +161,19 @@ def limits(text: str) -> tuple[float, ...]:
 
 
 def given_command(arguments: argparse.Namespace) -> list[str]:
-    """Program and arguments after ``--``."""
+    """Program and arguments after ``--``.
+
+    Raises:
+        UsageError: An option comes where the command is expected.
+    """
     command: list[str] = arguments.command
-    return command[1:] if command[:1] == ["--"] else command
+    if command[:1] == ["--"]:
+        return command[1:]
+    if command and command[0].startswith("--"):
+        raise UsageError(
+            f"{command[0]} comes too late", remedy="write options first, then the rest"
+        )
+    return command
 
 
 def writable_folder(folder: Path) -> Path:
@@ -197,14 +208,17 @@ def write_file(to: Path, text: str, name: str) -> None:
 
 
 def write_results(
-    folder: Path, texts: Mapping[str, str], charts: Sequence[Chart], picture: str, columns: int = 1
+    folder: Path,
+    texts: Mapping[str, str],
+    pictures: Mapping[str, Sequence[Drawing]],
+    columns: int = 1,
 ) -> tuple[list[Path], list[str]]:
-    """Write texts by file name, and charts as a PNG; the files written, and why one is missing.
+    """Write texts and PNGs by file name; the files written, and why some are missing.
 
     Raises:
         FileError: The folder cannot be written to.
     """
-    from joulery.reports import draw, write_png
+    from joulery.reports import write_png
 
     try:
         for name, text in texts.items():
@@ -214,11 +228,11 @@ def write_results(
         raise FileError(message, remedy=f"make room, or {OUT_REMEDY}") from None
     written = [folder / name for name in texts]
     try:
-        width = 600 if columns > 1 else 760
-        write_png([draw(chart, width) for chart in charts], folder / picture, columns)
+        for name, drawings in pictures.items():
+            write_png(drawings, folder / name, columns)
     except MissingExtraError as missing:
-        return written, [f"No {picture}: {missing}"]
-    return [*written, folder / picture], []
+        return written, [f"No {', '.join(pictures)}: {missing}"]
+    return [*written, *(folder / name for name in pictures)], []
 
 
 @dataclass(frozen=True, slots=True)

@@ -76,8 +76,8 @@ def _run(arguments: argparse.Namespace) -> Output | int:
 
 def _plan(arguments: argparse.Namespace) -> PipelineView:
     config = pipeline.PipelineConfig(
-        communication_seconds=_one_or_each(arguments.communication),
-        reduction_seconds=_one_or_each(arguments.reduction),
+        communication_seconds=arguments.communication and _one_or_each(arguments.communication),
+        reduction_seconds=arguments.reduction and _one_or_each(arguments.reduction),
         blocking_watts=arguments.blocking_power,
         devices_per_rank=arguments.devices_per_rank,
         replicas=arguments.replicas,
@@ -287,17 +287,17 @@ _PIPELINE = (
     ),
     option(
         "--communication",
-        "time per hop of data, or of each link between ranks, such as 2ms",
+        "time per hop of data, or of each link between ranks, such as 2ms; by default what the "
+        "profile states",
         "TIME[,TIME,…]",
         _SECONDS,
-        default="0",
     ),
     option(
         "--reduction",
-        "time to reduce gradients at the end of an iteration, or of each rank",
+        "time to reduce gradients at the end of an iteration, or of each rank; by default what the "
+        "profile states",
         "TIME[,TIME,…]",
         _SECONDS,
-        default="0",
     ),
     option("--devices-per-rank", "devices of a tensor-parallel group", "N", _MANY, default=1),
     option("--replicas", "data-parallel copies of the pipeline", "N", _MANY, default=1),
@@ -352,6 +352,8 @@ def _pace_text(state: CoordinatorState) -> str:
     if state.held_seconds is not None:
         budget = f" for {human(state.held_watts, 'W')}" if state.held_watts is not None else ""
         lines.append(f"held at {human(state.held_seconds, 's')} per iteration{budget}")
+    if state.share_watts is not None:
+        lines.append(f"a board has {human(state.share_watts, 'W')} of the cluster's budget")
     slow = [f"{n} × {factor:.3f}" for n, factor in enumerate(state.factors) if factor > 1]
     return "\n".join([*lines, *([f"slowed down: {', '.join(slow)}"] if slow else [])])
 

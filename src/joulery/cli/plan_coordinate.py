@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from joulery.pipeline import Coordinator, PipelinePlan
 
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
-_POLL_SECONDS = 0.2
-_MIN_CHARACTERS = 16
+_POLL_SECONDS = 0.2  # by hand
+_MIN_CHARACTERS = 16  # of the secret, by hand
 
 
 def listening_address(text: str, *, anywhere: bool) -> tuple[str, int]:
@@ -111,7 +111,7 @@ def coordinate(plan: PipelinePlan, address: tuple[str, int], token: str) -> None
 
 
 def _state(coordinator: Coordinator) -> str:
-    """The connected ranks and the slowed-down pipelines, in words."""
+    """The connected ranks and the slowed-down pipelines, as text."""
     state = coordinator.state()
     slow = [f"{n} at {factor:.3f}" for n, factor in enumerate(state.factors) if factor > 1.0]
     held = "" if state.held_seconds is None else f", held at {state.held_seconds:.4g} s"

@@ -21,7 +21,7 @@ from joulery.cli.options import (
 from joulery.errors import InvalidValueError
 from joulery.files import csv_text
 from joulery.reports import table_of
-from joulery.units import human, human_duration, per_cent
+from joulery.units import SECONDS_PER_DAY, human, human_duration, per_cent
 
 if TYPE_CHECKING:
     import argparse
@@ -32,13 +32,17 @@ if TYPE_CHECKING:
 _EPILOG = """\
 MODEL is a JSON file that describes a transformer: layers, hidden, heads, feedforward, vocabulary,
 sequence, and where it applies kv_heads, head_dim, gated, tied, experts, experts_per_token,
-expert_feedforward, shared_feedforward, dense_layers. A configuration of transformers works too,
-with --sequence.
+expert_feedforward, shared_feedforward, dense_layers, expert_nodes. A configuration of
+transformers works too, with --sequence.
 
 PLAN joins words by dashes: dp (data), tp (tensor), pp (pipeline), cp (context), ep (expert),
 vp (chunks per stage), mb (micro-batch), zero0 to zero3, hsdp (devices that shard), full-recompute,
-selective-recompute, adam8, adam16, offload, chunked-loss, and the framework: megatron (default),
-compile, eager, transformers, replay.
+selective-recompute, adam8, adam16, no-master, fused-backward, offload, chunked-loss, zb and
+dualpipe (schedules), and the framework: megatron (default), compile, eager, transformers, replay.
+
+DEVICE may be a TOML file: name, memory_bytes, memory_bytes_per_second, tensor_flops,
+default_limit_watts, and for several devices link_bytes_per_second, link_domain and
+network_bytes_per_second; what is missing is assumed, and said.
 
 TASK is pretrain, sft, lora, qlora, dpo, grpo or some joined by dashes, such as dpo-lora;
 packed700 and padded700 say how long examples are.
@@ -56,7 +60,7 @@ examples:
   joulery predict --model llama.json --device h100 --serve 512:128 --batch-size 32
   joulery predict --model llama.json --device h100 --plan pp4-mb1 --batch-size 32 --out stages.csv
 """
-_MOST = 100_000_000
+_MOST = 100_000_000  # by hand: more is a typing error
 
 
 def calibration(
@@ -64,6 +68,10 @@ def calibration(
 ) -> prediction.Calibration:
     """Measured steps of today and, unless an option says otherwise, those kept."""
     steps = [] if arguments.calibrate is None else prediction.read_steps(arguments.calibrate, model)
+    if arguments.calibrate is not None and not steps:
+        raise InvalidValueError(
+            f"{arguments.calibrate} holds no measured step", remedy="see `joulery predict --help`"
+        )
     if arguments.fresh:
         return prediction.Calibration(tuple(steps))
     return prediction.remember_steps(steps)
@@ -110,6 +118,16 @@ def _run(arguments: argparse.Namespace) -> Output:
 def _serve(arguments: argparse.Namespace) -> Output:
     prompt, answer = arguments.serve
     plan = prediction.Plan.parse(arguments.plan, arguments.batch_size, arguments.precision)
+    trained = [f"--{name}" for name in _OF_TRAINING if getattr(arguments, name) not in (None, 1)]
+    if plan != prediction.Plan(
+        tensor=plan.tensor, global_batch=plan.global_batch, precision=plan.precision
+    ):
+        trained.append(f"--plan {arguments.plan}")
+    if trained:
+        raise InvalidValueError(
+            f"--serve does not use {', '.join(trained)}",
+            remedy="leave it out; of a plan inference takes tp alone, such as --plan tp2",
+        )
     result = prediction.predict_inference(
         arguments.model,
         arguments.device,
@@ -120,6 +138,9 @@ def _serve(arguments: argparse.Namespace) -> Output:
         precision=arguments.precision,
     )
     return Output(result.to_dict(), lambda: _serving_text(result))
+
+
+_OF_TRAINING = ("limits", "clocks", "task", "steps", "out", "sequence", "calibrate")
 
 
 def _serving_text(result: prediction.Inference) -> str:
@@ -152,8 +173,12 @@ def _list_devices(names: Sequence[str]) -> str:
 def _tokens(text: str) -> tuple[int, int]:
     """Tokens of prompt and answer from ``512:128``."""
     prompt, _, answer = text.partition(":")
+    if not answer:
+        raise InvalidValueError(
+            f"{text!r} lacks the tokens of the answer", remedy="write prompt and answer: 512:128"
+        )
     read = whole(1, _MOST)
-    return read(prompt), read(answer or "1")
+    return read(prompt), read(answer)
 
 
 def _text(result: prediction.Prediction, steps: int, strange: int = 0) -> str:
@@ -166,6 +191,8 @@ def _text(result: prediction.Prediction, steps: int, strange: int = 0) -> str:
     if abs(result.moved) >= 0.005:
         evidence += f"; measured steps moved the time by {100 * result.moved:+.0f} %"
     lines.append(evidence)
+    if result.assumed:
+        lines.append(f"assumed of {result.device}: {', '.join(result.assumed)}")
     if strange:
         lines.append(
             f"left out: {strange} measured step{'s' * (strange > 1)} too far from what the device "
@@ -212,9 +239,9 @@ def _total(result: prediction.Prediction, steps: int) -> list[str]:
 def _days(interval: prediction.Interval) -> str:
     """An interval of time, in days where it is long."""
     low, high = interval.low, interval.high
-    if high < 2 * 86400:
+    if high < 2 * SECONDS_PER_DAY:
         return f"{human_duration(low)} – {human_duration(high)}"
-    return f"{low / 86400:.1f} – {high / 86400:.1f} days"
+    return f"{low / SECONDS_PER_DAY:.1f} – {high / SECONDS_PER_DAY:.1f} days"
 
 
 def _energy(interval: prediction.Interval) -> str:
@@ -267,7 +294,7 @@ COMMAND = Action(
             "--clocks",
             "locked clocks in MHz, by default only where no limit binds",
             "MHZ,…",
-            listed(quantity("MHz", 1e6)),
+            listed(quantity("MHz")),
         ),
         option("--steps", "steps of the training, for its total", "N", whole(1, 10**12), default=1),
         file("--out", "write the stages, as a profile for `joulery plan`"),

@@ -11,8 +11,8 @@ from joulery.clock import REAL_CLOCK
 if TYPE_CHECKING:
     from joulery.clock import Clock
 
-_SILENT_SECONDS = 2.0
-_GROWTH = 2.0
+_SILENT_SECONDS = 2.0  # by hand
+_GROWTH = 2.0  # by hand: each wait is twice as long as the one before
 
 
 class Progress:

@@ -29,7 +29,7 @@ examples:
     --objective money --rent 2.5
   joulery recommend --model config.json --sequence 4096 --tokens 1B --task lora --device l40s,h100
 """
-_MOST = 1_000_000
+_MOST = 1_000_000  # by hand: more is a typing error
 
 
 def _run(arguments: argparse.Namespace) -> Output:

@@ -79,9 +79,13 @@ def read_log(path: Path, text: str) -> metering.LogTotals | None:
 
 def source_of_log(path: Path, totals: metering.LogTotals, text: str) -> EnergySource:
     """Energy of a log, with its power over time."""
+    names = totals.accelerators or {}
     devices = reports.Table.of(
         totals.devices.items(),
-        {"device": lambda item: item[0], ">energy": lambda item: human(item[1], "J")},
+        {
+            "device": lambda item: _device_label(item[0], names),
+            ">energy": lambda item: human(item[1], "J"),
+        },
     )
     most = max(totals.devices.values(), default=0.0) or 1.0
     bars = [(joules / most, 0.0) for joules in totals.devices.values()]
@@ -94,6 +98,11 @@ def source_of_log(path: Path, totals: metering.LogTotals, text: str) -> EnergySo
         blocks.append(chart)
     footprint = reports.log_footprint(totals, path.stem)
     return EnergySource(footprint, _log_document(totals), tuple(blocks))
+
+
+def _device_label(device: str, names: dict[str, str]) -> str:
+    """Name of a board and the beginning of its id; the id where a log has no name."""
+    return f"{names[device]} ({device[:8]})" if device in names else device
 
 
 def source_of_jobs(backend: DecisionBackend, arguments: argparse.Namespace) -> EnergySource:
@@ -120,7 +129,9 @@ def source_of_jobs(backend: DecisionBackend, arguments: argparse.Namespace) -> E
     )
     document = {"jobs": [_summary_document(summary) for summary in summaries]}
     charts: tuple[reports.Chart, ...] = ()
-    if arguments.job and not arguments.run_id:
+    if not arguments.job:
+        charts = (reports.jobs_chart(summaries),)
+    elif not arguments.run_id:
         charts = tuple(chart for part in reports.job_report(summaries[-1]) for chart in part.charts)
     footprint = reports.jobs_footprint(summaries, name, period)
     return EnergySource(footprint, document, (table, *charts))
@@ -348,7 +359,7 @@ def _month(text: str) -> tuple[str, float, float]:
     try:
         first = datetime.strptime(text, "%Y-%m").replace(tzinfo=UTC)
     except ValueError:
-        raise ArgumentTypeError(f"{text!r} is no month: write 2026-10") from None
+        raise ArgumentTypeError(f"{text!r} is not a month: write 2026-10") from None
     after = first.replace(year=first.year + first.month // 12, month=first.month % 12 + 1)
     return text, first.timestamp(), after.timestamp()
 

@@ -39,11 +39,14 @@ def _run(arguments: argparse.Namespace) -> Output:
         measured, observed, code = _train(command, arguments, Path(folder))
         reports = training.read_reports(Path(folder))
         hints = torch_optimizers.read_hints(Path(folder))
+    if not reports:
+        hints = torch_optimizers.startup_hints(command) + hints
     document = {
         **measured.to_dict(),
         "objective": arguments.objective,
         "runs": reports,
-        "observed_steps": [steps.to_dict() for steps in observed],
+        # A guess from the power, for want of reports.
+        "observed_steps": [] if reports else [steps.to_dict() for steps in observed],
         "hints": hints,
         "command": command,
         "exit_code": code,

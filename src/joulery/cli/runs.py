@@ -26,7 +26,7 @@ _MOST = 1000  # runs of a list, as of a page of the server
 def _list(backend: DecisionBackend, arguments: argparse.Namespace) -> Output:
     entries, _ = backend.runs(arguments.text or "", limit=arguments.limit)
     documents = [_listed(entry) for entry in entries]
-    return Output({"runs": documents}, lambda: _text(entries))
+    return Output({"runs": documents}, lambda: _text(entries, arguments.text))
 
 
 def _listed(entry: RunEntry) -> dict[str, object]:
@@ -35,7 +35,9 @@ def _listed(entry: RunEntry) -> dict[str, object]:
     return document
 
 
-def _text(entries: Sequence[RunEntry]) -> str:
+def _text(entries: Sequence[RunEntry], searched: str | None) -> str:
+    if not entries and searched:
+        return f"No run of this team contains {searched!r}; JOULERY_TEAM names another team."
     if not entries:
         return "No runs. Set JOULERY_STORE, and every joulery.Run and `joulery measure` is kept."
     now = REAL_CLOCK.wall()
@@ -48,10 +50,9 @@ def _text(entries: Sequence[RunEntry]) -> str:
             "begun (UTC)": lambda run: reports.date_text(run.started_wall_seconds),
             ">time": lambda run: human_duration(run.seconds),
             ">energy": lambda run: "–" if run.joules is None else human(run.joules, "J"),
+            "obtained": lambda run: run.origin,
             ">saved": lambda run: "–" if run.energy_saving is None else per_cent(run.energy_saving),
-            "setting": lambda run: run.setting,
             "boards": lambda run: run.boards,
-            "host": lambda run: run.host,
         },
     )
 
@@ -62,6 +63,7 @@ def _show(backend: DecisionBackend, arguments: argparse.Namespace) -> Output:
     return Output(entry.to_document(), report, page=arguments.html)
 
 
+_RUN_NUMBER = whole(1, LARGEST_ID, "`joulery runs list` shows the runs and their numbers")
 COMMAND = Action(
     epilog="""\
 A joulery.Run, a framework's callback and `joulery measure` report to $JOULERY_STORE: the
@@ -85,7 +87,7 @@ examples:
         "show": Action(
             with_store(_show),
             (
-                option("number", "its number, from the list", "RUN", whole(1, LARGEST_ID)),
+                option("number", "its number, from the list", "RUN", _RUN_NUMBER),
                 file("--html", "write a page to print or to send"),
                 *STORE_OPTIONS,
             ),

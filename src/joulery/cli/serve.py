@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from joulery import grid, server, storage
 from joulery.cli.dispatch import Output
+from joulery.cli.extras import require
 from joulery.cli.options import (
     GRID_OPTION,
     TLS_OPTIONS,
@@ -26,7 +27,7 @@ from joulery.clock import REAL_CLOCK
 from joulery.documents import check_name
 from joulery.errors import FileError
 from joulery.reports import table_of
-from joulery.units import human_duration
+from joulery.units import SECONDS_PER_DAY, human_duration
 
 if TYPE_CHECKING:
     import argparse
@@ -35,10 +36,7 @@ if TYPE_CHECKING:
     from joulery.server import FirstStart
     from joulery.storage import Store, TokenRecord
 
-_DAY_SECONDS = 86_400.0
-_CENTURY = 36_525 * _DAY_SECONDS  # by hand: longer is a typing error
-# What serving needs besides a database.
-_MODULES = ("uvicorn", "httptools", "fastapi", "prometheus_client")
+_CENTURY = 36_525 * SECONDS_PER_DAY  # by hand: longer is a typing error
 _EXAMPLES = """\
 examples:
   joulery serve
@@ -50,7 +48,8 @@ examples:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    store = store_location(arguments, _MODULES)
+    require("server")
+    store = store_location(arguments)
     state = arguments.cluster_state
     if state is not None and state.exists() and not state.is_dir():
         raise FileError(
@@ -152,7 +151,7 @@ def _state(record: TokenRecord) -> str:
 
 
 def _lifetime(seconds: float) -> str:
-    days = seconds / _DAY_SECONDS
+    days = seconds / SECONDS_PER_DAY
     return f"{days:.0f} days" if round(days) > 1 else human_duration(seconds)
 
 

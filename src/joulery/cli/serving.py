@@ -3,24 +3,38 @@
 from __future__ import annotations
 
 import csv
-import io
+import json
 import math
+from collections import Counter
+from contextlib import ExitStack, suppress
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from joulery import serving
 from joulery.cli.dispatch import Output, signals_interrupt
-from joulery.cli.options import Action, duration, file, names, number, option, whole, write_file
+from joulery.cli.options import (
+    Action,
+    duration,
+    file,
+    flag,
+    names,
+    number,
+    option,
+    whole,
+    write_file,
+)
 from joulery.cli.progress import Progress
 from joulery.clock import REAL_CLOCK
-from joulery.errors import InvalidValueError, UsageError
-from joulery.reports import Paragraph, Report, Table
+from joulery.errors import InvalidValueError, NotPossibleHereError, UsageError
+from joulery.reports import Paragraph, Report, Table, frontier_report
 from joulery.units import human, human_duration, kilowatt_hours, per_cent
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable, Sequence
 
+    from joulery.frontier import Frontier
     from joulery.serving import (
         LedgerAccount,
         PolicyOutcome,
@@ -29,41 +43,99 @@ if TYPE_CHECKING:
         UncertainValue,
     )
 
+    # Writes a reading, None at the end, and the account until then.
+    _Sink = Callable[[serving.EngineState | None, LedgerAccount], object]
+
 SCHEMA = "joulery.serving/1"
-_TICK_SECONDS = 0.25
-_SHOW_SECONDS = 1.0
+_TICK_SECONDS = 0.25  # by hand
+_SHOW_SECONDS = 1.0  # by hand
+# A collector that does not answer delays the end by no more (by hand).
+_FLUSH_MILLISECONDS = 2000
 
 
 def _meter(arguments: argparse.Namespace) -> Output:
+    provider = _otlp_provider() if arguments.opentelemetry else None
     watch = serving.ServiceWatch(arguments.engine, arguments.device)
     ledger, progress = watch.ledger(), Progress()
-    first = state = watch.read()
-    rows: list[dict[str, float]] = []
-    try:
-        with signals_interrupt():
-            while state.now_seconds - first.now_seconds < arguments.seconds:
+    with ExitStack() as stack:
+        stack.callback(watch.close)
+        stack.callback(progress.done)
+        first = state = watch.read()
+        sinks = _open_sinks(arguments, watch, first, stack)
+        if provider is not None:
+            from joulery.integrations.opentelemetry import ServingMetrics
+
+            stack.callback(provider.shutdown, _FLUSH_MILLISECONDS)
+            sinks.append(ServingMetrics(watch, provider).write)
+        _write(sinks, first, ledger.account())  # a file that cannot be written is said at once
+        with suppress(KeyboardInterrupt), signals_interrupt():  # an end like any other
+            while REAL_CLOCK.now() - first.now_seconds < arguments.seconds:
                 REAL_CLOCK.sleep(_TICK_SECONDS)
-                state = watch.read()
-                ledger.add(state)
-                rows.append(_log_row(state, first))
-                progress.show(f"joulery: {_account_line(ledger.account())}")
-    except KeyboardInterrupt:
-        pass  # an end like any other
-    finally:
-        progress.done()
-        watch.close()
-    account = ledger.account()
-    if arguments.csv is not None:
-        write_file(arguments.csv, _csv(rows), "--csv")
-    if arguments.prometheus is not None:
-        write_file(arguments.prometheus, _prometheus(account, watch), "--prometheus")
+                try:
+                    state = watch.read()
+                    ledger.add(state)
+                    _write(sinks, state, account := ledger.account())
+                    progress.show(f"joulery: {_account_line(account)}")
+                except Exception as error:  # noqa: BLE001 - an engine that restarts is metered on
+                    progress.show(f"joulery: {error}")
+        account = ledger.account()
+        _write(sinks, None, account)
     document = _head(watch) | account.to_dict() | {"by_model": _by_model(watch, account)}
-    return Output(document, lambda: _account_report(account, watch.metrics.engine))
+    return Output(document, lambda: _account_report(account, watch), page=arguments.html)
+
+
+def _otlp_provider() -> Any:
+    try:
+        from joulery.integrations.opentelemetry import otlp_provider
+
+        return otlp_provider()
+    except ImportError:
+        raise NotPossibleHereError(
+            "OpenTelemetry's SDK or its exporter is not installed",
+            remedy="pip install opentelemetry-sdk opentelemetry-exporter-otlp-proto-http",
+        ) from None
+
+
+def _open_sinks(
+    arguments: argparse.Namespace,
+    watch: serving.ServiceWatch,
+    first: serving.EngineState,
+    stack: ExitStack,
+) -> list[_Sink]:
+    """Functions that write each reading where the options ask for it."""
+    sinks: list[_Sink] = []
+    if arguments.csv is not None:
+        write_file(arguments.csv, "", "--csv")
+        file = stack.enter_context(arguments.csv.open("w", encoding="utf-8", buffering=1))
+        writer = csv.DictWriter(file, list(_log_row(first, first)), lineterminator="\n")
+        writer.writeheader()
+        sinks.append(lambda state, _: state and writer.writerow(_log_row(state, first)))
+    if arguments.prometheus is not None:
+        sinks.append(
+            lambda _, account: write_file(
+                arguments.prometheus, _prometheus(account, watch), "--prometheus"
+            )
+        )
+    return sinks
+
+
+def _write(
+    sinks: Sequence[_Sink], state: serving.EngineState | None, account: LedgerAccount
+) -> None:
+    for sink in sinks:
+        sink(state, account)
 
 
 def _head(watch: serving.ServiceWatch) -> dict[str, Any]:
     boards = [device.info.name for device in watch.devices]
-    return {"schema": SCHEMA, "engine": watch.metrics.engine, "boards": boards}
+    origin = watch.provenance.origin.value
+    return {
+        "schema": SCHEMA,
+        "engine": watch.metrics.engine,
+        "boards": boards,
+        "origin": origin,
+        "throttles": watch.throttles,
+    }
 
 
 def _by_model(watch: serving.ServiceWatch, account: LedgerAccount) -> dict[str, dict[str, float]]:
@@ -92,15 +164,6 @@ def _log_row(state: serving.EngineState, first: serving.EngineState) -> dict[str
     }
 
 
-def _csv(rows: Sequence[dict[str, float]]) -> str:
-    text = io.StringIO()
-    if rows:
-        writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
-    return text.getvalue()
-
-
 def _prometheus(account: LedgerAccount, watch: serving.ServiceWatch) -> str:
     """The account as a file for node_exporter's textfile collector."""
     values = {
@@ -113,7 +176,14 @@ def _prometheus(account: LedgerAccount, watch: serving.ServiceWatch) -> str:
         "joulery_serving_joules_per_request": account.joules_per_request.value,
     }
     label = f'engine="{watch.metrics.engine}"'
-    return "".join(f"{name}{{{label}}} {value}\n" for name, value in values.items())
+    lines = [f"{name}{{{label}}} {value}" for name, value in values.items()]
+    for model, counts in watch.reader.tokens_by_model.items():
+        text = json.dumps(model, ensure_ascii=False)
+        lines += [
+            f'joulery_serving_tokens_total{{{label},model={text},type="{kind}"}} {count}'
+            for kind, count in zip(("prompt", "generated"), counts, strict=True)
+        ]
+    return "\n".join(lines) + "\n"
 
 
 def _figure(figure: UncertainValue, unit: str) -> str:
@@ -135,11 +205,12 @@ _FLAGS = {
     "few-intervals": "Too little time or traffic to tell prompts and answers apart.",
     "idle-assumed": "No idle time was seen: the power of waiting is assumed from the catalog.",
     "unstable": "Errors are above 3 %: measure longer, or with a load that changes.",
+    "idle-above-work": "The boards draw no more at work than idle: energy of tokens is unknown.",
     "inseparable": "Prompts and answers always came together: their figures are not to be trusted.",
 }
 
 
-def _account_report(account: LedgerAccount, engine: str) -> Report:
+def _account_report(account: LedgerAccount, watch: serving.ServiceWatch) -> Report:
     rows = [
         ("energy", f"{human(account.joules, 'J')} in {human_duration(account.seconds)}"),
         ("prompt token", _figure(account.prefill_joules_per_token, "J")),
@@ -154,8 +225,11 @@ def _account_report(account: LedgerAccount, engine: str) -> Report:
     ]
     columns = {"what": lambda row: row[0], ">figure": lambda row: row[1]}
     notes = [Paragraph(_FLAGS[name], soft=True) for name in account.flags]
-    title = f"Energy of the service on {engine}"
-    return Report(title, "measured", (Table.of(rows, columns), *notes))
+    if watch.throttles:
+        reasons = ", ".join(watch.throttles)
+        notes.append(Paragraph(f"Boards were slowed down for a time: {reasons}.", soft=True))
+    title = f"Energy of the service on {watch.metrics.engine}"
+    return Report(title, watch.provenance.origin.value, (Table.of(rows, columns), *notes))
 
 
 def _objective(arguments: argparse.Namespace) -> serving.LatencyObjective:
@@ -172,26 +246,33 @@ def _tune(arguments: argparse.Namespace) -> Output:
         with signals_interrupt(), tuner:
             while REAL_CLOCK.now() - began < arguments.seconds:
                 REAL_CLOCK.sleep(min(_SHOW_SECONDS, arguments.seconds))
-                progress.show(f"joulery: {_tune_line(tuner.report())}")
+                with suppress(Exception):  # a figure that fails does not end the tuner
+                    progress.show(f"joulery: {_tune_line(tuner.report())}")
     except KeyboardInterrupt:
         tuner.close()  # the signal may have come before the block was entered
     finally:
         progress.done()
     report = tuner.report()
     document = _head(tuner.watch) | report.to_dict()
-    return Output(document, lambda: _tune_report(report, _objective(arguments)))
+    return Output(document, lambda: _tune_report(report, _objective(arguments), tuner.watch))
 
 
 def _tune_line(report: ServiceReport) -> str:
     setting = max(report.seconds_at, key=report.seconds_at.__getitem__, default="as found")
     return (
-        f"mostly {setting}, {per_cent(report.saved)} saved (predicted); within bounds: "
-        f"TTFT {per_cent(report.attained['ttft'])}, TPOT {per_cent(report.attained['tpot'])}"
+        f"mostly {setting}, {_share(report.saved)} saved (predicted); within bounds: "
+        f"TTFT {_share(report.attained['ttft'])}, TPOT {_share(report.attained['tpot'])}"
         + (f"; {report.trouble}" if report.trouble else "")
     )
 
 
-def _tune_report(report: ServiceReport, objective: serving.LatencyObjective) -> Report:
+def _share(share: float) -> str:
+    return "–" if math.isnan(share) else per_cent(share)
+
+
+def _tune_report(
+    report: ServiceReport, objective: serving.LatencyObjective, watch: serving.ServiceWatch
+) -> Report:
     rows = [
         ("TTFT", objective.ttft_seconds, report.latencies["ttft"], report.attained["ttft"]),
         ("TPOT", objective.tpot_seconds, report.latencies["tpot"], report.attained["tpot"]),
@@ -201,20 +282,20 @@ def _tune_report(report: ServiceReport, objective: serving.LatencyObjective) -> 
         ">bound": lambda row: _milliseconds(row[1]),
         ">median": lambda row: _milliseconds(row[2][0]),
         ">99 %": lambda row: _milliseconds(row[2][1]),
-        ">within": lambda row: per_cent(row[3]),
+        ">within": lambda row: _share(row[3]),
     }
     settings = {"setting": lambda row: row[0], ">time": lambda row: human_duration(row[1])}
-    words = [f"{per_cent(report.saved)} of the energy saved, as predicted from the catalog."]
+    words = [f"{_share(report.saved)} of the energy saved, as predicted from the catalog."]
     if report.failures:
         words.append(f"{report.failures} failures, the last: {report.trouble}")
     return Report(
         f"Tuned service on {report.engine}, by its {report.knob}",
-        "measured",
+        watch.provenance.origin.value,
         (
             Table.of(rows, columns),
-            Table.of(sorted(report.seconds_at.items()), settings),
+            Table.of(report.seconds_at.items(), settings),
             *(Paragraph(text, soft=True) for text in words),
-            *_account_report(report.account, report.engine).blocks,
+            *_account_report(report.account, watch).blocks,
         ),
     )
 
@@ -232,7 +313,7 @@ def _sweep(arguments: argparse.Namespace) -> Output:
 
     def show(row: SweepRow) -> None:
         progress.show(
-            f"joulery: {row.setting}: {row.watts:.0f} W, {row.joules_per_token:.2f} J/token"
+            f"joulery: {row.setting}: {row.watts:.0f} W, {_figure(row.joules_per_token, 'J')}/token"
         )
 
     try:
@@ -247,23 +328,35 @@ def _sweep(arguments: argparse.Namespace) -> Output:
     if arguments.frontier is not None and frontier is not None:
         write_file(arguments.frontier, frontier.to_json() + "\n", "--frontier")
     document = _head(watch) | {"knob": knob.kind, "settings": [row.to_dict() for row in rows]}
-    return Output(document, lambda: _sweep_report(rows, watch), page=arguments.html)
+    return Output(document, lambda: _sweep_report(rows, watch, frontier), page=arguments.html)
 
 
-def _sweep_report(rows: Sequence[SweepRow], watch: serving.ServiceWatch) -> Report:
+def _sweep_report(
+    rows: Sequence[SweepRow], watch: serving.ServiceWatch, frontier: Frontier | None
+) -> Report:
     columns: dict[str, Callable[[SweepRow], str]] = {
         "setting": lambda row: row.setting,
         ">power": lambda row: f"{row.watts:.0f} W",
         ">tokens/s": lambda row: f"{row.tokens_per_second:.0f}",
-        ">J/token": lambda row: f"{row.joules_per_token:.3f}",
-        ">J/prompt token": lambda row: f"{row.prefill_joules_per_token:.4f}",
-        ">J/generated": lambda row: f"{row.decode_joules_per_token:.3f}",
+        ">J/token": lambda row: _figure(row.joules_per_token, "J"),
+        ">J/prompt token": lambda row: _figure(row.prefill_joules_per_token, "J"),
+        ">J/generated": lambda row: _figure(row.decode_joules_per_token, "J"),
         ">TTFT 99 %": lambda row: _milliseconds(row.ttft_seconds[1]),
         ">TPOT 99 %": lambda row: _milliseconds(row.tpot_seconds[1]),
     }
-    text = f"{len(watch.devices)} boards, {rows[0].seconds:.0f} s at each setting, own traffic."
+    names = Counter(device.info.name for device in watch.devices)
+    boards = ", ".join(f"{count} × {name}" for name, count in names.items())
+    text = (
+        f"{boards}, {datetime.now(UTC).date()}: {rows[0].seconds:.0f} s at each setting under its "
+        "own traffic. J/token is at the mean traffic of all rows."
+    )
     title = f"Service on {watch.metrics.engine} by setting"
-    return Report(title, "measured", (Paragraph(text), Table.of(rows, columns)))
+    blocks: tuple[Any, ...] = (Paragraph(text), Table.of(rows, columns))
+    if frontier is not None:
+        least = min(frontier, key=lambda point: point.joules)
+        knee = f"The least energy of a request, {human(least.joules, 'J')}, is at {least.setting}."
+        blocks += (Paragraph(knee), *frontier_report(frontier, "A mean request").charts)
+    return Report(title, watch.provenance.origin.value, blocks)
 
 
 def _simulate(arguments: argparse.Namespace) -> Output:
@@ -275,6 +368,7 @@ def _simulate(arguments: argparse.Namespace) -> Output:
         raise UsageError(f"no policy {unknown[0]!r}", remedy=f"choose among {known}")
     outcomes = serving.compare_policies(case, policies)
     run = case.run_at(len(case.positions()) - 1)
+    bounds = case.objective.ttft_seconds, case.objective.tpot_seconds
     waiting = case.board.awake_watts * case.model.boards
     advice = serving.sleep_advice(
         run, waiting, arguments.asleep_watts * case.model.boards, arguments.wake
@@ -292,6 +386,7 @@ def _simulate(arguments: argparse.Namespace) -> Output:
         "node_watts": serving.node_watts(
             case.board, case.model.boards, run.joules / run.seconds / case.model.boards
         ),
+        "attainable": bool(run.attained(*bounds).mean() >= case.objective.quantile),
         "policies": {name: outcome.to_dict() for name, outcome in outcomes.items()},
         "idle": advice,
     }
@@ -304,9 +399,10 @@ def _case(arguments: argparse.Namespace) -> serving.ServingCase:
     requests = serving.at_rate(serving.read_trace(arguments.trace), arguments.speed)
     requests = requests[: arguments.requests]
     engine = serving.EngineConfig(arguments.batched_tokens, arguments.batch)
-    settings = serving.clock_settings(board)
-    if arguments.knob == "limit":
-        settings = serving.limit_settings(board)
+    if arguments.knob not in ("clock", "limit"):
+        raise UsageError(f"no knob {arguments.knob!r}", remedy="choose clock or limit")
+    by_clock = arguments.knob == "clock"
+    settings = serving.clock_settings(board) if by_clock else serving.limit_settings(board)
     case = serving.ServingCase(
         requests, model, board, _objective(arguments), engine, settings, lag_seconds=arguments.lag
     )
@@ -342,17 +438,40 @@ def _simulate_report(
         ">within bounds": lambda outcome: f"{100 * outcome.attained:.2f} %",
         ">TTFT 99 %": lambda outcome: _milliseconds(outcome.ttft_seconds[1]),
         ">TPOT 99 %": lambda outcome: _milliseconds(outcome.tpot_seconds[1]),
-        ">cost": lambda outcome: f"{kilowatt_hours(outcome.joules) * price:.2f}",
+        ">cost": lambda outcome: f"{kilowatt_hours(outcome.joules) * price:.3g}",
     }
-    words = (
-        f"The board is idle {per_cent(advice['idle_share'])} of the time and then draws "
-        f"{advice['waiting_watts']:.0f} W. Sleeping pays from gaps of "
-        f"{human_duration(advice['pays_from_seconds'])}: {advice['gaps_that_pay']:.0f} of them "
-        f"would save {human(advice['saved_joules'], 'J')} and delay as many requests."
-    )
+    words = _sleep_words(advice)
+    full, quantile = outcomes.get("full"), case.objective.quantile
+    if full is not None and full.attained < quantile:
+        words += (
+            f" The objective is out of reach: at full power {100 * full.attained:.1f} % of the "
+            f"requests keep their bounds, not {100 * quantile:g} %."
+        )
     boards = f"{case.model.boards} × {case.board.name}"
     title = f"{case.model.name} on {boards}, {len(case.requests)} requests"
     return Report(title, "simulated", (Table.of(outcomes.values(), columns), Paragraph(words)))
+
+
+def _sleep_words(advice: dict[str, float]) -> str:
+    words = (
+        f"The boards are idle {per_cent(advice['idle_share'])} of the time and then draw "
+        f"{advice['waiting_watts']:.0f} W. "
+    )
+    if math.isinf(advice["pays_from_seconds"]):
+        return f"{words}Sleeping never pays: it draws no less."
+    return (
+        f"{words}Sleeping pays in gaps of more than {human_duration(advice['pays_from_seconds'])}: "
+        f"there are {advice['gaps_that_pay']:.0f}, sleeping in them would save "
+        f"{human(advice['saved_joules'], 'J')}, and the request after each would wait for the "
+        "model to load."
+    )
+
+
+def _bound(text: str) -> float:
+    """A latency with its unit: 500 could be meant as seconds or milliseconds."""
+    if text.strip()[-1:].isdigit():
+        raise UsageError(f"{text!r} has no unit", remedy=f"write {text}ms or {text}s")
+    return duration(text)
 
 
 _ENGINE = option("--engine", "address of the engine", "URL", required=True)
@@ -360,13 +479,13 @@ _DEVICE = option("--device", "boards of the service (default: all GPUs)", "NAME,
 _KNOB = option("--knob", "clock, limit or auto (auto)", "WORD", default="auto")
 _BOUNDS = (
     option(
-        "--ttft", "bound of the time to first token, such as 500ms", "TIME", duration, required=True
+        "--ttft", "bound of the time to first token, such as 500ms", "TIME", _bound, required=True
     ),
     option(
         "--tpot",
         "bound of the time per output token, such as 50ms",
         "TIME",
-        duration,
+        _bound,
         required=True,
     ),
     option(
@@ -393,6 +512,8 @@ COMMAND = Action(
                 ),
                 file("--csv", "write every reading"),
                 file("--prometheus", "write the account for node_exporter's textfile collector"),
+                flag("--opentelemetry", "send figures to OTEL_EXPORTER_OTLP_ENDPOINT"),
+                file("--html", "write a page"),
             ),
             summary="joules per prompt token, generated token and request of a running engine",
         ),

@@ -9,27 +9,22 @@ from typing import TYPE_CHECKING
 from joulery import storage
 from joulery.cli.dispatch import Output
 from joulery.cli.options import Action, file, flag, location, option
-from joulery.errors import FileError, InvalidValueError, MissingExtraError
+from joulery.errors import FileError, InvalidValueError
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Sequence
 
 
-def store_location(arguments: argparse.Namespace, modules: Sequence[str] = ()) -> str | None:
+def store_location(arguments: argparse.Namespace) -> str | None:
     """Location of the store that the options or the environment name; None for the user's own.
 
     Args:
         arguments: Parsed options, ``store`` among them.
-        modules: Modules that the command needs besides the database's.
 
     Raises:
         FileError: It is a folder.
         InvalidValueError: It is the address of a server.
-        MissingExtraError: A module is not installed.
     """
-    from importlib.util import find_spec
-
     from joulery.client import is_server
 
     location_text: str | None = arguments.store or os.environ.get("JOULERY_STORE") or None
@@ -39,11 +34,6 @@ def store_location(arguments: argparse.Namespace, modules: Sequence[str] = ()) -
         raise InvalidValueError(
             f"{location_text[:80]} is a server, not a store",
             remedy="give --store PATH or postgresql://…, or unset JOULERY_STORE here",
-        )
-    missing = [name for name in modules if find_spec(name) is None]
-    if missing:
-        raise MissingExtraError(
-            f"this needs {', '.join(missing)}", remedy='pip install "joulery[server]"'
         )
     return location_text
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from joulery import hardware, metering, sweep
-from joulery.cli.dispatch import Output, signals_interrupt
+from joulery.cli.dispatch import INTERRUPTED, Output, signals_interrupt
 from joulery.cli.options import (
     COMMAND_OPTION,
     Action,
@@ -26,7 +26,7 @@ from joulery.cli.options import (
 from joulery.cli.progress import Progress
 from joulery.clock import REAL_CLOCK, VirtualClock
 from joulery.errors import JouleryError, MissingHardwareError, UsageError
-from joulery.reports import Terminal, sweep_report
+from joulery.reports import Terminal, draw, sweep_report
 from joulery.units import human_duration
 
 if TYPE_CHECKING:
@@ -44,7 +44,6 @@ SCHEMA = "joulery.sweep/1"
 _EXAMPLE = "joulery sweep --limits 100:260:10 -- python train.py"
 _OUTPUT_LOG = "output.log"
 _RESULTS = ("sweep.json", "sweep.csv", "sweep.html", "frontier.json", "sweep.png")
-_INTERRUPTED = 130
 # A simulated counter is exact, so frequent readings would only take time.
 _SIMULATED_SAMPLE_HERTZ = 0.01
 
@@ -213,7 +212,7 @@ def _interrupt(setup: _Setup, journal: SweepJournal) -> int:
         f"joulery: interrupted after {len(journal.done)} of {len(setup.plan)} runs; the power "
         "limits are restored\n  → run the same command again to continue\n"
     )
-    return _INTERRUPTED
+    return INTERRUPTED
 
 
 def _report(setup: _Setup, journal: SweepJournal, folder: Path) -> Output:
@@ -239,7 +238,8 @@ def _report(setup: _Setup, journal: SweepJournal, folder: Path) -> Output:
         "sweep.html": report.html(),
         "frontier.json": table.frontier().to_json() + "\n",
     }
-    written, remarks = write_results(folder, texts, report.charts, "sweep.png", columns=2)
+    pictures = {"sweep.png": [draw(chart, 600) for chart in report.charts]}
+    written, remarks = write_results(folder, texts, pictures, columns=2)
     more = {"complete": not table.failures, "files": written, "remarks": remarks}
 
     def text() -> str:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     )
     from joulery.demo._report import (
         recurring_text as recurring_text,
+        saved_drawing as saved_drawing,
         story_page as story_page,
         story_report as story_report,
     )

@@ -10,6 +10,7 @@ from joulery.reports import (
     Paragraph,
     Report,
     Table,
+    draw_before_after,
     frontier_report,
     joules_unit,
     percent,
@@ -21,7 +22,7 @@ from joulery.units import human, human_duration, per_cent
 if TYPE_CHECKING:
     from joulery.demo._recurring import RecurringStory
     from joulery.demo._story import Story
-    from joulery.reports import Unit
+    from joulery.reports import Drawing, Unit
 
 _NOTHING_PER_CENT = 0.1  # by hand: smaller changes are not worth a word
 _LATEST_NIGHTS = 5  # by hand: nights after most of the exploring
@@ -70,6 +71,12 @@ def story_page(story: Story, objective: str) -> Report:
         chosen=story.chosen,
         summary=f"{saved_sentence(story)} Chosen by {objective}.",
     )
+
+
+def saved_drawing(story: Story) -> Drawing:
+    """Energy and time of the two runs, as bars."""
+    title = f"The same training twice, to the same accuracy, on a simulated {story.plan.board.name}"
+    return draw_before_after(story.default.cost, story.retrained.cost, title)
 
 
 def saved_sentence(story: Story) -> str:

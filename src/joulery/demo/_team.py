@@ -31,6 +31,7 @@ from joulery.jobs import (
 )
 from joulery.jobs.policies import ActionKind, RunEnd
 from joulery.objectives import Cost
+from joulery.units import SECONDS_PER_DAY
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
     from joulery.jobs import Decision
     from joulery.storage import Store
 
-_DAY = 86_400.0
 _DAYS = 30
 _SOURCE = "physics of a simulated board"
 _FIXED_SHARE = 0.1  # of a step of the default batch size, whatever the batch size (by hand)
@@ -132,7 +132,7 @@ class _History:
         self._job, self._end, self._draw = job, end, draw
         self._board = catalog.board(job.board)
         self._work = catalog.workload(job.workload, self._board)
-        self._clock = VirtualClock(wall_seconds=end - _DAYS * _DAY)
+        self._clock = VirtualClock(wall_seconds=end - _DAYS * SECONDS_PER_DAY)
         self._service = JobService(store, self._clock, team=job.team)
         low, high = self._board.min_limit_watts, self._board.default_limit_watts
         step = (high - low) / _LIMITS
@@ -146,9 +146,10 @@ class _History:
 
     def run(self) -> None:
         """Make all recurrences; the last may still be under way."""
-        start = self._end - _DAYS * _DAY + self._draw.uniform(0.0, 0.2) * _DAY
+        first = self._draw.uniform(0.0, 0.2) * SECONDS_PER_DAY
+        start = self._end - _DAYS * SECONDS_PER_DAY + first
         for day in range(0, _DAYS, self._job.every_days):
-            begin = start + day * _DAY
+            begin = start + day * SECONDS_PER_DAY
             self._clock.sleep(max(0.0, begin - self._clock.wall()))
             self._recur(f"day {day + 1}")
         self._put_profiles()
@@ -314,7 +315,9 @@ def _fine_tunes(end: float, draw: random.Random) -> Iterator[tuple[str, RunEntry
         run = _SimulatedRun(board, work, boards, round(watts), draw).entry(
             name=name,
             key=f"{name}, {day}",
-            started_wall_seconds=end - (_DAYS - day) * _DAY + draw.uniform(9.0, 18.0) * 3600.0,
+            started_wall_seconds=end
+            - (_DAYS - day) * SECONDS_PER_DAY
+            + draw.uniform(9.0, 18.0) * 3600.0,
             seconds=seconds,
             joules=boards * steady.watts * seconds,
             host=draw.choice(_HOSTS),

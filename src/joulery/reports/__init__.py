@@ -29,17 +29,20 @@ if TYPE_CHECKING:
         page_style as page_style,
         table_of as table_of,
     )
-    from joulery.reports._drawing import draw as draw, write_png as write_png
+    from joulery.reports._drawing import Drawing as Drawing, draw as draw, write_png as write_png
     from joulery.reports._footprint import (
         Figure as Figure,
         Footprint as Footprint,
         footprint_report as footprint_report,
         jobs_footprint as jobs_footprint,
         log_footprint as log_footprint,
-        phase_figure as phase_figure,
         usage_report as usage_report,
     )
-    from joulery.reports._frontier import frontier_report as frontier_report
+    from joulery.reports._frontier import (
+        draw_before_after as draw_before_after,
+        frontier_report as frontier_report,
+    )
+    from joulery.reports._job_charts import jobs_chart as jobs_chart
     from joulery.reports._jobs import job_report as job_report
     from joulery.reports._logged_runs import (
         comparison_report as comparison_report,

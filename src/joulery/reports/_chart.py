@@ -104,8 +104,8 @@ class Axis:
         name: Quantity and unit, as written beside the axis.
         unit: Unit of the ticks.
         ticks: Values to label, in the unit; round ones unless given.
-        labels: Text of each of those; the value unless given.
-        most_ticks: Number of those that are shown at once; 0 for all.
+        labels: Text of each tick; the value unless given.
+        most_ticks: Number of ticks shown at once; 0 for all.
     """
 
     name: str
@@ -164,7 +164,7 @@ def scale_of(values: Iterable[float], axis: Axis, most_ticks: int) -> Scale:
     # A single point needs room on both sides, and rounding is not to be magnified.
     if high - low < _NARROWEST * max(abs(high), abs(low)):
         margin = 0.1 * max(abs(high), abs(low))
-    if low == high == 0.0:  # such as no epoch so far: an axis upwards from 0
+    if low == high == 0.0:  # such as no epoch yet: an axis upwards from 0
         margin, high = _MARGIN, 1.0
     low, high = low - margin, high + margin
     stated_ticks = tuple(tick for tick in axis.ticks if low <= tick <= high)
@@ -256,7 +256,7 @@ class Chart:
         x: Axis to the right.
         y: Axis upwards.
         series: Lines and points, later ones drawn on top.
-        description: Content in words, for screen readers.
+        description: Content as text, for screen readers.
         reference: Height of a dashed line across, such as the default; None for none.
     """
 

@@ -50,6 +50,7 @@ def _rows(summary: Mapping[str, Any]) -> list[list[str]]:
         ["energy", human(1000 * summary["energy_kilowatt_hours"], "Wh", 4)],
         ["peak power", human(summary["peak_watts"], "W", 4)],
         ["time above the budget", human_duration(summary["violation_seconds"])],
+        ["time at the budget", human_duration(summary["capped_seconds"])],
         ["mean performance", f"{100 * summary['performance_mean']:.1f} %"],
         ["worst performance", f"{100 * summary['performance_worst']:.1f} %"],
         ["Jain index", f"{summary['jain_index']:.4f}"],
@@ -112,7 +113,7 @@ def agent_report(
         [
             f"{job.id} {job.name}".strip(),
             human(job.watts, "W"),
-            f"{100 * (1 - job.performance):,.1f} % slower",
+            f"{100 * (1 - job.performance):,.1f} % slower" + ", follows" * job.follows,
         ]
         for job in sorted(running, key=lambda job: job.performance)
     ]

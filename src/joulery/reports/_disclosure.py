@@ -7,11 +7,19 @@ from typing import TYPE_CHECKING, Any
 from joulery.errors import InvalidValueError
 from joulery.frontier import Origin
 from joulery.reports._footprint import significant
+from joulery.units import SECONDS_PER_DAY
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping, Sequence
 
     from joulery.reports._footprint import Footprint
+
+_TWO_PER_PARAMETER = "estimated: two operations per parameter for one token of a dense transformer"
+# Stages of a model's life by SCI for AI, section 5: those that count for the provider, that of the
+# consumer, and the names that parts of a life have here.
+_TRAINING, _RUNTIME = "model training", "runtime operations"
+_PROVIDER = ("prepare", "data engineering", _TRAINING, "system integration", "end of life")
+_STAGES = {"data": "data engineering", "experiments": _TRAINING, "inference": _RUNTIME}
 
 
 def hugging_face(footprint: Footprint) -> dict[str, Any]:
@@ -41,9 +49,10 @@ def eu_form(footprint: Footprint) -> dict[str, Any]:
     """Energy fields of the EU Code of Practice's model documentation form.
 
     Energy in MWh to at least two significant figures, whether measured or estimated, the method,
-    the operations of the training, wall-clock days and hardware days.
+    the operations of the training, wall-clock days and hardware days. Of inference the form wants
+    operations, since its energy depends on more than the model.
     """
-    days = footprint.seconds / 86400
+    days = footprint.seconds / SECONDS_PER_DAY
     flops = footprint.training_flops
     return {
         "training_energy_mwh": significant(footprint.kilowatt_hours / 1000),
@@ -53,9 +62,77 @@ def eu_form(footprint: Footprint) -> dict[str, Any]:
         "method": footprint.method,
         "training_flops": None if flops is None else significant(flops),
         "wall_clock_days": significant(days),
-        "hardware_days": significant(sum(footprint.used_seconds.values()) / 86400),
+        "hardware_days": significant(sum(footprint.used_seconds.values()) / SECONDS_PER_DAY),
         "hardware": dict(footprint.devices),
+        **_inference_of_eu_form(footprint),
     }
+
+
+def _inference_of_eu_form(footprint: Footprint) -> dict[str, Any]:
+    """Operations of inference: as stated, or of one token by the number of parameters."""
+    flops, method = footprint.inference_flops, "as stated"
+    if flops is None and footprint.parameters is not None:
+        flops, method = 2 * footprint.parameters, _TWO_PER_PARAMETER
+    if flops is None:
+        return {"inference_flops": None, "inference_method": None}
+    return {"inference_flops": significant(flops), "inference_method": method}
+
+
+def sci_ai(footprint: Footprint) -> dict[str, Any]:
+    """Provider and consumer scores by SCI for AI (Green Software Foundation).
+
+    It extends ISO/IEC 21031:2024: emissions, making of the hardware included, per functional unit.
+    The provider's are those of all that comes before and after operation, per operation, training
+    token or billion parameters; the consumer's those of operation, per unit served.
+
+    Raises:
+        InvalidValueError: A number that the scores need is unknown.
+    """
+    units = {
+        "FLOP": footprint.training_flops,
+        "training token": footprint.units if footprint.unit == "token" else None,
+        "billion parameters": _scaled(footprint.parameters, 1e-9),
+    }
+    if not any(units.values()):
+        raise InvalidValueError(
+            "a provider's score is per operation, training token or billion parameters",
+            remedy="give --flops, --units N --unit token, or --parameters",
+        )
+    stages = {_TRAINING: [footprint]}
+    for name, stage in footprint.stages.items():
+        stages.setdefault(_STAGES.get(name, name), []).append(stage)
+    runtime = stages.pop(_RUNTIME, [])
+    served = {footprint.served_unit: footprint.served}
+    return {
+        "specification": "SCI for AI of the Green Software Foundation, on ISO/IEC 21031:2024",
+        "name": footprint.name,
+        "provider": {
+            **_score([part for parts in stages.values() for part in parts], units),
+            "stages": list(stages),
+            "not_measured": [name for name in _PROVIDER if name not in stages],
+        },
+        "consumer": _score(runtime, served) if runtime else None,
+        "method": footprint.method,
+    }
+
+
+def _score(parts: Sequence[Footprint], units: Mapping[str, float | None]) -> dict[str, Any]:
+    """Emissions of parts of a model's life in grams, and by each unit whose number is known."""
+    total = 0.0
+    for part in parts:
+        if part.total_grams is None:
+            raise InvalidValueError(
+                f"a score needs all emissions of {part.name}",
+                remedy="give --grid; for hardware that is not in the catalog, --embodied-kg "
+                "(of the training) or a log that names accelerators of the catalog",
+            )
+        total += part.total_grams
+    scores = {unit: significant(total / count) for unit, count in units.items() if count}
+    return {"grams": significant(total), "grams_per_unit": scores}
+
+
+def _scaled(value: float | None, factor: float) -> float | None:
+    return None if value is None else factor * value
 
 
 def cyclonedx(footprint: Footprint) -> dict[str, Any]:
@@ -113,4 +190,5 @@ DISCLOSURES: dict[str, Callable[[Footprint], dict[str, Any]]] = {
     "eu": eu_form,
     "cyclonedx": cyclonedx,
     "spdx": spdx,
+    "sci-ai": sci_ai,
 }

@@ -110,7 +110,7 @@ class KeyFigure:
     Attributes:
         name: Quantity.
         value: Figure with its unit and error.
-        note: Reference and provenance, in words.
+        note: Reference and provenance, as text.
     """
 
     name: str
@@ -161,7 +161,7 @@ class Report:
         title: Subject in one line.
         origin: Provenance of every figure, such as ``simulated``; empty where each states its own.
         blocks: Content from the top.
-        sources: Sources of the figures, in words.
+        sources: Sources of the figures, as text.
     """
 
     title: str
@@ -228,7 +228,8 @@ _LATEX |= {"±": r"$\pm$", "×": r"$\times$", "–": "--", "−": "$-$", "→": 
 
 
 def _latex_text(text: str) -> str:
-    return "".join(_LATEX.get(char, char) for char in text)
+    escaped = "".join(_LATEX.get(char, char) for char in text)
+    return escaped.replace("CO2", r"CO\textsubscript{2}")
 
 
 def _markdown_blocks(blocks: Sequence[Block]) -> Iterator[str]:

@@ -186,7 +186,9 @@ def _legend(chart: Chart, left: float, width: float) -> list[Stroke | Words | Sh
         if series.line:
             dash = _DASHES[series.line]
             shapes.append(Stroke(((x, y), (x + 18, y)), _colour(series), 1.8, dash))
-        if series.symbol and series.symbol != "bar":
+        if series.symbol == "bar":
+            shapes.append(Shape(_rectangle(x + 3, y - 6, 12, 12), _colour(series)))
+        elif series.symbol:
             shapes.append(_symbol(series, (x + 9, y)))
         shapes.append(Words(x + 24, y + 4, series.name))
         x += length
@@ -272,8 +274,9 @@ def _labels(chart: Chart, frame: Frame) -> list[Words]:
     for (x, y), text, line in labels:
         width = _LETTER * len(text) * (1.06 if line.emphasis else 1.0)
         options = [
-            (anchor, x + dx, y + dy, _text_box(x + dx, y + dy, width, anchor))
+            (anchor, at_x, y + dy, _text_box(at_x, y + dy, width, anchor))
             for anchor, dx, dy in _LABEL_OFFSETS
+            for at_x in (_moved_inside(x + dx, width, anchor, frame),)
         ]
         hidden = [_overlap(box, boxes) + _outside(box, frame) for *_, box in options]
         crossed = [_overlap(box, lines) for *_, box in options]
@@ -299,6 +302,8 @@ _LABEL_OFFSETS = (
     ("end", -14.0, 4.0),
     ("middle", 0.0, -31.0),
     ("middle", 0.0, 41.0),
+    ("start", 11.0, -24.0),
+    ("start", 11.0, -40.0),
 )
 _Box = tuple[float, float, float, float]
 
@@ -318,6 +323,12 @@ def _boxes_along(series: Series, frame: Frame) -> Iterable[_Box]:
 def _text_box(x: float, y: float, width: float, anchor: str) -> _Box:
     left = {"start": x, "middle": x - width / 2, "end": x - width}[anchor]
     return left, y - 11, left + width, y + 3
+
+
+def _moved_inside(x: float, width: float, anchor: str, frame: Frame) -> float:
+    """``x`` of a text, moved until the text is within the frame."""
+    left, _, right, _ = _text_box(x, 0.0, width, anchor)
+    return x + max(0.0, frame.left - left) - max(0.0, right - frame.right)
 
 
 def _overlap(box: _Box, boxes: Iterable[_Box]) -> float:

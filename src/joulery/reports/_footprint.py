@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from joulery import __version__
@@ -95,14 +95,19 @@ class Footprint:
         pue: Power usage effectiveness of the building: facility energy by IT energy.
         embodied_grams: Share of the hardware's own emissions; None to take it from the catalog.
         training_flops: Operations of the training; None when unknown.
-        period: Time that the figures cover, in words.
+        period: Time that the figures cover, as text.
         price: Price of a kilowatt-hour; None when unknown.
         saved: Share of the energy that was saved, and its standard error; None when unknown.
-        saved_method: Baseline of the savings, in words.
+        saved_method: Baseline of the savings, as text.
         units: Number of functional units, such as tokens, above 0; None when unknown.
         unit: Name of a functional unit.
-        phases: Energy by part of the model's life (``phase_figure``); without one for the
-            training, that is all of the energy.
+        phases: Energy of its own parts, such as experiments (``phase_figure``); without one for
+            the training, that is all of the energy.
+        stages: Footprints of other parts of the model's life, such as ``inference``, by name.
+        parameters: Number of the model's parameters; None when unknown.
+        inference_flops: Operations of a benchmark of inference; None when unknown.
+        served: Number of units that inference served, above 0; None when unknown.
+        served_unit: Name of such a unit.
         device_seconds: Time in use by name of accelerator; by default the time of all of them.
     """
 
@@ -124,6 +129,11 @@ class Footprint:
     units: float | None = None
     unit: str = "model"
     phases: tuple[Figure, ...] = ()
+    stages: Mapping[str, Footprint] = field(default_factory=dict)
+    parameters: float | None = None
+    inference_flops: float | None = None
+    served: float | None = None
+    served_unit: str = "token"
     device_seconds: Mapping[str, float] | None = None
 
     def __post_init__(self) -> None:
@@ -135,6 +145,9 @@ class Footprint:
             (self.embodied_grams, "embodied emissions in grams"),
             (self.training_flops, "operations of the training"),
             (self.price, "price of a kWh"),
+            (self.parameters, "parameters of the model"),
+            (self.inference_flops, "operations of inference"),
+            (self.served, "units that inference served"),
         ):
             if value is not None:
                 finite(value, name, minimum=0.0)
@@ -148,6 +161,14 @@ class Footprint:
     def grams(self) -> float | None:
         """Emissions of the electricity; None without an intensity."""
         return None if self.intensity is None else self.kilowatt_hours * self.intensity
+
+    @property
+    def total_grams(self) -> float | None:
+        """Emissions of the electricity and of making the hardware; None if either is unknown."""
+        embodied = self.embodied.value
+        if self.grams is None or embodied is None:
+            return None
+        return self.grams + 1000 * embodied
 
     @property
     def embodied(self) -> Figure:
@@ -181,16 +202,26 @@ class Footprint:
         yield Figure("energy of the devices", of_devices, "kWh", self.provenance, period)
         if self.pue != 1:
             text = f"times a power usage effectiveness of {self.pue:g}"
-            yield Figure("energy with cooling", self.kilowatt_hours, "kWh", _STATED, text)
-        simulated = self.provenance.origin is Origin.SIMULATED
-        clock = Provenance(Origin.SIMULATED if simulated else Origin.MEASURED)
-        yield Figure("time", self.seconds, "s", clock, period)
+            yield Figure(
+                "energy with cooling", self.kilowatt_hours, "kWh", self._derived("as stated"), text
+            )
+        clock = Origin.SIMULATED if self.is_simulated else Origin.MEASURED
+        yield Figure("time", self.seconds, "s", Provenance(clock), period)
         if self.units is not None:
             joules = self.kilowatt_hours * JOULES_PER_KILOWATT_HOUR / self.units
             yield Figure("energy per unit", joules, f"J per {self.unit}", self.provenance, period)
 
+    @property
+    def is_simulated(self) -> bool:
+        """Whether any of the energy is simulated, and with it what is computed from it."""
+        return self.provenance.origin is Origin.SIMULATED
+
+    def _derived(self, source: str = "") -> Provenance:
+        """Provenance of what is computed from the energy and an assumption."""
+        return Provenance(Origin.SIMULATED if self.is_simulated else Origin.ASSUMED, source)
+
     def _electricity_carbon(self) -> Figure:
-        source = Provenance(Origin.ASSUMED, self.intensity_source or "as stated")
+        source = self._derived(self.intensity_source or "as stated")
         if self.grams is None:
             validity = "give --grid"
             return Figure("CO2 of the electricity", None, "kg CO2", source, validity)
@@ -198,22 +229,21 @@ class Footprint:
         return Figure("CO2 of the electricity", self.grams / 1000, "kg CO2", source, validity)
 
     def _carbon_figures(self) -> Iterator[Figure]:
-        electricity, embodied = self._electricity_carbon(), self.embodied
-        carbon = electricity.value
-        yield electricity
-        yield embodied
-        if carbon is None or embodied.value is None:
+        yield self._electricity_carbon()
+        yield self.embodied
+        grams = self.total_grams
+        if grams is None:
             return
-        yield Figure("CO2 in all", carbon + embodied.value, "kg CO2", ASSUMED, "both of the above")
+        yield Figure("CO2 in all", grams / 1000, "kg CO2", self._derived(), "both of the above")
         if self.units is not None:
-            rate, unit = 1000 * (carbon + embodied.value) / self.units, f"g CO2 per {self.unit}"
+            rate, unit = grams / self.units, f"g CO2 per {self.unit}"
             text = "ISO/IEC 21031: CO2 in all by units"
-            yield Figure("software carbon intensity", rate, unit, ASSUMED, text)
+            yield Figure("software carbon intensity", rate, unit, self._derived(), text)
 
     def _money_figures(self) -> Iterator[Figure]:
         cost = None if self.price is None else self.price * self.kilowatt_hours
         text = "give --price" if cost is None else f"{self.price:g} per kWh at all times"
-        yield Figure("cost of the electricity", cost, "", _STATED, text)
+        yield Figure("cost of the electricity", cost, "", self._derived("as stated"), text)
         if self.saved is not None:
             share, error = self.saved.share, self.saved.standard_error
             relative = None if error is None or share == 0 else abs(error / share)
@@ -231,7 +261,11 @@ class Footprint:
             for name in _PHASES
         }
         training = phase_figure("training", self.joules, self.provenance)
-        phases = {phase.name: phase for phase in (training, *self.phases)}
+        stages = (
+            phase_figure(name, stage.joules, stage.provenance)
+            for name, stage in self.stages.items()
+        )
+        phases = {phase.name: phase for phase in (training, *self.phases, *stages)}
         return list((unknown | phases).values())
 
     def to_dict(self) -> dict[str, Any]:
@@ -270,7 +304,9 @@ class Footprint:
         building = f"It was multiplied by a power usage effectiveness of {self.pue:g}."
         if self.pue == 1:
             building = "Cooling and other losses of the building are not included."
-        return f"The energy of the devices {verb}{source}. {bar} {building}"
+        stages = [name for name, stage in self.stages.items() if stage.is_simulated]
+        others = f" That of {', '.join(stages)} was simulated." if stages else ""
+        return f"The energy of the devices {verb}{source}. {bar} {building}{others}"
 
 
 def significant(value: float, digits: int = 3) -> float:

@@ -1,4 +1,4 @@
-"""A frontier as a report: the curve of time and energy, and a table of every point."""
+"""A frontier as a report, with a curve and a table; two of its points as bars beside each other."""
 
 from __future__ import annotations
 
@@ -17,15 +17,20 @@ from joulery.reports._chart import (
     time_axis,
 )
 from joulery.reports._document import Paragraph, Report, Table
+from joulery.reports._drawing import Drawing, Shape, Words
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from joulery.frontier import Frontier, OperatingPoint
     from joulery.reports._chart import Line, Symbol
 
+
 # With more points than this, labels on all of them would only cover each other.
 _MOST_LABELS = 16
+# Before and after, in pixels, by hand: picture, bars, longest bar; heights of bar, row, quantity.
+_WIDTH, _LEFT, _LONGEST = 640.0, 146.0, 240.0
+_BAR, _ROW, _GROUP = 38.0, 44.0, 134.0
 # Roles of points, later ones drawn on top: line, symbol and colour.
 _ROLES: dict[str, tuple[Line, Symbol, int]] = {
     "dominated": ("", "cross", 5),
@@ -182,3 +187,44 @@ def _description(frontier: Frontier) -> str:
         f"{len(frontier)} points from {first.seconds:.4g} s and {first.joules:.4g} J to "
         f"{last.seconds:.4g} s and {last.joules:.4g} J."
     )
+
+
+def draw_before_after(before: OperatingPoint, after: OperatingPoint, title: str) -> Drawing:
+    """A picture of what a setting saves, and what it costs.
+
+    Args:
+        before: Point of the default setting.
+        after: Point of the chosen one.
+        title: Subject in one line.
+    """
+    joules, seconds = (before.joules, after.joules), (before.seconds, after.seconds)
+    change, origin = gains(after, before), origins((before, after))
+    shapes = [
+        *_bars(f"Energy ({origin})", joules, joules_unit(joules).text, -change.energy, 0.0),
+        *_bars(f"Time ({origin})", seconds, seconds_unit(seconds).text, change.time, _GROUP),
+    ]
+    labels = (f"default {_label(before)}", f"chosen {_label(after)}")
+    for row, label in enumerate((*labels, *labels)):
+        y = row // 2 * _GROUP + row % 2 * _ROW + 58
+        shapes.append(Words(_LEFT - 12, y, label, anchor="end", size=17))
+    words = f"Energy {-change.energy:+.0f} %, time {change.time:+.0f} % ({origin})."
+    return Drawing(_WIDTH, 2 * _GROUP, title, words, tuple(shapes))
+
+
+def _bars(
+    name: str,
+    values: tuple[float, float],
+    text: Callable[[float, int], str],
+    per_cent: float,
+    top: float,
+) -> Iterator[Shape | Words]:
+    """The two bars of a quantity, the difference in large letters beside the second."""
+    yield Words(_LEFT, top + 22, name, "soft", size=17)
+    for row, (value, colour) in enumerate(zip(values, ("s5", "s2"), strict=True)):
+        y, right = top + 32 + row * _ROW, _LEFT + _LONGEST * value / max(values)
+        corners = ((_LEFT, y), (right, y), (right, y + _BAR), (_LEFT, y + _BAR))
+        yield Shape(corners, colour)
+        yield Words(right + 10, y + 25, text(value, 3), bold=True, size=18)
+    difference = f"{abs(per_cent):.0f} % {'less' if per_cent < 0 else 'more'}"
+    colour = "s2" if per_cent < 0 else "s1"
+    yield Words(_WIDTH - 16, top + 84, difference, colour, "end", bold=True, size=30)

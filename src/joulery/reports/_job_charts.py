@@ -25,7 +25,39 @@ if TYPE_CHECKING:
 _MOST_DECISIONS = 150  # by hand: more symbols in a row would only blacken it
 _FEW_RECURRENCES = 8  # by hand: up to here every recurrence has a tick
 _MOST_STRETCH = 1.2  # by hand: a bound further right would squeeze the points
+_MOST_BARS = 12  # by hand: names of more would overlap
 _DRIFT_RUNS = 3  # two runs have no trend
+
+
+def jobs_chart(summaries: Sequence[JobSummary]) -> Chart:
+    """Energy of jobs, and what their default batch sizes would have used where that is known."""
+    ranked = sorted(summaries, key=lambda summary: -summary.joules)[:_MOST_BARS]
+    names = [summary.entry.name for summary in ranked]
+    used = [(float(place), summary.joules) for place, summary in enumerate(ranked)]
+    default = [
+        (float(place), summary.joules / (1.0 - summary.saved.energy.share))
+        for place, summary in enumerate(ranked)
+        if summary.saved is not None and summary.saved.energy.share < 1.0
+    ]
+    series = (
+        Series("used", tuple(used), tips=_tips(names, used), line="", symbol="bar"),
+        Series(
+            "with the default",
+            tuple(default),
+            tips=_tips(names, default),
+            line="",
+            symbol="diamond",
+            colour=1,
+        ),
+    )
+    x = Axis("job", ticks=tuple(place for place, _ in used), labels=tuple(names))
+    y = energy_axis(joules for _, joules in used + default)
+    text = f"Energy of {len(ranked)} of {len(summaries)} jobs, those of most energy first."
+    return Chart("Energy by job", x, y, tuple(line for line in series if line.points), text, 0.0)
+
+
+def _tips(names: Sequence[str], points: Sequence[tuple[float, float]]) -> tuple[str, ...]:
+    return tuple(f"{names[int(place)]}: {human(joules, 'J')}" for place, joules in points)
 
 
 def choice_chart(choice: SettingChoice, description: str) -> Chart:

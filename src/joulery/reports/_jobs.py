@@ -129,10 +129,10 @@ def _job_figures(summary: JobSummary) -> KeyFigures:
     if saved is None:
         reason = "it needs runs of the default batch size and of another one"
         return KeyFigures((KeyFigure("Energy saved", NONE, reason), energy))
-    runs = f"against {count_text(saved.default_runs, 'run')} of the default"
     simulated = simulated_text(summary.origins)
-    runs += f"; {simulated}" if simulated else ""
-    exploring = f"{cost_text(saved.exploring_joules)} spent on exploring"
+    origin = f"; {simulated}" if simulated else ""
+    runs = f"against {count_text(saved.default_runs, 'run')} of the default{origin}"
+    exploring = f"{cost_text(saved.exploring_joules)} spent on exploring{origin}"
     return KeyFigures(
         (
             KeyFigure("Energy saved", saved_text(saved.energy), f"{runs}, exploration included"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from typing import TYPE_CHECKING
 
+from joulery.frontier import Origin
 from joulery.reports._chart import (
     Axis,
     Chart,
@@ -81,26 +82,29 @@ def _figures(run: RunEntry, now: float, zone: tzinfo | None) -> KeyFigures:
     watts = run.mean_watts
     steps = count_text(run.steps, "step") if run.steps else ""
     pace = f", {run.steps / run.seconds:,.3g} a second" if run.steps and run.seconds else ""
+    simulated = "; simulated" if run.origin == Origin.SIMULATED.value else ""
     figures = [
         KeyFigure("Energy", _energy(run), run.origin),
         KeyFigure("Time", human_duration(run.seconds), steps + pace),
-        KeyFigure("Mean power", NONE if watts is None else human(watts, "W"), run.boards),
+        KeyFigure(
+            "Mean power", NONE if watts is None else human(watts, "W"), f"{run.boards}{simulated}"
+        ),
         KeyFigure("Begun", date_text(run.started_wall_seconds, zone), f"on {run.host or NONE}"),
         KeyFigure("State", run_state(run, now), f"reported by {run.kind}"),
     ]
     if run.setting:
         figures.append(KeyFigure("Setting", run.setting, ""))
     if run.energy_saving is not None:
-        note = "of the energy, against the original limit"
+        note = f"of the energy, against the original limit{simulated}"
         figures.append(KeyFigure("Saved", per_cent(run.energy_saving), note))
     return KeyFigures(tuple(figures))
 
 
-def _energy(run: RunEntry) -> str:
-    if run.joules is None:
+def _energy(user: RunEntry | RunDevice) -> str:
+    if user.joules is None:
         return NONE
-    error = None if run.relative_error is None else run.relative_error * run.joules
-    return with_error(run.joules, error, energy_text)
+    error = None if user.relative_error is None else user.relative_error * user.joules
+    return with_error(user.joules, error, energy_text)
 
 
 def _curves(run: RunEntry, quantity: str) -> list[RunCurve]:
@@ -178,7 +182,7 @@ def _device_table(run: RunEntry) -> Table:
     most = max((device.joules or 0.0 for device in run.devices), default=0.0)
     columns: dict[str, Callable[[RunDevice], str]] = {
         "device": lambda device: device.name,
-        ">energy": _device_energy,
+        ">energy": _energy,
         ">mean power": lambda device: _mean(device, run.seconds),
         ">peak power": lambda device: (
             NONE if device.peak_watts is None else human(device.peak_watts, "W")
@@ -189,13 +193,6 @@ def _device_table(run: RunEntry) -> Table:
     table = Table.of(run.devices, columns)
     bars = [((device.joules or 0.0) / most if most else 0.0, 0.0) for device in run.devices]
     return Table(table.headers, table.rows, table.align, bars=bars)
-
-
-def _device_energy(device: RunDevice) -> str:
-    if device.joules is None:
-        return NONE
-    error = None if device.relative_error is None else device.relative_error * device.joules
-    return with_error(device.joules, error, energy_text)
 
 
 def _mean(device: RunDevice, seconds: float) -> str:

@@ -34,7 +34,7 @@ from joulery.reports._text import (
     simulated_text,
     with_error,
 )
-from joulery.units import human, human_age
+from joulery.units import SECONDS_PER_DAY, human, human_age
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -47,12 +47,12 @@ if TYPE_CHECKING:
     _Link = Callable[[int], str] | None
 
 Measure = Literal["energy", "co2", "money"]
-_DAY, _YEAR = 86_400.0, 366 * 86_400.0
+_YEAR_DAYS = 366  # a leap year
 _MOST_DAYS = 62  # by hand: bars of a chart that stay apart on a phone
 _MOST_TICKS = 5  # by hand: dates below a chart that do not touch on a phone
 _SAVED_COLOUR, _USED_COLOUR = 2, 0  # green and blue of the palette
 _MOST_JOBS = 15  # by hand: rows of a list that fit a screen
-_ATTENTION_SECONDS = 30 * 86_400.0  # by hand: what happened longer ago is history
+_ATTENTION_SECONDS = 30 * SECONDS_PER_DAY  # by hand: what happened longer ago is history
 _METHOD = (
     "Saved: every recurrence, exploration included, against as many runs of the default batch size "
     "as measured in the same job. The error is one standard error, from the scatter of runs. Jobs "
@@ -146,7 +146,8 @@ def all_time(
 
 def suitable_unit(seconds: float) -> PeriodUnit:
     """The length of periods that cuts a time into as many as a chart shows well."""
-    return "day" if seconds <= _MOST_DAYS * _DAY else "week" if seconds <= _YEAR else "month"
+    days = seconds / SECONDS_PER_DAY
+    return "day" if days <= _MOST_DAYS else "week" if days <= _YEAR_DAYS else "month"
 
 
 def _period_charts(

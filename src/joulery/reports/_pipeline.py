@@ -186,8 +186,9 @@ def pipeline_report(view: PipelineView) -> Report:
         Paragraph(summary),
         _saving_table(view),
         Paragraph(
-            "Full clocks: every instruction at its highest clock, waiting for the same end. Gap: "
-            "how far the plan lies above the bound that clocks in between could reach.",
+            "Full clocks: every instruction at its highest clock, waiting for others where they "
+            "set the pace. Gap: how far the plan lies above the bound that clocks in between could "
+            "reach.",
             soft=True,
         ),
     ]
@@ -360,10 +361,10 @@ def _remarks(view: PipelineView) -> list[str]:
     remarks = [f"Planned in {1000 * view.plan.planning_cpu_seconds:.0f} ms of CPU time."]
     if view.holding is not None:
         remarks.append(_holding_remark(view.holding, view.savings[0].joules))
-    config = view.plan.problem.config
-    if not config.blocking_watts:
+    problem = view.plan.problem
+    if not problem.blocking_watts.any():
         remarks.append("Waiting counts nothing: give the power of a device with --blocking-power.")
-    if view.search is not None and not config.communication_seconds:
+    if view.search is not None and not problem.config.communication_seconds:
         remarks.append("Communication counts nothing: give the time of a hop with --communication.")
     return [*remarks, *(f"Profile: {note}." for note in view.notes)]
 

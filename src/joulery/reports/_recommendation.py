@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 from joulery.reports._chart import Axis, Chart, Series, Unit, time_axis
 from joulery.reports._document import Heading, Paragraph, Report, Table
 from joulery.reports._drawing import series_symbol
-from joulery.units import human, human_duration, kilowatt_hours
+from joulery.reports._text import carbon_text
+from joulery.units import SECONDS_PER_DAY, human, human_duration, kilowatt_hours
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -60,7 +61,7 @@ def _carbon(recommendation: Recommendation) -> list[Table]:
             recommendation.regions,
             {
                 "grid": lambda region: region[0],
-                ">CO2 of the training": lambda region: human(region[1] / 1e6, "t"),
+                ">CO2 of the training": lambda region: carbon_text(region[1]),
             },
         )
     ]
@@ -130,14 +131,10 @@ _COLUMNS: dict[str, Callable[[Choice], str]] = {
     ">time": lambda candidate: (
         human_duration(candidate.seconds)
         if candidate.seconds < 172800
-        else f"{candidate.seconds / 86400:.1f} d"
+        else f"{candidate.seconds / SECONDS_PER_DAY:.1f} d"
     ),
     ">energy": lambda candidate: human(1000 * kilowatt_hours(candidate.joules), "Wh"),
     ">money": lambda candidate: f"${human(candidate.dollars, '')}".strip(),
-    ">CO2": lambda candidate: (
-        human(candidate.grams_co2 / 1e6, "t")
-        if candidate.grams_co2 > 1e6
-        else human(candidate.grams_co2, "g")
-    ),
+    ">CO2": lambda candidate: carbon_text(candidate.grams_co2),
     ">memory": lambda candidate: f"{candidate.memory_bytes / 1e9:.0f} GB",
 }

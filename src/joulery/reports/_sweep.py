@@ -156,7 +156,7 @@ def best_table(table: SweepTable) -> Table:
 
 
 def sweep_charts(table: SweepTable) -> tuple[Chart, ...]:
-    """The six charts; those that need the default limit are left out where it has no result."""
+    """The six charts; charts that need the default limit are left out where it has no result."""
     gpus, versus = table.gpu_counts[-1], f"against the default {table.default_watts:g} W"
     if not any(table.default_of(gpus) for gpus in table.gpu_counts):
         return (_times(table),)

@@ -96,7 +96,7 @@ def table_text(
 ) -> str:
     """A plain text table with a rule below its header, no wider than ``columns``.
 
-    Where it is too wide, text goes on in further lines first; then the table goes on below with
+    Where it is too wide, text continues in further lines first; then the table continues below with
     its first column repeated.
 
     Args:
@@ -108,7 +108,7 @@ def table_text(
     width = terminal_columns() if columns is None else columns
     cells = [[_printable(cell) for cell in row] for row in (headers, *rows)]
     widths = [max(map(_width, column)) for column in zip(*cells, strict=True)]
-    # The first column is repeated where the table goes on below, so it may be shorter.
+    # The first column is repeated where the table continues below, so it may be shorter.
     narrowest = [_NARROWEST_NAME, *[_NARROWEST_CELL] * (len(headers) - 1)]
     while sum(widths) + 2 * (len(widths) - 1) > width:
         text_columns = [
@@ -155,7 +155,7 @@ def _table_part(cells: list[list[str]], widths: list[int], right: list[bool]) ->
 
 
 def _wrap(row: list[str], widths: list[int], right: list[bool]) -> list[tuple[str, ...]]:
-    """The lines of a row whose text goes on below where it is too long."""
+    """The lines of a row whose text continues below where it is too long."""
     pieces = [
         [cell]
         if flag or _width(cell) <= width

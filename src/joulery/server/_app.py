@@ -197,7 +197,7 @@ class _Answer:
         """Send a part of the answer; answers are not for caches unless they say so.
 
         Raises:
-            ClientDisconnect: The connection failed, which is no error of the application, or
+            ClientDisconnect: The connection failed, which is not an error of the application, or
                 another answer was sent.
         """
         if self._closed:

@@ -67,7 +67,7 @@ _NONCE = struct.Struct(">d")
 
 
 class _NumberConvertor(IntegerConvertor):
-    """Numbers of jobs in addresses; what is longer than any of them is no such address."""
+    """Numbers of jobs in addresses; longer text is not such an address."""
 
     regex = f"[0-9]{{1,{len(str(LARGEST_ID))}}}"
 
@@ -182,7 +182,7 @@ class ServerContext:
         secret: Secret of the store; see ``joulery.storage._tokens.decision_secret``.
         limits: Limits on requests and callers.
         clock: Real clock, or a test's.
-        log_requests: Whether every request is logged, or only those that failed or took long.
+        log_requests: Whether every request is logged, or only requests that failed or took long.
         gate: Gate of connections; None for a test's.
     """
 

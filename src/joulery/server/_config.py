@@ -82,7 +82,7 @@ class ServerConfig:
         tls_key: Key of the certificate.
         insecure: Whether tokens may travel unencrypted beyond this machine.
         log_requests: Whether every request is logged.
-        drain_seconds: Time that a server which is being stopped goes on accepting requests, for
+        drain_seconds: Time that a server which is being stopped still accepts requests, for
             load balancers to notice.
         expire_seconds: Interval at which expired leases are released.
         limits: Limits on requests and callers.

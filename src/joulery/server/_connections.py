@@ -98,7 +98,7 @@ class HttpConnection(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Handle data; a head that goes on and on is refused."""
+        """Handle data; a head that does not end is refused."""
         super().data_received(data)
         if self._deadline is not None:
             self._head_bytes += len(data)

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import math
+from dataclasses import dataclass
+from datetime import date, datetime, time, timedelta
 from pathlib import Path as FilePath
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast, get_args
 from urllib.parse import urlencode
 
 from fastapi import APIRouter, Request, Response
@@ -17,9 +19,12 @@ from starlette.responses import RedirectResponse, StreamingResponse
 
 from joulery.client import job_summary
 from joulery.errors import InvalidValueError
-from joulery.jobs import decision_page, job_entry, open_runs, run_history, total_watts
+from joulery.jobs import PeriodUnit, decision_page, job_entry, open_runs, run_history, total_watts
 from joulery.objectives import Cost, LeastEnergy
 from joulery.reports import (
+    Measure,
+    OverviewRange,
+    all_time,
     count_text,
     describe_objective,
     energy_text,
@@ -28,18 +33,11 @@ from joulery.reports import (
     page_style,
     run_report,
     running_report,
+    suitable_unit,
 )
 from joulery.server._auth import authenticate, context_of, may_see, may_see_all, session_end
-from joulery.server._pages import (
-    PageRoute,
-    cookie_name,
-    is_secure,
-    read_form,
-    render,
-    zone_of,
-)
+from joulery.server._pages import PageRoute, cookie_name, is_secure, read_form, render, zone_of
 from joulery.server._problems import ProblemError, no_permission, not_found
-from joulery.server._range import RangeQuery
 from joulery.storage import (
     LIFETIME_SECONDS,
     Permission,
@@ -49,9 +47,11 @@ from joulery.storage import (
     run_totals,
     runs_mark,
 )
+from joulery.units import SECONDS_PER_DAY
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
+    from datetime import tzinfo
 
     from joulery.jobs import DecisionEntry, JobTotals
     from joulery.objectives import Objective
@@ -59,12 +59,89 @@ if TYPE_CHECKING:
     from joulery.server._figures import FiguresCache
     from joulery.storage import TokenRecord
 
+
+RANGES = {"7": "7 days", "30": "30 days", "90": "90 days", "365": "a year", "all": "all time"}
+UNITS = ("", *get_args(PeriodUnit))  # the empty one for what suits the range
+MEASURES = {"energy": "energy", "co2": "CO2", "money": "money"}
+_DEFAULT_DAYS = "30"
+_LONGEST = 30 * 366 * SECONDS_PER_DAY  # by hand: months that a chart shows
+
+
+@dataclass(frozen=True, slots=True)
+class RangeQuery:
+    """What a reader has asked for, as text that may be anything.
+
+    Attributes:
+        days: One of ``RANGES``.
+        first: First day, as ISO date; in place of ``days``.
+        last: Last day, as ISO date.
+        unit: Length of periods; what suits the range unless it is a length.
+        measure: Quantity of charts.
+    """
+
+    days: str = ""
+    first: str = ""
+    last: str = ""
+    unit: str = ""
+    measure: str = ""
+
+    def resolve(self, jobs: Sequence[JobTotals], now: float, zone: tzinfo) -> OverviewRange:
+        """The range; what makes no sense is left out."""
+        chosen = self.measure if self.measure in MEASURES else "energy"
+        measure = cast("Measure", chosen)
+        whole = all_time(jobs, now, measure, zone)
+        first, last = _midnight(self.first, zone), _midnight(self.last, zone, days=1)
+        end = last if last is not None else whole.end_wall_seconds
+        start = whole.start_wall_seconds
+        if first is not None:
+            start = first
+        elif self.days != "all" and last is None:
+            days = int(self.days if self.days in RANGES else _DEFAULT_DAYS)
+            today = datetime.fromtimestamp(now, zone).date()
+            start = _midnight((today - timedelta(days=days - 1)).isoformat(), zone) or start
+        start = min(max(start, end - _LONGEST), end)
+        unit = self.unit if self.unit in UNITS[1:] else suitable_unit(end - start)
+        if suitable_unit(end - start) == "month":
+            unit = "month"
+        return OverviewRange(start, end, cast("PeriodUnit", unit), measure, zone)
+
+    def values(self, span: OverviewRange) -> dict[str, Any]:
+        """Values of the form."""
+        dates = _is_date(self.first) or _is_date(self.last)
+        return {
+            "days": "" if dates else self.days if self.days in RANGES else _DEFAULT_DAYS,
+            "first": self.first if _is_date(self.first) else "",
+            "last": self.last if _is_date(self.last) else "",
+            "unit": self.unit if self.unit in UNITS else "",
+            "measure": span.measure,
+            "ranges": RANGES,
+            "units": UNITS,
+            "measures": MEASURES,
+        }
+
+
+def _is_date(text: str) -> bool:
+    try:
+        date.fromisoformat(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _midnight(text: str, zone: tzinfo, days: int = 0) -> float | None:
+    """Unix time at which a day begins, some days later; None for text that is not a day."""
+    try:
+        day = date.fromisoformat(text) + timedelta(days=days)
+        return datetime.combine(day, time(), zone).timestamp()
+    except (ValueError, OverflowError):
+        return None
+
+
 _STATIC = FilePath(__file__).parent / "static"
 _JOBS_PER_PAGE = 50  # by hand: two screens
 _MOST_EVENTS = 1000  # of a job that its page reads (by hand: some tens of milliseconds)
 _STREAM_SECONDS = 15.0  # less than the longest time of an answer; browsers come again
 _MOST_TOPICS = 20  # of a stream (by hand: tabs that a person keeps open)
-_MINUTE = 60.0
 _LOOK_SECONDS = 1.0  # by hand: time between two looks for a change
 _SORTS: dict[str, tuple[str, Callable[[JobTotals], Any]]] = {
     "saved": ("energy saved", lambda job: (job.saved is None, -job.saved_joules)),
@@ -183,7 +260,7 @@ def overview(request: Request) -> Response:
         names.get("measure", ""),
     )
     # To the end of the minute, so that readers of the same minute share an overview.
-    minute = _MINUTE * math.ceil(now / _MINUTE)
+    minute = 60.0 * math.ceil(now / 60.0)
     span, mark = query.resolve(totals, minute, zone), _mark(totals, outstanding)
     savings, lists = request.app.state.overviews.get(
         (request.state.caller.team, mark, span),

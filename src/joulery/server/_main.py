@@ -1,20 +1,26 @@
-"""A server from its start to its end: socket, first tokens, uvicorn, periodic work, drain."""
+"""A server from its start to its end: socket, first tokens, log, uvicorn, periodic work, drain."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import errno
+import json
 import logging
+import logging.handlers
 import os
+import queue
 import resource
 import signal
 import socket
 import sys
+import threading
+import traceback
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 import anyio.to_thread
 import uvicorn
@@ -22,18 +28,12 @@ import uvicorn
 from joulery.background import PeriodicTask
 from joulery.client import read_token, write_token
 from joulery.clock import REAL_CLOCK
-from joulery.errors import (
-    ConflictError,
-    FileError,
-    InvalidValueError,
-    MissingRightsError,
-)
+from joulery.errors import ConflictError, FileError, InvalidValueError, MissingRightsError
 from joulery.jobs import check_documents
 from joulery.server._app import create_app
 from joulery.server._auth import ServerContext
 from joulery.server._cluster_page import WATCH_SECONDS, ClusterWatch
 from joulery.server._connections import ConnectionGate, HttpConnection
-from joulery.server._logs import json_log
 from joulery.storage import (
     EVERY_TEAM,
     Permission,
@@ -47,6 +47,7 @@ from joulery.storage import (
     job_heads,
     list_tokens,
 )
+from joulery.units import SECONDS_PER_DAY
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -56,6 +57,79 @@ if TYPE_CHECKING:
     from joulery.clock import Clock
     from joulery.server._config import ServerConfig
     from joulery.storage import Transaction
+
+# Of the log, by hand: records that wait, letters of a record, time to write the last ones.
+_CAPACITY, _LONGEST, _LOG_SECONDS = 2000, 4000, 2.0
+
+
+class JsonFormatter(logging.Formatter):
+    """One JSON object per record; records of other packages get the event ``library``.
+
+    Records of the server carry their members as ``extra={"fields": {…}}``.
+    """
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The line of a record."""
+        line = {"wall_seconds": record.created, "level": record.levelname.lower()}
+        if record.name.startswith("joulery.server"):
+            line["event"] = record.getMessage()
+            line |= getattr(record, "fields", {})
+        else:
+            text = record.getMessage()[:_LONGEST]
+            line |= {"event": "library", "logger": record.name, "message": text}
+        if record.exc_info:
+            line["where"] = "".join(traceback.format_exception(*record.exc_info))[-_LONGEST:]
+        return json.dumps(line, separators=(",", ":"), default=str)
+
+
+class _DroppingHandler(logging.handlers.QueueHandler):
+    """Hands records to the thread that writes; drops them where it cannot keep up."""
+
+    def prepare(self, record: logging.LogRecord) -> logging.LogRecord:
+        return record  # stays in this process, so nothing has to be made picklable
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - logging's name
+        """The queue is full: losing a line is better than delaying a request."""
+
+
+class _Listener(logging.handlers.QueueListener):
+    """Writes records in a thread of its own."""
+
+    def enqueue_sentinel(self) -> None:
+        """Wait for room in the queue, which may be full."""
+        waiting: Any = self.queue  # has more than logging needs
+        waiting.put(None)
+
+
+@contextmanager
+def json_log(stream: TextIO | None = None) -> Iterator[None]:
+    """Within it, all log records and warnings are JSON lines.
+
+    Args:
+        stream: Text stream for the lines; stderr unless given.
+    """
+    records: queue.Queue[logging.LogRecord | None] = queue.Queue(_CAPACITY)
+    writer = logging.StreamHandler(stream or sys.stderr)
+    writer.setFormatter(JsonFormatter())
+    listener = _Listener(records, writer)
+    handler, root = _DroppingHandler(records), logging.getLogger()
+    server = logging.getLogger("joulery.server")
+    level = server.level
+    root.addHandler(handler)
+    server.setLevel(logging.INFO)
+    logging.captureWarnings(True)  # noqa: FBT003 - its only argument
+    listener.start()
+    try:
+        yield
+    finally:
+        logging.captureWarnings(False)  # noqa: FBT003
+        server.setLevel(level)
+        root.removeHandler(handler)
+        # The process ends even if stderr is blocked.
+        stopping = threading.Thread(target=listener.stop, daemon=True)
+        stopping.start()
+        stopping.join(_LOG_SECONDS)
+
 
 _log = logging.getLogger("joulery.server")
 
@@ -67,8 +141,8 @@ _BACKLOG = 2048  # connections that wait to be accepted (by hand: a cluster that
 _STOP_SECONDS = 30  # for requests to end once others are refused (by hand)
 _OTHER_FILES = 200  # of the store, the log and libraries (by hand)
 _READER_THREADS = 8  # by hand: no more than the store has connections for
-_YEAR_SECONDS = 365 * 86_400.0  # that first tokens last (by hand)
-_RENEWAL_SECONDS = 30 * 86_400.0  # before the end (by hand)
+_YEAR_SECONDS = 365 * SECONDS_PER_DAY  # that first tokens last (by hand)
+_RENEWAL_SECONDS = 30 * SECONDS_PER_DAY  # before the end (by hand)
 
 
 @dataclass(frozen=True, slots=True)

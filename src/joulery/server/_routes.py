@@ -359,7 +359,7 @@ async def heartbeat(
     """Prolong the lease of a decision; the progress counts if no report follows.
 
     With `live` figures, which people see on the dashboard, heartbeats may come every few seconds:
-    those that follow within 50 seconds of a stored one are remembered and not stored.
+    heartbeats that follow within 50 seconds of a stored one are remembered and not stored.
     """
     context, issued = context_of(request), request.state.issued
     log: HeartbeatLog = request.app.state.heartbeats
@@ -542,7 +542,9 @@ def put_run(request: Request, team: TeamName, body: Annotated[RunEntry, _body(Ru
 def list_runs(
     request: Request,
     team: TeamName,
-    text: Annotated[str, Query(max_length=200, description="text that the runs contain")] = "",
+    text: Annotated[
+        str, Query(max_length=200, description="text that the runs contain, of the latest 20,000")
+    ] = "",
     below: Annotated[
         int, Query(ge=0, le=LARGEST_ID, description="number that the page begins below; 0 for all")
     ] = 0,

@@ -13,7 +13,7 @@ from joulery.reports import comparison_report, energy_text, logged_run_report, r
 from joulery.server._auth import context_of, may_see, may_see_all
 from joulery.server._pages import PageRoute, render, zone_of
 from joulery.server._problems import not_found
-from joulery.storage import SORTS, RunQuery, count_runs, list_runs, runs_mark
+from joulery.storage import MOST_SEARCHED, SORTS, RunQuery, count_runs, list_runs, runs_mark
 from joulery.units import human, human_duration, per_cent
 
 if TYPE_CHECKING:
@@ -71,6 +71,7 @@ def runs(
         pages=pages,
         address=address,
         most_compared=_MOST_COMPARED,
+        most_searched=MOST_SEARCHED,
     )
 
 
@@ -118,7 +119,7 @@ def run_page(request: Request, run: int) -> Response:
 
 @run_pages.get("/runs/compare", operation_id="compareRunsPage")
 def compare(request: Request) -> Response:
-    """Runs beside each other, those that the query names as ``run``."""
+    """The runs that the query names as ``run``, beside each other."""
     texts = [value for name, value in request.query_params.multi_items() if name == "run"]
     numbers = [int(text) for text in texts if text.isdecimal() and len(text) < 19]
     entries = [_find(request, number) for number in dict.fromkeys(numbers[:_MOST_COMPARED])]

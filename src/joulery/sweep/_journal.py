@@ -11,9 +11,8 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Self
 
 from joulery.errors import FileError, UsageError
-from joulery.files import lock, sync_folder, write_all
+from joulery.files import decode_line, encode_line, lock, sync_folder, write_all
 from joulery.frontier import Origin
-from joulery.json_lines import decode_line, encode_line
 from joulery.sweep._plan import Trial
 
 if TYPE_CHECKING:
@@ -80,7 +79,7 @@ class SweepJournal:
 
         Raises:
             UsageError: The folder has the journal of another plan, or is in use.
-            FileError: The file cannot be read or written, or is no journal.
+            FileError: The file cannot be read or written, or is not a journal.
         """
         path = folder / FILE_NAME
         try:

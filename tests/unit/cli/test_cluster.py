@@ -110,6 +110,8 @@ def test_simulate_reports_skipped_rows(capsys, jobs, tmp_path):
         ("--budget", "50"),
         ("--gpus", "many"),
         ("--gpus", "a=1,b"),
+        ("--gpus", "a=1,a=2"),
+        ("--budget", "0:900,0:800"),
         ("--overhead", "nan"),
         ("--zone", "Mars"),
         ("--trace", f"{tmp_path}/empty.csv"),
@@ -144,6 +146,10 @@ def test_shape_writes_a_budget_that_the_agent_can_follow(capsys, jobs, tmp_path)
     assert written.values == pytest.approx([s["watts"] for s in found["steps"]], abs=1e-3)
     paused = output(capsys, "shape", *words, "--work", "3h", "--pause")
     assert paused["amount"] <= found["amount"] + 1e-9
+    corrected = output(capsys, "shape", *words, "--work", "3h", "--pause", "--now", "600")
+    assert corrected["steps"][1]["watts"] <= paused["steps"][1]["watts"], "carbon falls later"
+    followed = output(capsys, "shape", *words, "--work", "3h", "--pause", "--actual", signal)
+    assert followed["amount"] == pytest.approx(paused["amount"]), "of a perfect forecast"
     for work in ("7h", "0"):
         assert main(["cluster", "shape", *map(str, words), "--work", work]) == 2
     yearly = ("--jobs", jobs, "--signal", "DE", "--start", "2026-05-03T10:20Z", "--deadline", "5h")
@@ -215,6 +221,7 @@ def test_the_status_of_a_dead_agent_is_a_failure(capsys, tmp_path):
         ('{"jobs": [{"id": "a", "gpus": 1.5, "points": [[100, 1]]}]}', "1.5 GPUs"),
         ('{"jobs": [{"id": "a", "gpus": true, "points": [[100, 1]]}]}', "True GPUs"),
         ('{"jobs": [{"id": "a", "wieght": 2, "points": [[100, 1]]}]}', "'wieght'"),
+        ('{"jobs": [{"id": "a", "frontier": {}, "points": [[100, 1]]}]}', "points and a frontier"),
         ('{"jobs": [{"id": "a", "frontier": "missing.json"}]}', "missing.json"),
     ],
 )

@@ -71,7 +71,9 @@ def test_unknown_command(capsys):
     assert "unknown command 'messure'" in err
     assert "→ did you mean measure?" in err
     assert main(["xyzzy"]) == 2
-    assert "→ run `joulery --help`" in capsys.readouterr().err
+    assert "→ the commands are doctor, measure, run" in capsys.readouterr().err
+    assert main(["serve", "--port", "80"]) == 2  # 80 is no action
+    assert "unknown argument '--port'\n  → it is --listen now" in capsys.readouterr().err
     assert main(["messure", "--json"]) == 2
     assert json.loads(capsys.readouterr().out)["exit_code"] == 2
 
@@ -153,6 +155,7 @@ def test_missing_arguments_are_written_out(arguments, words, capsys):
     ("arguments", "remedy"),
     [
         (["doctor", "--js"], "did you mean --json?"),
+        (["measure", "--period", "--", "true"], "it takes --json"),
         (["sweep", "--limts=100:200:50"], "did you mean --limits?"),
         (["jobs", "shw"], "did you mean show?"),
         (["cluster", "status", "--state", "x", "--wach"], "did you mean --watch?"),

@@ -8,6 +8,7 @@ import pytest
 import joulery.governor
 import joulery.hardware
 from joulery.cli import doctor, main
+from joulery.cli.extras import EXTRAS
 from joulery.errors import DeviceError
 from joulery.frontier import Origin, Provenance
 from joulery.hardware import Capability, DeviceInfo, DeviceKind, Obstacle, PowerLimitRange, Survey
@@ -68,7 +69,9 @@ def machine(monkeypatch):
     )
     monkeypatch.setattr(doctor, "may_set_limits", lambda: parts.root)
     monkeypatch.setattr(joulery.governor, "daemon_obstacles", lambda _: parts.lent)
-    monkeypatch.setattr(doctor, "_installed", lambda module: module in parts.extras)
+    monkeypatch.setattr(
+        doctor, "missing_modules", lambda extra: [] if extra in parts.extras else [extra]
+    )
     monkeypatch.setattr(doctor, "_engines", lambda: parts.engines)
     monkeypatch.setattr(joulery.hardware, "find_machines", lambda: parts.machines)
     return parts
@@ -93,6 +96,13 @@ def test_an_empty_machine_gets_advice(machine, capsys):
     assert "GPUs: none found" in out
     assert "JOULERY_NODE_METER" in out
     assert "pip install 'joulery[plots]'" in out
+    assert "only root may set them" not in out
+    machine.root = True
+    document = _document(capsys)
+    assert document["may_set_limits"] is False
+    assert {"GPUs", "the whole node", "frontiers as PNG"} < set(document["more"])
+    machine.devices, machine.root = (Board(),), False
+    out = _text(capsys)
     assert "only root may set them" in out
     assert "joulery governor serve" in out
 
@@ -101,7 +111,7 @@ def test_a_full_machine_gets_no_idle_advice(machine, capsys):
     """Hints for what is there already are noise."""
     machine.devices = (Board(), NODE)
     machine.root = True
-    machine.extras = {"matplotlib", "pyvisa", "amdsmi", "torch"}
+    machine.extras = set(EXTRAS)
     out = _text(capsys)
     assert "How to get more" not in out
     assert "only root" not in out
@@ -145,6 +155,7 @@ def test_the_document_has_all_of_it(machine, capsys):
         "governor",
         "machine",
         "may_set_limits",
+        "more",
         "obstacles",
         "serving",
     ]
@@ -168,7 +179,7 @@ def test_the_document_has_all_of_it(machine, capsys):
         },
     }
     assert (estimate["visible"], estimate["power_limit"]) == (True, None)
-    assert document["extras"] == dict.fromkeys(doctor._EXTRAS, False)
+    assert document["extras"] == dict.fromkeys(EXTRAS, False)
 
 
 def test_a_driver_that_fails_does_not_stop_the_doctor(machine, capsys):

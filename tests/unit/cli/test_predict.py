@@ -63,13 +63,13 @@ def test_a_prediction_as_json(capsys, model):
 def test_measured_steps_narrow_the_bar(capsys, model, tmp_path):
     """`--calibrate` must change the answer."""
     steps = tmp_path / "steps.json"
-    row = {"device": "h100", "plan": "dp8-mb1-zero3", "global_batch": 64, "seconds": 20.0}
+    row = {"device": "h100", "plan": "dp8-mb1-zero3", "global_batch": 64, "seconds": 8.0}
     steps.write_text(json.dumps([row]))
     plain = ("predict", "--model", model, "--device", "h100", *PLAN, "--json")
     before = json.loads(asked(capsys, *plain)[1].out)
     after = json.loads(asked(capsys, *plain, "--calibrate", steps)[1].out)
     assert after["relative_error_time"] < before["relative_error_time"]
-    assert after["points"][-1]["seconds"] == pytest.approx(20.0, rel=0.03)
+    assert after["points"][-1]["seconds"] == pytest.approx(8.0, rel=0.03)
     later = json.loads(asked(capsys, *plain)[1].out)
     assert later["points"] == after["points"]
     fresh = json.loads(asked(capsys, *plain, "--fresh")[1].out)
@@ -147,6 +147,15 @@ def test_a_recommendation_as_a_page(capsys, model, tmp_path):
     code, said = asked(capsys, *asked_for, "--device", "h100", "--html", tmp_path / "no" / "x.html")
     assert code == 2
     assert "--html" in said.err
+
+
+def test_clocks_out_of_range_are_refused_in_megahertz(capsys, model):
+    """The option is in MHz, so that the remedy must be, too."""
+    code, said = asked(
+        capsys, "predict", "--model", model, "--device", "h100", "--clocks", 0, *PLAN
+    )
+    assert code == 2
+    assert "1980 MHz" in said.err
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 import json
 from contextlib import closing
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 
@@ -256,6 +257,10 @@ def test_months_runs_and_teams_are_told_apart(store, capsys):
     assert single["time"]["value"] == 600
     assert runs[2] in one["name"]
     document, team = _figures(capsys, "--team", "default", "--store", path)
+    chart = Path(path).with_name("team.svg")
+    assert main(["report", "--team", "default", "--store", path, "--charts", str(chart)]) == 0
+    capsys.readouterr()
+    assert "Energy by job" in chart.read_text()
     assert [job["name"] for job in document["jobs"]] == ["nightly", "other"]
     assert team["energy of the devices"]["provenance"] == "assumed"
     assert "do not say how" in team["energy of the devices"]["source"]
@@ -292,12 +297,12 @@ def test_boards_that_were_not_measured_are_not_disclosed(tmp_path, capsys):
     ("words", "says"),
     [
         (["a.json", "--job", "x"], "at once"),
-        (["--job", "x", "--month", "October"], "is no month"),
-        (["--job", "x", "--month", "2026-13"], "is no month"),
+        (["--job", "x", "--month", "October"], "is not a month"),
+        (["--job", "x", "--month", "2026-13"], "is not a month"),
         (["--job", "x", "--units", "0"], "more than 0"),
         (["--job", "x", "--hardware", "H100"], "H100=8"),
         (["--job", "x", "--hardware", "H100=0"], "whole number"),
-        (["--job", "x", "--phase", "inference"], "no phase"),
+        (["--job", "x", "--phase", "inference"], "not a phase"),
         (["--job", "nothing"], "no job 'nothing'"),
         (["--job", "nightly", "--run", "7"], "no such run"),
         (["--month", "2020-01"], "in that time"),

@@ -46,6 +46,38 @@ def test_the_form_of_the_eu_has_its_units():
     assert "95 % error is 2.0 %" in form["method"]
 
 
+def test_the_form_of_the_eu_has_operations_of_inference():
+    """If this fails, a regulator reads an estimate as a benchmark, or unknown as zero."""
+    form = DISCLOSURES["eu"](MEASURED)
+    assert form["inference_flops"] is form["inference_method"] is None
+    form = DISCLOSURES["eu"](replace(MEASURED, parameters=7e9))
+    assert form["inference_flops"] == 1.4e10
+    assert form["inference_method"].startswith("estimated")
+    form = DISCLOSURES["eu"](replace(MEASURED, parameters=7e9, inference_flops=3e15))
+    assert (form["inference_flops"], form["inference_method"]) == (3e15, "as stated")
+
+
+def test_provider_and_consumer_have_scores_of_their_own():
+    """If this fails, inference is charged to the provider, or a stage is left out in silence."""
+    data = replace(MEASURED, joules=3.6e8, embodied_grams=0.0)
+    serving = replace(MEASURED, joules=3.6e7, embodied_grams=800.0)
+    model = replace(
+        MEASURED, parameters=2e9, stages={"data": data, "inference": serving}, served=1e6
+    )
+    scores = DISCLOSURES["sci-ai"](model)
+    provider, consumer = scores["provider"], scores["consumer"]
+    assert provider["grams"] == 200_000 + 12_000
+    assert provider["grams_per_unit"] == {"FLOP": 1.72e-16, "billion parameters": 106_000}
+    assert provider["not_measured"] == ["prepare", "system integration", "end of life"]
+    assert consumer == {"grams": 2000, "grams_per_unit": {"token": 0.002}}
+    assert DISCLOSURES["sci-ai"](MEASURED)["consumer"] is None
+    with pytest.raises(InvalidValueError, match="per operation"):
+        DISCLOSURES["sci-ai"](replace(MEASURED, training_flops=None, units=1.0))
+    unknown = replace(serving, embodied_grams=None, devices={"abacus": 1}, name="inference")
+    with pytest.raises(InvalidValueError, match="emissions of inference"):
+        DISCLOSURES["sci-ai"](replace(model, stages={"inference": unknown}))
+
+
 def test_bills_of_materials_have_their_blocks():
     """If this fails, tools that read CycloneDX or SPDX do not find the energy."""
     (component,) = DISCLOSURES["cyclonedx"](MEASURED)["components"]
@@ -55,6 +87,22 @@ def test_bills_of_materials_have_their_blocks():
     assert used["co2CostEquivalent"] == {"value": 0.12, "unit": "tCO2eq"}
     block = DISCLOSURES["spdx"](MEASURED)["ai_energyConsumption"]
     assert block["ai_trainingEnergyConsumption"][0]["ai_energyUnit"] == "kilowattHour"
+
+
+def test_simulated_energy_is_said_to_be_simulated_in_every_form():
+    """If this fails, a model card names the joules of a board that nobody had."""
+    parts = [(Provenance(Origin.SIMULATED), 4000.0), (Provenance(Origin.ASSUMED), 900.0)]
+    emulated = replace(
+        MEASURED, provenance=Provenance.combined(parts), price=0.2, units=1e9, unit="token"
+    )
+    served = replace(MEASURED, stages={"inference": emulated})
+    for form in DISCLOSURES.values():
+        assert "simulated" in json.dumps(form(emulated))
+        assert "inference was simulated" in json.dumps(form(served))
+        assert "simulated" not in json.dumps(form(MEASURED))
+    origins = {figure.name: figure.provenance.origin for figure in emulated.figures}
+    assert origins.pop("CO2 of making the hardware") is Origin.ASSUMED
+    assert set(origins.values()) == {Origin.SIMULATED}
 
 
 def test_what_is_unknown_is_not_zero():
@@ -84,7 +132,7 @@ def test_the_command_shows_a_log_in_every_form(tmp_path, capsys):
         "systematic_error_joules": 0.0, "devices": {"nvidia:0": 7.2e6}, "flags": [], "final": True,
     }  # fmt: skip
     log.write_text(json.dumps(line) + "\n")
-    options = ["--grid", "fr", "--hardware", "H100=2"]
+    options = ["--grid", "fr", "--hardware", "H100=2", "--parameters", "7B"]
     assert main(["disclose", str(log), "--markdown", *options]) == 0
     assert "2 × H100" in capsys.readouterr().out
     for form in DISCLOSURES:

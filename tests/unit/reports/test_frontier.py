@@ -3,6 +3,7 @@
 import itertools
 import re
 import sys
+from dataclasses import replace
 from html.parser import HTMLParser
 from xml.etree import ElementTree as ET
 
@@ -20,13 +21,14 @@ from joulery.reports import (
     Terminal,
     Unit,
     draw,
+    draw_before_after,
     frontier_report,
     joules_unit,
     seconds_unit,
     write_png,
 )
 from joulery.reports._chart import Bar, Gantt, round_ticks, scale_of
-from joulery.reports._drawing import Words, svg
+from joulery.reports._drawing import Shape, Words, svg
 from joulery.reports._terminal import plot
 
 SIMULATED = Provenance(Origin.SIMULATED, "a model <of> sorts")
@@ -314,3 +316,35 @@ def test_png_without_matplotlib_names_the_extra(tmp_path, monkeypatch):
     with pytest.raises(MissingExtraError) as raised:
         write_png([draw(CHART)], tmp_path / "frontier.png")
     assert "joulery[plots]" in raised.value.remedy
+
+
+def test_before_and_after_are_bars_from_zero():
+    """The first picture that people see exaggerates, or passes for a measurement."""
+    before, after = _point(700.0, 160e3, 250.0), _point(770.0, 120e3, 160.0)
+    drawing = draw_before_after(before, after, "twice")
+    texts = [shape.text for shape in drawing.shapes if isinstance(shape, Words)]
+    for text in ("Energy (simulated)", "Time (simulated)", "25 % less", "10 % more", "160 kJ"):
+        assert text in texts
+    bars = [shape.outline for shape in drawing.shapes if isinstance(shape, Shape)]
+    lengths = [outline[1][0] - outline[0][0] for outline in bars]
+    assert lengths[1] / lengths[0] == pytest.approx(0.75)
+    assert lengths[2] / lengths[3] == pytest.approx(700 / 770)
+    assert draw_before_after(after, before, "back").description.startswith("Energy +33 %, time -9")
+
+
+@pytest.mark.parametrize("at", [5, 10, 15, 20, 25, 38])
+def test_a_long_label_on_a_phone_keeps_off_the_curve(at):
+    """A label lies across the line that it explains, or ends outside the picture."""
+    curve = tuple((1 + n / 40, 1 / (0.1 + n / 40)) for n in range(41))
+    star = Series("", (curve[at],), labels=("straggler x 1.1: 25.0 % saved",), symbol="star")
+    star = replace(star, line="", emphasis=True)
+    chart = Chart("", Axis("s"), Axis("J"), (Series("", curve, symbol=""), star))
+    drawing = draw(chart, 380, 360)
+    (label,) = [shape for shape in drawing.shapes if getattr(shape, "text", "") == star.labels[0]]
+    # 7.5 pixels per bold letter: measured in Chromium.
+    width = 7.5 * len(label.text)
+    left = label.x - {"start": 0, "middle": width / 2, "end": width}[label.anchor]
+    assert left >= drawing.frame.left - 1
+    assert left + width <= drawing.frame.right + 1
+    for x, y in map(drawing.frame.place, curve):
+        assert not (left < x < left + width and label.y - 10 < y < label.y + 2)

@@ -53,6 +53,7 @@ def summarize(
         "energy_kilowatt_hours": joules / JOULES_PER_KILOWATT_HOUR,
         "peak_watts": float(replay.watts.max()),
         "violation_seconds": float(lengths[over].sum()),
+        "capped_seconds": float(lengths[replay.watts >= 0.999 * replay.budget_watts].sum()),
         "turnaround_seconds": _distribution(turnaround),
         "wait_seconds": _distribution((replay.start - trace.submit)[ended]),
         "slowdown": _distribution(turnaround / work),

@@ -6,7 +6,7 @@ import logging
 import threading
 import warnings
 
-from joulery.server._logs import json_log
+from joulery.server._main import json_log
 
 LOG = logging.getLogger("joulery.server")
 

@@ -5,7 +5,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from joulery.server._range import RangeQuery
+from joulery.server._dashboard import RangeQuery
 
 NOW = datetime(2026, 11, 17, 12, tzinfo=UTC).timestamp()
 DAY = 86_400.0
