@@ -10,7 +10,6 @@ usage: python benchmarks/everyday.py [--quick] [--json FILE]
 
 from __future__ import annotations
 
-import argparse
 import gzip
 import json
 import os
@@ -23,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from everyday_worker import MODES, STEP_SECONDS
-from peers import PEER_PYTHON, ROOT, say, write_results
+from peers import PEER_PYTHON, ROOT, benchmark_parser, say, write_results
 
 from joulery.hardware import catalog, settle
 from joulery.reports import table_text as table
@@ -182,12 +181,7 @@ def everyday(repeats: int, steps: int) -> tuple[dict[str, float], list[Any]]:
 
 def main() -> None:
     """Parse the arguments, print the tables, write the figures."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="fewer repetitions")
-    parser.add_argument("--json", metavar="FILE", help="write the figures there")
-    parser.add_argument("--data", metavar="DIR", help="not needed: boards come from the catalog")
-    parser.add_argument("--smoke", action="store_true", help="seconds, to see that it runs")
-    arguments = parser.parse_args()
+    arguments = benchmark_parser(__doc__, "fewer repetitions").parse_args()
     if arguments.smoke:
         figures = {"import_cpu_ms": import_milliseconds(Path(sys.executable), "joulery", 1)}
         figures |= {"examples": len(example_lines()), "integrations": len(callbacks(20, most=1))}

@@ -10,7 +10,6 @@ usage: python benchmarks/meter.py [--quick] [--json FILE] [--data DIR]
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import random
 import statistics
@@ -19,7 +18,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from peers import peer_python, say, work, write_results
+from peers import benchmark_parser, peer_python, say, work, write_results
 
 from joulery.hardware import catalog
 from joulery.reports import table_text as table
@@ -405,12 +404,7 @@ def _bar_figures(rows: list[dict[str, Any]]) -> dict[str, float]:
 
 def main() -> None:
     """Run, print, write."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="fewer windows, under 50 s")
-    parser.add_argument("--json", metavar="FILE", help="write the figures here")
-    parser.add_argument("--data", metavar="DIR", help="not needed: boards come from the catalog")
-    parser.add_argument("--smoke", action="store_true", help="seconds, to see that it runs")
-    arguments = parser.parse_args()
+    arguments = benchmark_parser(__doc__, "fewer windows, under 50 s").parse_args()
     found = measure(quick=arguments.quick or arguments.smoke, smoke=arguments.smoke)
     show(found)
     details = [row for rows in found.values() for row in rows]

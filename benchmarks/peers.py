@@ -1,8 +1,10 @@
-"""Run a benchmark's worker where the peers are installed, on emulated boards."""
+"""What benchmarks share: their options, a worker where the peers are installed, their results."""
 
 from __future__ import annotations
 
+import argparse
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +12,22 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 PEER_PYTHON = ROOT / ".venv-peers" / "bin" / "python"
+
+
+def benchmark_parser(about: str | None, quick: str) -> argparse.ArgumentParser:
+    """A parser of the options that every benchmark has.
+
+    Args:
+        about: Docstring of the benchmark, of which the first line is shown.
+        quick: Difference that ``--quick`` makes.
+    """
+    parser = argparse.ArgumentParser(description=(about or "").split("\n")[0])
+    shared = Path(os.environ.get("JOULERY_DATA", ROOT.parent / "shared" / "data"))
+    parser.add_argument("--data", type=Path, default=shared, help="laid out like shared/data")
+    parser.add_argument("--quick", action="store_true", help=quick)
+    parser.add_argument("--smoke", action="store_true", help="seconds, to see that it runs")
+    parser.add_argument("--json", metavar="FILE", help="also write the figures there")
+    return parser
 
 
 def peer_python() -> str:

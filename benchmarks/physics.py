@@ -9,19 +9,16 @@ other limit against the limits between: the error to expect at unmeasured limits
 
 from __future__ import annotations
 
-import argparse
 import csv
-import json
-import os
 import re
 import sys
 import time
 from collections import defaultdict
 from dataclasses import dataclass, replace
-from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
+from peers import benchmark_parser, write_results
 from physics_fit import SweepPoint, WorkloadFit, compared, fit_workloads
 
 from joulery.errors import UnknownDeviceError
@@ -29,6 +26,7 @@ from joulery.hardware import catalog
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
 
     from joulery.hardware import Board
 
@@ -50,7 +48,7 @@ class Sweep:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the benchmark; see the module's docstring."""
-    options = parsed(arguments)
+    options = benchmark_parser(__doc__, "every other batch size only").parse_args(arguments)
     started = time.monotonic()
     sweeps = list(discovered(options.data))
     if options.quick or options.smoke:
@@ -66,21 +64,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     rows += [held_out_row(board, long) for board in boards_of(long)]
     show(rows)
     print(f"{len(sweeps)} sweeps in {time.monotonic() - started:.1f} s", file=sys.stderr)
-    if options.json:
-        report = {"benchmark": "physics", "figures": figures(rows), "details": rows}
-        options.json.write_text(json.dumps(report, indent=2, allow_nan=False) + "\n")
+    write_results(options.json, "physics", figures(rows), rows)
     return 0
-
-
-def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
-    """The command line."""
-    beside = Path(__file__).resolve().parents[1].parent / "shared" / "data"
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--data", type=Path, default=Path(os.environ.get("JOULERY_DATA", beside)))
-    parser.add_argument("--quick", action="store_true", help="every other batch size only")
-    parser.add_argument("--smoke", action="store_true", help="seconds, to see that it runs")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="also write figures here")
-    return parser.parse_args(arguments)
 
 
 def discovered(folder: Path) -> Iterator[Sweep]:

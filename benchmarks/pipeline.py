@@ -45,6 +45,10 @@ SAMPLES = 60
 DEADLINES = 61
 # Of the processor, for one problem of lowtime's; it grows faster than linearly.
 QUICK_PEER_SECONDS, PEER_SECONDS = 9.0, 400.0
+# Stages and microbatches for the growth of the time to plan: 1,024 to 32,768 instructions, in a
+# quick run to 8,192.
+GROWTH = ((16, 32), (16, 64), (32, 64), (32, 128), (32, 256), (32, 512))
+QUICK_GROWTH = 4
 # A quick run asks lowtime about this many problems.
 QUICK_PEER_PROBLEMS = 2
 
@@ -271,11 +275,31 @@ def against_published(data: Path, *, quick: bool) -> list[dict[str, Any]]:
     return rows
 
 
+def growing(*, quick: bool) -> list[dict[str, Any]]:
+    """CPU time to plan made-up pipelines of 1,024 instructions, and of ever more."""
+    rows = []
+    for stages, microbatches in GROWTH[: QUICK_GROWTH if quick else None]:
+        case = Case("random 1", stages, microbatches, seed=1)
+        say(f"growth: {case}")
+        problem = case.problem()
+        seconds = planned(problem, 1)[1]
+        rows.append({"case": str(case), "instructions": len(problem), "cpu_seconds": seconds})
+    return rows
+
+
 def growth(rows: list[dict[str, Any]]) -> float:
-    """The power of the number of instructions with which planning random pipelines grows."""
-    fitting = [row for row in rows if "random" in row["case"]]
-    sizes = np.log([row["instructions"] for row in fitting])
-    return float(np.polyfit(sizes, np.log([row["cpu_seconds"] for row in fitting]), 1)[0])
+    """The power of the number of instructions with which the time to plan grows."""
+    sizes = np.log([row["instructions"] for row in rows])
+    return float(np.polyfit(sizes, np.log([row["cpu_seconds"] for row in rows]), 1)[0])
+
+
+def show_growth(rows: list[dict[str, Any]]) -> None:
+    """The table of how the time to plan grows."""
+    print("\nGrowth of the time to plan")
+    cells = [
+        [row["case"], f"{row['instructions']:,}", f"{row['cpu_seconds']:.2f} s"] for row in rows
+    ]
+    print(table(["pipeline", "instructions", "CPU"], cells, "lrr"))
 
 
 def figures(
@@ -291,7 +315,6 @@ def figures(
         "gap_worst": max(row["gap_worst"] for row in (*small, *big)),
         "overrun": max(row["overrun"] for row in (*small, *big)),
         "query_seconds": max(row["query_seconds"] for row in small),
-        "growth_exponent": growth([*small, *big]),
         "peak_megabytes": max(row["peak_megabytes"] for row in big),
     }
     for name in ("gap_mean", "gap_worst", "overrun"):
@@ -399,7 +422,6 @@ def show(
             "lrr",
         )
     )
-    print()
 
 
 def show_large(big: list[dict[str, Any]]) -> None:
@@ -473,18 +495,24 @@ def main() -> None:
         return
     if options.large:
         big = large(options.data, quick=options.quick, huge=options.huge)
+        larger = growing(quick=False)
         show_large(big)
-        write_results(options.json, "pipeline", {"growth_exponent": growth(big)}, big)
+        show_growth(larger)
+        print(f"\ngrowth_exponent: {growth(larger):.4g}")
+        write_results(options.json, "pipeline", {"growth_exponent": growth(larger)}, big)
         return
     small = compared(options.data, quick=options.quick)
     big = large(options.data, quick=options.quick, huge=options.huge)
+    larger = growing(quick=options.quick)
     known = against_published(options.data, quick=options.quick)
     blurred = noisy(quick=options.quick)
     show(small, big, known, blurred)
-    found = figures(small, big, known, blurred)
+    show_growth(larger)
+    print()
+    found = figures(small, big, known, blurred) | {"growth_exponent": growth(larger)}
     for name, value in found.items():
         print(f"{name}: {value:.4g}")
-    write_results(options.json, "pipeline", found, [*small, *big, *known, *blurred])
+    write_results(options.json, "pipeline", found, [*small, *big, *larger, *known, *blurred])
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
 """Deciding the pace of data-parallel pipelines: CPU time per iteration of the whole job.
 
 Every rank of every pipeline reports every iteration, with the times of its instructions; one
-pipeline is late for a while. Decisions are asked for after each report, as the coordinator does.
+pipeline is late for a while. Decisions are asked for when they are due, as the coordinator does.
+What a coordinator needs to take a report off its connection and read it is timed apart.
 
 usage: python benchmarks/pipeline_stragglers.py [--quick] [--json FILE] [--data DIR]
 """
@@ -9,17 +10,21 @@ usage: python benchmarks/pipeline_stragglers.py [--quick] [--json FILE] [--data 
 from __future__ import annotations
 
 import argparse
+import json
 import math
 import random
+import socket
 import statistics
 import sys
 import time
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 from peers import say, write_results
 
 from joulery.pipeline import (
+    Coordinator,
     IterationTimes,
     PipelineConfig,
     PlanCache,
@@ -37,6 +42,9 @@ SIZES, QUICK_SIZES, SMOKE_SIZES = (64, 256, 1024), (64, 1024), (4,)
 ITERATIONS = 16
 # Iterations in which one pipeline is late, and by how much.
 LATE, FACTOR = range(6, 11), 1.2
+# Reports of each rank whose reading is timed.
+SENT, SMOKE_SENT = 200, 5
+TOKEN = "benchmark"  # noqa: S105 - of this process alone
 
 
 def prepared() -> PlanCache:
@@ -78,7 +86,8 @@ def measured(plans: PlanCache, pipelines: int) -> dict[str, float]:
         begin = time.process_time()
         for pipeline, rank, times in arriving:
             looks = policy.report(pipeline, rank, times)
-            policy.decide()
+            if policy.due:
+                policy.decide()
             if looks:
                 policy.drifted(pipeline)
         spent.append(1e3 * (time.process_time() - begin))
@@ -90,6 +99,39 @@ def measured(plans: PlanCache, pipelines: int) -> dict[str, float]:
         "microseconds_per_report": 1e3 * statistics.median(spent) / pipelines / STAGES,
         "iterations_to_recover": free - LATE.stop + 1,
     }
+
+
+def received(plans: PlanCache, count: int) -> float:
+    """CPU microseconds of a coordinator per report that it takes off a connection, decision too."""
+    draw = random.Random(1)  # noqa: S311 - no secret
+    lines = [
+        [message(times) for _, _, times in reports(number, 1, draw)] for number in range(count)
+    ]
+    with ExitStack() as stack:
+        coordinator = stack.enter_context(Coordinator(StragglerPolicy(plans), TOKEN))
+        ranks = []
+        for rank in range(STAGES):
+            ranks.append(stack.enter_context(socket.create_connection(coordinator.address)))
+            hello = {"op": "hello", "version": 2, "token": TOKEN, "pipeline": 0, "rank": rank}
+            ranks[rank].sendall(json.dumps(hello).encode() + b"\n")
+            ranks[rank].recv(1)  # it is welcome
+        begin = time.process_time()
+        for number, iteration in enumerate(lines):
+            for connection, line in zip(ranks, iteration, strict=True):
+                connection.sendall(line)
+            # No rank gets far ahead of the others, as in a real job.
+            while number % 10 == 9 or number == count - 1:
+                if coordinator.state().iteration == number:
+                    break
+                time.sleep(0.001)
+        return 1e6 * (time.process_time() - begin) / count / STAGES
+
+
+def message(times: IterationTimes) -> bytes:
+    """A report as a rank sends it."""
+    ratios = [[stage, kind, values] for (stage, kind), values in times.ratios.items()]
+    figures = {"seconds": times.seconds, "planned": times.planned_seconds, "ratios": ratios}
+    return json.dumps({"op": "done", "iteration": times.iteration, **figures}).encode() + b"\n"
 
 
 def main() -> None:
@@ -128,6 +170,8 @@ def main() -> None:
         first, last = rows[0], rows[-1]
         growth = math.log(last["milliseconds"] / first["milliseconds"])
         figures["growth_exponent"] = growth / math.log(last["pipelines"] / first["pipelines"])
+    sent = SMOKE_SENT if options.smoke else SENT
+    figures["microseconds_to_receive_a_report"] = received(plans, sent)
     print()
     for name, value in figures.items():
         print(f"{name}: {value:.4g}")

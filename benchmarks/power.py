@@ -14,7 +14,6 @@ usage: python benchmarks/power.py [--quick | --sweeps] [--json FILE] [--data DIR
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import math
 import os
@@ -26,7 +25,7 @@ from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from peers import say, work, write_results
+from peers import benchmark_parser, say, work, write_results
 from power_tables import WORK_SECONDS, Job, made_up, regret_of, tables
 
 from joulery.clock import VirtualClock
@@ -350,13 +349,8 @@ def _loop_figures(loops: list[dict[str, Any]], prefix: str) -> dict[str, float]:
 
 def main() -> None:
     """Run everything."""
-    beside = Path(__file__).resolve().parents[2] / "shared" / "data"
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--data", type=Path, default=Path(os.environ.get("JOULERY_DATA", beside)))
-    parser.add_argument("--quick", action="store_true", help="few seeds and jobs, under a minute")
+    parser = benchmark_parser(__doc__, "few seeds and jobs, under a minute")
     parser.add_argument("--sweeps", action="store_true", help="sweeps and curves only, in full")
-    parser.add_argument("--json", metavar="FILE", help="also write figures here")
-    parser.add_argument("--smoke", action="store_true", help="seconds, to see that it runs")
     options = parser.parse_args()
     if options.smoke:
         found = {**overhead(2000), "emulated": float(len(_rows(QUICK_CELLS[:1], Seeds(1, 0))))}

@@ -45,6 +45,7 @@ STEP_SECONDS = (0.02, 0.1, 1.0)
 # Scenarios that constants were chosen on; the others were left out.
 CHOSEN_ON = frozenset(
     {"steady", "fading", "periodic", "stalling", "jittering", "scattering", "throttling"}
+    | {"unreported"}
 )
 RUN_SECONDS, RUN_STEPS = 1200.0, 2500
 # Goals: settled within so many steps or seconds, whichever is longer.
@@ -66,8 +67,10 @@ class Load:
         watts: Power under each.
         noise: Relative standard deviation of a step.
         factor: Factor on the time of the steps with these numbers.
+        scatter: Relative standard deviation of the factor where that is drawn for each step.
         waiting: Seconds that the board waits in each of them, whatever the limit.
         ceiling: Position that a hot board does not exceed, at a time; None for no ceiling.
+        reported: Whether the driver says that the board is hot.
         later: Load that follows from a step on.
     """
 
@@ -76,8 +79,10 @@ class Load:
     watts: Array
     noise: float = 0.003
     factor: Callable[[Array], Array] = np.ones_like
+    scatter: float = 0.0
     waiting: Callable[[Array], Array] = np.zeros_like
     ceiling: Callable[[float], int | None] = lambda _: None
+    reported: bool = True
     later: tuple[int, Load] | None = None
     chance: np.random.Generator = field(default_factory=np.random.default_rng)
 
@@ -97,6 +102,11 @@ class Load:
         )
         joules = self.watts[at] * (busy + WAITING * waiting)
         return float(busy + waiting), float(joules), float(full + waiting)
+
+    def is_hot(self, position: int, now: float) -> bool:
+        """Whether the driver says, at a time, that heat keeps the board from a position."""
+        ceiling = self.ceiling(now)
+        return self.reported and ceiling is not None and position > ceiling
 
     def truth(self, end: int) -> tuple[Array, Array]:
         """Expected seconds and joules of a step under each limit, over the last steps.
@@ -170,6 +180,7 @@ def jittering(load: Load, chance: np.random.Generator) -> Load:
     spread, seed = chance.uniform(0.03, 0.25), int(chance.integers(1 << 30))
     lengths = np.exp(spread * np.random.default_rng(seed).standard_normal(1 << 17))
     load.factor = lambda k: lengths[k.astype(np.int64) % len(lengths)]
+    load.scatter = float(lengths.std() / lengths.mean())
     return load
 
 
@@ -203,6 +214,7 @@ def scattering(load: Load, chance: np.random.Generator) -> Load:
         np.array([point.watts for point in points]),
         load.noise,
         factor=lambda k: lengths[k.astype(np.int64) % len(lengths)],
+        scatter=float(lengths.std() / lengths.mean()),
         chance=load.chance,
     )
 
@@ -214,6 +226,12 @@ def throttling(load: Load, chance: np.random.Generator) -> Load:
     ceiling = max(0, len(load.limits) - 1 - depth)
     load.ceiling = lambda now: ceiling if now % period < share * period else None
     return load
+
+
+def unreported(load: Load, chance: np.random.Generator) -> Load:
+    """Throttling under a driver that does not say so."""
+    load.reported = False
+    return throttling(load, chance)
 
 
 def cooling(load: Load, chance: np.random.Generator) -> Load:
@@ -241,8 +259,8 @@ def changing(load: Load, chance: np.random.Generator) -> Load:
 SCENARIOS = {
     scenario.__name__: scenario
     for scenario in (
-        steady, fading, drifting, periodic, jittering, scattering, stalling, throttling, cooling,
-        changing,
+        steady, fading, drifting, periodic, jittering, scattering, stalling, throttling, unreported,
+        cooling, changing,
     )
 }  # fmt: skip
 
@@ -258,19 +276,24 @@ def run(task: tuple[str, float, int]) -> dict[str, Any]:
     machine = TuningMachine(knob, LeastEnergy(max_slowdown=BOUND), TunerConfig())
     now = joules = full = 0.0
     steps, settled, position = 0, None, len(values) - 1
-    held = position
+    held, hot, looked_hot = position, False, False
     end = max(RUN_STEPS, round(RUN_SECONDS / step_seconds))
 
     def reading() -> Reading:
         sigma = EDGE_SECONDS * float(load.watts[position])
-        return Reading(now, joules + sigma * float(chance.standard_normal()), sigma, steps)
+        read = joules + sigma * float(chance.standard_normal())
+        return Reading(now, read, sigma, steps, hot=hot)
 
     command = machine.start(reading())
     while steps < end:
-        position, due = command.position, steps + command.steps
+        position, due, hot = command.position, steps + command.steps, looked_hot
         while steps < min(due, end):
             count = min(CHUNK, due - steps)
             seconds, energy, default = load.run(position, steps, count, now)
+            # A meter looks about once a second, and believes what it saw until it looks again.
+            if math.floor(now) < math.floor(now + seconds):
+                looked_hot = load.is_hot(position, now)
+                hot |= looked_hot
             now, joules, full = now + seconds, joules + energy, full + default
             steps += count
         if command.state is TunerState.HOLDING and machine.choice is not None:
@@ -289,6 +312,7 @@ def _judge(
     seconds, joules = load.truth(end)
     within = seconds <= (1 + BOUND) * seconds[-1] * (1 + 1e-9)
     best = joules[within].min()
+    good = within & (joules <= 1.01 * best)
     choice = machine.choice
     reported = math.nan
     if choice is not None:
@@ -298,6 +322,8 @@ def _judge(
         "slowdown": float(seconds[position] / seconds[-1] - 1),
         "reported": float(reported),
         "late": not bool(within[position]),
+        "good": bool(good[position]),
+        "possible": _chance_to_know(load, float(seconds[good].min() / seconds[-1] - 1), end),
         "excess": float(joules[position] / best - 1),
         "above_default": float(joules[position] / joules[-1] - 1),
         "settled": min(settled[0] / SETTLED_STEPS, settled[1] / SETTLED_SECONDS),
@@ -305,12 +331,30 @@ def _judge(
     }
 
 
+def _chance_to_know(load: Load, least_slowdown: float, steps: int) -> float:
+    """Chance of a good choice by an oracle that knows all but the length of a step.
+
+    It compares the limit found with the right one all the time, half of the steps each, and chooses
+    so far below the bound that it keeps it in 99 of 100 runs.
+
+    Args:
+        load: Load whose steps it sees.
+        least_slowdown: Least slowdown of a good choice.
+        steps: Steps that it sees.
+    """
+    sigma = math.hypot(load.noise, load.scatter) * math.sqrt(4 / steps)
+    normal = statistics.NormalDist()
+    caution = normal.inv_cdf(0.99)
+    return normal.cdf(caution) - normal.cdf(caution + (least_slowdown - BOUND) / sigma)
+
+
 def summarize(rows: list[dict[str, Any]]) -> dict[str, float]:
     """Shares of runs that reach each goal."""
     return {
         "kept": 1 - statistics.mean(row["late"] for row in rows),
         "kept_by_run": statistics.mean(row["slowdown_of_run"] <= BOUND for row in rows),
-        "good": statistics.mean(not row["late"] and row["excess"] <= 0.01 for row in rows),
+        "good": statistics.mean(row["good"] for row in rows),
+        "possible": statistics.mean(row["possible"] for row in rows),
         "worst_above_default": max(row["above_default"] for row in rows),
         "worst_slowdown": max(row["slowdown"] for row in rows),
         "reported_error": statistics.median(abs(r["reported"] - r["slowdown"]) for r in rows),
@@ -322,7 +366,7 @@ def main() -> None:
     """Run every scenario."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--data", type=Path, help="not used: boards are drawn")
-    parser.add_argument("--smoke", action="store_true", help="a short run of each, seconds")
+    parser.add_argument("--smoke", action="store_true", help="seconds, to see that it runs")
     parser.add_argument("--quick", action="store_true", help="few runs of each")
     parser.add_argument("--only", metavar="NAME", help="one scenario")
     parser.add_argument("--first", type=int, default=100, metavar="N", help="first seed")
@@ -331,7 +375,7 @@ def main() -> None:
     options = parser.parse_args()
     count = 1 if options.smoke else 6 if options.quick else 40
     paces = STEP_SECONDS[-1:] if options.smoke else STEP_SECONDS  # long steps are few
-    names = [options.only] if options.only else list(SCENARIOS)
+    names = [options.only] if options.only else list(SCENARIOS)[:: 4 if options.smoke else 1]
     numbers = range(options.first, options.first + count)
     tasks = [(name, pace, number) for name in names for pace in paces for number in numbers]
     say(f"{len(tasks)} runs")
@@ -344,8 +388,13 @@ def main() -> None:
         figures |= {f"{name}_{figure}": value for figure, value in summary.items()}
         mark = "" if name in CHOSEN_ON or name == "all" else " (left out)"
         lines.append([name + mark, str(len(part)), *(f"{v:.4f}" for v in summary.values())])
-    heads = ["scenario", "runs", "kept", "kept by run", "within 1 %", "worst above default"]
-    print(table_text([*heads, "worst slowdown", "reported error", "settled / goal"], lines))
+    heads = ["scenario", "runs", "kept", "kept by run", "within 1 %", "possible"]
+    print(
+        table_text(
+            [*heads, "worst above default", "worst slowdown", "reported error", "settled / goal"],
+            lines,
+        )
+    )
     write_results(options.json, "power_bounds", figures, rows)
 
 

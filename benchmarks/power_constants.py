@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 FIRST_SEED = 990_000
 # Module and name of each constant, and the values to try; the first is the one in force.
 CONSTANTS: dict[str, tuple[float, ...]] = {
-    "_model._RISK": (0.0065, 0.025),
+    "_model.RISK": (0.0065, 0.025),
     "_model._LEAST_GAIN": (0.01, 0.0, 0.06),
     "_model._SURPRISE": (0.2, 0.0, 0.4),
     "_state_machine._CLOSE": (0.015, 0.0),

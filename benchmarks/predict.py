@@ -40,7 +40,7 @@ from predict_fit import (
     gemm_rows,
     limit_curves,
 )
-from predict_runs import published_runs
+from predict_runs import further_runs, published_runs
 from predict_scores import Score, figures, report, scored, summaries
 
 from joulery.errors import JouleryError
@@ -57,7 +57,7 @@ from joulery.prediction import (
     plan_memory,
     prediction,
 )
-from joulery.prediction.models import assume
+from joulery.prediction.models import assume, best_probe
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -294,16 +294,37 @@ def node_scores(data: Path, *, quick: bool) -> Iterator[Score]:
     for row, case in enumerate(cases):
         key = (case.model, case.plan.devices, case.plan.global_batch)
         groups.setdefault(key, []).append(row)
-    for seed in range(1 if quick else SEEDS):
+    for seed in range(SEEDS):
         order = np.random.default_rng(seed).permutation(len(cases))
         evidence = Calibration(tuple(_measured(cases[row]) for row in order[:NODE_PROBES]))
-        rest = [cases[row] for row in order[NODE_PROBES :: 10 if quick else 3]]
+        rest = [cases[row] for row in order[NODE_PROBES :: 30 if quick else 3]]
         labels = (f"{NODE_PROBES} random probes", "A100")
         yield from _scores(("plans on one node", *labels), rest, evidence)
-        some = list(groups.values())[:: 10 if quick else 3]
+        some = list(groups.values())[:: 12 if quick else 3]
         yield _regret(cases, some, evidence, ("regret of the plan chosen", *labels, "ours"))
+    yield from _advised_scores(cases, 20 if quick else 3)
     for case, *_ in simumax_cases(data):
         yield from _scores(("plans on one node", "specs", case.system), [case])
+
+
+def _advised_scores(cases: list[Case], every: int) -> Iterator[Score]:
+    """Plans after one step of the same model on the fewest devices, advised or drawn at random."""
+    groups: dict[object, list[Case]] = {}
+    for case in cases:
+        groups.setdefault((case.model, case.plan.global_batch), []).append(case)
+    random = np.random.default_rng(0)
+    for members in groups.values():
+        fewest = min(case.plan.devices for case in members)
+        small = {case.plan: case for case in members if case.plan.devices == fewest}
+        for target in members[::every] if len(small) > 1 else ():
+            model, board, plans = target.model, target.device, list(small)
+            if target.plan not in small:
+                advised = best_probe(model, plans, target.plan, board, Calibration())[0]
+                drawn = plans[int(random.integers(len(plans)))]
+                for name, plan in (("advised", advised), ("random", drawn)):
+                    evidence = Calibration((_measured(small[plan]),))
+                    labels = ("plans on more devices", f"1 {name} probe", board.name)
+                    yield from _scores(labels, [target], evidence)
 
 
 def _regret(
@@ -323,16 +344,19 @@ def _regret(
 
 
 def run_scores(data: Path, *, quick: bool) -> Iterator[Score]:
-    """Published trainings, each source left out in turn."""
-    runs = list(published_runs())
-    for source in dict.fromkeys(run.source for run in runs):
-        cases = [
-            Case("published", source, run.device, run.model, run.plan, run.seconds)
-            for run in runs
-            if run.source == source
-        ]
-        with assume(fit_all(data, without=source, quick=quick)):
-            yield from _scores(("published trainings", "specs", source), cases)
+    """Published trainings, each source left out in turn, and those that no constant knows."""
+    tables = {
+        "published trainings": published_runs(),
+        "further published trainings": further_runs(),
+    }
+    for task, table in tables.items():
+        sources: dict[str, list[Case]] = {}
+        for run in table:
+            case = Case("published", run.source, run.device, run.model, run.plan, run.seconds)
+            sources.setdefault(run.source, []).append(case)
+        for source, cases in sources.items():
+            with assume(fit_all(data, without=source, quick=quick)):
+                yield from _scores((task, "specs", source), cases)
 
 
 # Memory.

@@ -59,11 +59,11 @@ MODELS: dict[str, dict[str, int]] = {
     "llama3.1_405b": {"layers": 126, "hidden": 16384, "heads": 128, "feedforward": 53248} | _LLAMA,
     "deepseekv3": {"layers": 61, "hidden": 7168, "feedforward": 18432, "vocabulary": 129280}
     | {"experts": 256, "experts_per_token": 8, "expert_feedforward": 2048}
-    | {"shared_feedforward": 2048, "dense_layers": 3}
+    | {"shared_feedforward": 2048, "dense_layers": 3, "expert_nodes": 4}
     | _LATENT,
     "deepseekv2": {"layers": 60, "hidden": 5120, "feedforward": 12288, "vocabulary": 102400}
     | {"experts": 160, "experts_per_token": 6, "expert_feedforward": 1536}
-    | {"shared_feedforward": 3072, "dense_layers": 1}
+    | {"shared_feedforward": 3072, "dense_layers": 1, "expert_nodes": 3}
     | _LATENT,
     "gpt oss 120b": {"layers": 36, "hidden": 2880, "heads": 64, "kv_heads": 8, "head_dim": 64}
     | {"feedforward": 2880, "vocabulary": 201088, "experts": 128, "experts_per_token": 4}
@@ -311,7 +311,7 @@ def mpt_cases(data: Path) -> Iterator[Case]:
             global_batch=int(row["GlobalBatchSize"]),
             shard=3 if row["Sharding Strategy"] == "FULL_SHARD" else 2,
             recompute="full" if row["Activation Checkpointing"] == "True" else "none",
-            framework="eager",
+            framework="megatron",  # kernels fused by hand, not compiled
         )
         rate = number(row["Throughput (T/s)"])
         if rate and divides(model, plan) and row["Activation CPUOffload"] != "True":

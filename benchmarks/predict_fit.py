@@ -77,7 +77,7 @@ TENSOR_START = Belief.independent(
     np.array([0.06, 0.06, 0.15, 0.1, 0.2, 0.08, 0.1, 0.2, 0.15, 0.3]),
 )
 VECTOR_START = Belief.independent(
-    np.log([0.9, 0.85, 30, 0.12, 10, 0.9, 2.7, 15, 1.8, 0.6]),
+    np.log([0.9, 0.85, 30, 0.12, 10, 0.9, 2.7, 15, 0.9, 0.6]),
     np.array([0.06, 0.08, 0.2, 0.3, 0.3, 0.2, 0.15, 0.3, 0.2, 0.3]),
 )
 CURVE_START = Belief.independent(
@@ -104,6 +104,10 @@ _PLAN_START = {
     "transformers": (1.1, 0.1),
     "replay": (1.0, 0.05),
     "unfused": (1.1, 0.15),
+    # Gated blocks come with root-mean-square norms and rotary embeddings: a captured block of Qwen
+    # 2.5 has 115 operators, one of GPT-2 57.
+    "gated": (2.0, 0.3),
+    "narrow": (1.1, 0.1),
 }
 PLAN_START = Belief.independent(
     np.log([_PLAN_START[name][0] for name in PLAN_CONSTANTS]),

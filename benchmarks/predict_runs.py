@@ -2,7 +2,8 @@
 
 Shapes, plans and figures were compared with their sources (those of papers with public excerpts of
 their tables); what a source does not state is marked below. Factors of frameworks were chosen on
-these rows, each source left out in turn.
+the rows of ``published_runs``, each source left out in turn; no constant on those of
+``further_runs``, which an outsider collected.
 """
 
 from __future__ import annotations
@@ -51,7 +52,8 @@ _TITAN = "torchtitan, benchmarks/llama3_h100_202412_torchtitan.md"
 _TITAN_A100 = "torchtitan, docs/performance.md of autumn 2024"
 _TITAN_H200 = "torchtitan, benchmarks/llama3_8b_h200_2025-06_torchtitan.md (Trainy)"
 # Model, devices, plan, sequences per step, tokens per sequence, precision, tokens/s per device.
-# Their H100 have 96 GB of HBM2e at 2.4 TB/s and a limit of 500 W.
+# Their H100 have 96 GB of HBM2e at 2.4 TB/s and a limit of 500 W. Micro-batches of pipelines are
+# not stated; torchtitan's default is as many as there are stages, 8 and 16 here.
 _TITAN_RUNS = (
     ("llama3_8b", "dp8-mb2-zero3-selective-recompute-eager", 16, 8192, "bf16", 5762),
     ("llama3_8b", "dp8-mb2-zero3-selective-recompute-compile", 16, 8192, "bf16", 6667),
@@ -64,8 +66,8 @@ _TITAN_RUNS = (
     ("llama3_8b", "dp128-mb2-zero3-selective-recompute-compile", 256, 8192, "bf16", 6514),
     ("llama3_8b", "dp128-mb2-zero3-selective-recompute-compile", 256, 8192, "fp8", 8380),
     ("llama3_70b", "dp32-tp8-mb16-zero3-full-recompute-compile", 512, 8192, "fp8", 829),
-    ("llama3.1_405b", "dp8-tp8-pp8-mb1-zero2-full-recompute-compile", 256, 8192, "fp8", 100),
-    ("llama3.1_405b", "dp8-tp8-pp8-vp2-mb1-zero2-full-recompute-compile", 256, 8192, "fp8", 128),
+    ("llama3.1_405b", "dp8-tp8-pp8-mb4-zero2-full-recompute-compile", 256, 8192, "fp8", 100),
+    ("llama3.1_405b", "dp8-tp8-pp8-vp2-mb2-zero2-full-recompute-compile", 256, 8192, "fp8", 128),
 )
 _A100_RUNS = (
     ("llama3_8b", "dp64-mb1-zero3-selective-recompute-compile", 64, 8192, "bf16", 2973),
@@ -208,7 +210,7 @@ def _large_runs() -> Iterator[Run]:
         "DeepSeek-V3 technical report: 180 thousand H800 hours per trillion tokens",
         deepseek,
         accelerator("h800"),
-        Plan.parse("dp128-pp16-ep64-vp2-mb1-selective-recompute", 15360, "fp8"),
+        Plan.parse("dp128-pp16-ep64-mb1-selective-recompute-dualpipe", 15360, "fp8"),
         1e12 / (180e3 * 3600),
     )
     old = {"layers": 80, "hidden": 8192, "heads": 64, "feedforward": 22016, "vocabulary": 32000}
@@ -232,3 +234,105 @@ def _large_runs() -> Iterator[Run]:
         # The number of devices is not stated.
         plan = Plan.parse("dp64-mb2-zero3-selective-recompute-compile", 1024)
         yield Run(f"OLMo {layers} × {hidden}", "OLMo-core 1.4, README", shape, h100, plan, rate)
+
+
+# Layers, width, heads, heads of keys and values, inner width, vocabulary, gated, tied.
+_SHAPES = {
+    "gpt2": (12, 768, 12, 0, 3072, 50304, False, True),
+    "tinyllama": (22, 2048, 32, 4, 5632, 32000, True, False),
+    "llama2-7b": (32, 4096, 32, 0, 11008, 32000, True, False),
+    "llama2-13b": (40, 5120, 40, 0, 13824, 32000, True, False),
+    "llama2-70b": (80, 8192, 64, 8, 28672, 32000, True, False),
+    "llama3-8b": (32, 4096, 32, 8, 14336, 128256, True, False),
+    "llama3-70b": (80, 8192, 64, 8, 28672, 128256, True, False),
+    "llama3-405b": (126, 16384, 128, 8, 53248, 128256, True, False),
+    "smollm3": (36, 2048, 16, 4, 11008, 128256, True, True),
+    "nemotron-15b": (32, 6144, 48, 8, 24576, 256000, False, False),
+    "nemotron-340b": (96, 18432, 96, 8, 73728, 256000, False, False),
+    "opt-175b": (96, 12288, 96, 0, 49152, 50272, False, True),
+    "neox-20b": (44, 6144, 64, 0, 24576, 50432, False, False),
+    "mpt-7b": (32, 4096, 32, 0, 16384, 50432, False, True),
+}
+_TUNE = "torchtune, README of autumn 2024"
+_LLAMA2 = "Llama 2, 2023, table 2: hours of GPUs; plan not stated"
+_NANO = "nanoGPT, README"
+_NGC = "NGC, DGXC benchmarking 24.11"
+_NEMOTRON = "Nemotron-4 340B technical report, 2024, table 2"
+_OPT = "OPT, 2022: up to 147 TFLOPS; tensor group not stated"
+_NEOX = "GPT-NeoX-20B, 2022: 117 TFLOPS"
+_SMOL = "SmolLM3, 2025: 14 thousand tokens/s; micro-batch not stated"
+# torchtune computes the loss in chunks and recomputes activations in these recipes.
+_LEAN = "full-recompute-chunked-loss-compile"
+# Source, model, device, plan, sequences per step, tokens per sequence, tokens/s per device. Hours
+# of GPUs and days contain stops. Kernels of TinyLlama and MPT are fused by hand, as Megatron's are.
+# Operations of a token, where a source states teraflops: six per parameter, and attention's.
+_FURTHER_RUNS = (
+    (_NANO, "gpt2", "A100-SXM4-40GB", "dp1-mb12-compile", 12, 1024, 12288 / 0.135),
+    (_NANO, "gpt2", "A100-SXM4-40GB", "dp1-mb12-eager", 12, 1024, 12288 / 0.25),
+    (
+        "TinyLlama, README",
+        "tinyllama",
+        "A100-SXM4-40GB",
+        "dp16-mb8-zero3",
+        1024,
+        2048,
+        24e3,
+    ),
+    (_TUNE, "llama3-8b", "rtx4090", f"dp1-mb2-lora8-{_LEAN}", 2, 2048, 3083),
+    (_TUNE, "llama3-8b", "rtx4090", f"dp1-mb2-qlora8-{_LEAN}", 2, 2048, 2413),
+    (_TUNE, "llama3-70b", "a100", f"dp8-mb2-zero3-lora-{_LEAN}", 16, 2048, 3497 / 8),
+    (_TUNE, "llama3-405b", "a100", f"dp8-mb2-zero3-qlora-{_LEAN}", 16, 2048, 653 / 8),
+    (_SMOL, "smollm3", "h100", "dp192-tp2-mb3-eager", 576, 4096, 14e3),
+    (
+        _NEMOTRON,
+        "nemotron-340b",
+        "h100",
+        "dp64-tp8-pp12-vp8-mb1",
+        2304,
+        4096,
+        2304 * 4096 / 8 / 6144,
+    ),
+    (_NGC, "nemotron-340b", "h100", "dp2-tp8-pp8-vp12-mb1", 32, 4096, 32 * 4096 / 4.77 / 128),
+    (_NGC, "nemotron-15b", "h100", "dp16-tp4-mb4", 256, 4096, 256 * 4096 / 2.86 / 64),
+    (_LLAMA2, "llama2-7b", "a100", "dp1024-mb1-zero3-compile", 1024, 4096, 2e12 / 184320 / 3600),
+    (_LLAMA2, "llama2-13b", "a100", "dp1024-mb1-zero3-compile", 1024, 4096, 2e12 / 368640 / 3600),
+    (_LLAMA2, "llama2-70b", "a100", "dp128-tp8-pp2-mb1", 1024, 4096, 2e12 / 1720320 / 3600),
+    (_OPT, "opt-175b", "a100", "dp124-tp8-mb8-zero3-full-recompute-eager", 992, 2048, 136.2),
+    (_NEOX, "neox-20b", "A100-SXM4-40GB", "dp12-tp2-pp4-mb4-full-recompute", 1536, 2048, 898.3),
+    (
+        "MPT-7B, 2023: 9.5 days",
+        "mpt-7b",
+        "A100-SXM4-40GB",
+        "dp440-mb4-zero3",
+        1760,
+        2048,
+        2769.0,
+    ),
+)
+# Software of 2022 whose scores of attention reach memory.
+_UNFUSED = ((_NANO, "eager"), (_OPT, "eager"), (_NEOX, "megatron"))
+
+
+def further_runs() -> Iterator[Run]:
+    """Trainings that no constant was chosen on."""
+    names = ("layers", "hidden", "heads", "kv_heads", "feedforward", "vocabulary", "gated", "tied")
+    for source, name, device, text, batch, sequence, rate in _FURTHER_RUNS:
+        shape = dict(zip(names, _SHAPES[name], strict=True))
+        model = transformer({**shape, "sequence": sequence, "name": name})
+        plan = Plan.parse(text, batch)
+        plan = replace(plan, fused_attention=(source, plan.framework) not in _UNFUSED)
+        yield Run(f"{name} {text}", source, model, accelerator(device), plan, rate)
+    yield Run(
+        "DeepSeek-V2",
+        "DeepSeek-V2, 2024: 172.8 thousand H800 hours per trillion tokens",
+        transformer(_DEEPSEEK_V2),
+        accelerator("h800"),
+        Plan.parse("dp128-pp16-ep8-mb1-zb", 9216),
+        1e12 / (172.8e3 * 3600),
+    )
+
+
+_DEEPSEEK_V2 = {"layers": 60, "hidden": 5120, "heads": 128, "feedforward": 12288, "head_dim": 128}
+_DEEPSEEK_V2 |= {"vocabulary": 102400, "experts": 160, "experts_per_token": 6, "dense_layers": 1}
+_DEEPSEEK_V2 |= {"expert_feedforward": 1536, "shared_feedforward": 3072, "query_rank": 1536}
+_DEEPSEEK_V2 |= {"kv_rank": 512, "rope_dim": 64, "sequence": 4096, "expert_nodes": 3}

@@ -2,14 +2,13 @@
 
 Every operation is a decision or a report, answered after its commit has reached the disk. Servers,
 databases and clients share this machine. Every client makes its next request as soon as the last
-one is answered.
+one is answered. Then the decisions of a team while another one keeps the server busy.
 
 usage: python benchmarks/server.py [--quick] [--json FILE] [--data DIR]
 """
 
 from __future__ import annotations
 
-import argparse
 import http.client
 import json
 import os
@@ -20,13 +19,15 @@ import sys
 import tempfile
 import time
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from peers import ROOT, say, write_results
+from peers import ROOT, benchmark_parser, say, write_results
 from server_load import BATCH_SIZES, MAX_WATTS
 
+from joulery.frontier import Frontier, OperatingPoint, Setting
 from joulery.reports import table_text as table
 
 sys.path.append(str(ROOT / "tests"))
@@ -36,8 +37,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 HERE = Path(__file__).parent
+SERVE = [sys.executable, "-m", "joulery", "serve"]
 PEER_SERVER_PYTHON = ROOT / ".venv-peer-server" / "bin" / "python"
 READY_SECONDS = 60.0
+# The busy team: jobs in its lists, points of a frontier of about 154 kB, connections; and how many
+# times as long the decisions of others may take.
+LISTED_JOBS, FRONTIER_POINTS, BUSY_CLIENTS, ALLOWED = 200, 965, 4, 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,11 +95,21 @@ class Server:
             raise SystemExit(f"{method} {path}: {answer.status} {content[:500]!r}")
         return json.loads(content)
 
-    def define(self, name: str, policy: str) -> Any:
+    def define(self, name: str, policy: str, team: str = "bench") -> Any:
         """A job; what it is called in requests."""
         if self.dialect == "zeus":
             return self.ask("POST", "/jobs", _their_job(name))["job_id"]
-        return self.ask("POST", "/v1/teams/bench/jobs", _our_job(name, policy))["id"]
+        return self.ask("POST", f"/v1/teams/{team}/jobs", _our_job(name, policy))["id"]
+
+    def log_in(self, token: str) -> str:
+        """The cookie of a session."""
+        channel = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
+        host = f"127.0.0.1:{self.port}"
+        heads = {"Content-Type": "application/x-www-form-urlencoded", "Origin": f"http://{host}"}
+        channel.request("POST", "/login", f"token={token}", heads)
+        cookie = channel.getresponse().headers["Set-Cookie"].partition(";")[0]
+        channel.close()
+        return cookie
 
 
 def _our_job(name: str, policy: str) -> dict[str, Any]:
@@ -160,12 +175,16 @@ def _free_port() -> int:
 def joulery(location: str) -> Iterator[Server]:
     """Our server on a store."""
     port = _free_port()
-    serve = [sys.executable, "-m", "joulery", "serve"]
-    token = [*serve, "token", "create", "--team", "bench", "--rights", "manage", "--json"]
-    made = subprocess.run([*token, "--store", location], capture_output=True, check=True)
-    command = [*serve, "--store", location, "--listen", f"127.0.0.1:{port}"]
-    with running(command, "joulery", port, json.loads(made.stdout)["token"]) as server:
+    command = [*SERVE, "--store", location, "--listen", f"127.0.0.1:{port}"]
+    with running(command, "joulery", port, _token(location, "bench", "manage")) as server:
         yield server
+
+
+def _token(location: str, team: str, rights: str) -> str:
+    create = [*SERVE, "token", "create", "--team", team, "--rights", rights, "--json"]
+    made = subprocess.run([*create, "--store", location], capture_output=True, check=True)
+    token: str = json.loads(made.stdout)["token"]
+    return token
 
 
 def measured(server: Server, scene: Scene, policy: str, seconds: float) -> dict[str, Any]:
@@ -179,22 +198,98 @@ def measured(server: Server, scene: Scene, policy: str, seconds: float) -> dict[
         "token": server.token,
         "clients": scene.clients,
         "run": run,
-        "warm_seconds": 2.0 if scene.clients < 1000 else 4.0,
+        "warm_seconds": min(seconds, 2.0 if scene.clients < 1000 else 4.0),
         "seconds": seconds,
     }
     before = _cpu_seconds(server.pid)
-    finished = subprocess.run(
-        [sys.executable, str(HERE / "server_load.py"), json.dumps(task)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if finished.returncode != 0:
-        raise SystemExit(f"the load of {scene} failed:\n{finished.stderr[-3000:]}")
-    found: dict[str, Any] = json.loads(finished.stdout)
+    found = _result(_start_load(task))
     found["server_cpu_seconds"] = _cpu_seconds(server.pid) - before
     found["rss_megabytes"] = _megabytes(server.pid)
     return found | {"scene": str(scene), "policy": policy}
+
+
+def _start_load(task: dict[str, Any]) -> subprocess.Popen[str]:
+    """Clients in a process of their own, with the task on its standard input."""
+    load = subprocess.Popen(
+        [sys.executable, str(HERE / "server_load.py")],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert load.stdin is not None
+    load.stdin.write(json.dumps(task))
+    load.stdin.close()
+    load.stdin = None
+    return load
+
+
+def _result(load: subprocess.Popen[str]) -> dict[str, Any]:
+    """What clients measured, once they have ended."""
+    output, errors = load.communicate()
+    if load.returncode != 0:
+        raise SystemExit(f"the load failed:\n{errors[-3000:]}")
+    measurements: dict[str, Any] = json.loads(output)
+    return measurements
+
+
+def neighbours(server: Server, location: str, seconds: float) -> Iterator[dict[str, Any]]:
+    """Decisions of a team alone, then while another team makes heavy requests of each kind."""
+    jobs = [server.define(f"quiet-{number}", "joulery") for number in range(2)]
+    busy = replace(server, token=_token(location, "busy", "manage"))
+    alone = _decide_beside(server, jobs, seconds, None)
+    yield {"neighbour": "alone", "times_alone": 1.0} | alone
+    for name, request in _heavy_requests(busy, location):
+        say(f"decisions beside {name} of another team")
+        row = _decide_beside(server, jobs, seconds, request)
+        ratio = row["decide_p50_seconds"] / alone["decide_p50_seconds"]
+        yield {"neighbour": name, "times_alone": ratio} | row
+
+
+def _decide_beside(
+    server: Server, jobs: list[int], seconds: float, request: dict[str, Any] | None
+) -> dict[str, Any]:
+    """Latency of decisions while others make a request again and again."""
+    common: dict[str, Any] = {"dialect": "joulery", "port": server.port, "jobs": jobs}
+    busy_seconds = seconds + 1.5  # from before the others begin until after they have ended
+    busy = common | {"request": request, "clients": BUSY_CLIENTS, "seconds": busy_seconds}
+    others = _start_load(busy | {"warm_seconds": 0.0}) if request else None
+    quiet = common | {"token": server.token, "clients": 2, "seconds": seconds}
+    run = f"quiet-{time.monotonic_ns()}"
+    own = _result(_start_load(quiet | {"warm_seconds": 0.5, "run": run}))
+    statuses = {} if others is None else _result(others)["statuses"]
+    done = sum(count for status, count in statuses.items() if int(status) < 300)
+    return {
+        "decide_p50_seconds": own["decide_p50_seconds"],
+        "statuses": own["statuses"],
+        "busy_per_second": done / busy_seconds,
+    }
+
+
+def _heavy_requests(busy: Server, location: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Requests of a team, by kind."""
+    blank = {"token": busy.token, "body": None}
+    first = busy.define("busy", "joulery", "busy")
+    points = [
+        OperatingPoint(1.0 + number / 7e3, 900.0 - number / 7.0, Setting(300.0 - number / 1e2))
+        for number in range(FRONTIER_POINTS)
+    ]
+    frontier = Frontier.from_points(points).to_dict()
+    profile = {"batch_size": 128, "device": "A40", "frontier": frontier}
+    name = f"frontiers of {len(json.dumps(profile)) / 1e3:.0f} kB"
+    yield name, blank | {"method": "PUT", "path": f"/v1/jobs/{first}/profiles", "body": profile}
+    history = {"dialect": "joulery", "jobs": [first], "port": busy.port, "token": busy.token}
+    history |= {"clients": 4, "run": "busy", "warm_seconds": 0.0, "seconds": 1.0}
+    _result(_start_load(history))
+    cookie = busy.log_in(_token(location, "busy", "read"))
+    yield (
+        "job pages on a read token",
+        blank | {"method": "GET", "path": f"/jobs/{first}", "cookie": cookie},
+    )
+    for number in range(LISTED_JOBS):
+        busy.define(f"busy-{number}", "joulery", "busy")
+    path = f"/v1/teams/busy/jobs?limit={LISTED_JOBS}"
+    yield f"lists of {LISTED_JOBS} jobs", blank | {"method": "GET", "path": path}
 
 
 def _cpu_seconds(pid: int) -> float:
@@ -290,18 +385,34 @@ def show(rows: list[dict[str, Any]], peer: list[dict[str, Any]]) -> None:
     print(table(headers, cells, "llllrrrrrrr"))
 
 
+def show_neighbours(rows: list[dict[str, Any]]) -> None:
+    """Print what a busy team costs the others."""
+    headers = ("the other team", "its requests/s", "decide p50 ms", "× alone", "5xx")
+    cells = [
+        (
+            row["neighbour"],
+            f"{row['busy_per_second']:.0f}",
+            f"{1000 * row['decide_p50_seconds']:.1f}",
+            f"{row['times_alone']:.1f}",
+            str(_errors(row)),
+        )
+        for row in rows
+    ]
+    print(f"\nDecisions of a team beside a busy one; goal: at most × {ALLOWED:.0f}")
+    print(table(headers, cells, "lrrrr"))
+
+
 def main() -> None:
     """Measure, print, write."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--data", help="not used: nothing is read")
-    parser.add_argument("--quick", action="store_true", help="shorter, within 50 seconds")
-    parser.add_argument("--json", help="write the figures here")
-    parser.add_argument("--smoke", action="store_true", help="seconds, to see that it runs")
-    arguments = parser.parse_args()
+    arguments = benchmark_parser(__doc__, "shorter, within 50 seconds").parse_args()
     seconds = 2.0 if arguments.quick else 10.0
     if arguments.smoke:
         with tempfile.TemporaryDirectory() as folder:
-            rows = ours(f"{folder}/store.sqlite", "SQLite", 1.0, QUICK[:1], ("joulery",))
+            location = f"{folder}/store.sqlite"
+            with joulery(location) as server:
+                rows = [measured(server, QUICK[0], "joulery", 1.0)]
+                rows[0] |= {"database": "SQLite", "ready_seconds": server.ready_seconds}
+                show_neighbours(list(islice(neighbours(server, location, 0.2), 2)))
         write_results(arguments.json, "server", figures_of(rows, []), rows)
         return
     scenes = QUICK if arguments.quick else SCENES
@@ -315,12 +426,16 @@ def main() -> None:
         else:
             location = stack.enter_context(Cluster()).new_database()
             rows += ours(location, "PostgreSQL", seconds, scenes, policies)
+        with joulery(f"{folder}/neighbours.sqlite") as server:
+            beside = list(neighbours(server, f"{folder}/neighbours.sqlite", seconds))
         peer = theirs(folder, seconds, quick=arguments.quick)
     show(rows, peer)
+    show_neighbours(beside)
     figures = figures_of(rows, peer)
+    figures |= {f"decide_times_alone: {row['neighbour']}": row["times_alone"] for row in beside[1:]}
     for name, value in figures.items():
         print(f"{name}: {value:.4g}")
-    write_results(arguments.json, "server", figures, [*rows, *peer])
+    write_results(arguments.json, "server", figures, [*rows, *beside, *peer])
 
 
 if __name__ == "__main__":

@@ -1,13 +1,14 @@
 """Load on a server: clients that get decisions and report, over connections that stay open.
 
-Runs as a process of its own: reads one task as JSON, prints what was measured as JSON. Every client
-makes its next request as soon as the last one is answered.
+Runs as a process of its own: reads one task as JSON from standard input, prints what was measured
+as JSON. Every client makes its next request as soon as the last one is answered.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import math
 import random
 import sys
 import time
@@ -61,12 +62,15 @@ class Channel(asyncio.Protocol):
         return await self._waiting
 
 
-def http(method: str, path: str, token: str, body: dict[str, Any] | None) -> bytes:
+def http(
+    method: str, path: str, token: str, body: dict[str, Any] | None, cookie: str = ""
+) -> bytes:
     """A request as bytes."""
     content = b"" if body is None else json.dumps(body).encode()
     head = (
-        f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\n"
-        f"Content-Type: application/json\r\nContent-Length: {len(content)}\r\n\r\n"
+        f"{method} {path} HTTP/1.1\r\nHost: localhost\r\n"
+        + (f"Cookie: {cookie}\r\n" if cookie else f"Authorization: Bearer {token}\r\n")
+        + f"Content-Type: application/json\r\nContent-Length: {len(content)}\r\n\r\n"
     )
     return head.encode() + content
 
@@ -77,6 +81,7 @@ class Tally:
 
     all: int = 0
     latencies: list[float] = field(default_factory=list)
+    decisions: list[float] = field(default_factory=list)
     statuses: Counter[int] = field(default_factory=Counter)
 
 
@@ -153,22 +158,37 @@ async def client(
     await asyncio.sleep(RNG.uniform(0.0, 0.05))
     begin, end = ends
 
-    async def timed(request: bytes) -> tuple[int, bytes]:
+    async def timed(request: bytes, latencies: list[float]) -> tuple[int, bytes]:
         asked = time.monotonic()
         status, body = await channel.ask(request)
         answered = time.monotonic()
         tally.all += 1
         if begin <= answered <= end:
             tally.latencies.append(answered - asked)
+            latencies.append(answered - asked)
             tally.statuses[status] += 1
         return status, body
 
     while time.monotonic() < end:
-        status, body = await timed(dialect.decide())
+        status, body = await timed(dialect.decide(), tally.decisions)
         if status != 200:
             await asyncio.sleep(0.05)
             continue
-        await timed(dialect.report(json.loads(body)))
+        await timed(dialect.report(json.loads(body)), [])
+
+
+async def repeat(
+    task: dict[str, Any], request: bytes, tally: Tally, ends: tuple[float, float]
+) -> None:
+    """One client that makes the same request again and again, until the time is over."""
+    loop = asyncio.get_running_loop()
+    _, channel = await loop.create_connection(Channel, "127.0.0.1", task["port"])
+    while time.monotonic() < ends[1]:
+        asked = time.monotonic()
+        status, _ = await channel.ask(request)
+        tally.latencies.append(time.monotonic() - asked)
+        tally.all += 1
+        tally.statuses[status] += 1
 
 
 async def load(task: dict[str, Any]) -> dict[str, Any]:
@@ -176,21 +196,28 @@ async def load(task: dict[str, Any]) -> dict[str, Any]:
     tally = Tally()
     begin = time.monotonic() + task["warm_seconds"]
     ends = begin, begin + task["seconds"]
-    await asyncio.gather(
-        *(client(task, number, tally, ends) for number in range(task["clients"])),
-        return_exceptions=False,
-    )
-    latencies = sorted(tally.latencies)
+    if "request" in task:
+        request = http(**task["request"])
+        clients = [repeat(task, request, tally, ends) for _ in range(task["clients"])]
+    else:
+        clients = [client(task, number, tally, ends) for number in range(task["clients"])]
+    await asyncio.gather(*clients, return_exceptions=False)
     return {
-        "operations": len(latencies),
+        "operations": len(tally.latencies),
         "all_operations": tally.all,
         "per_second": tally.statuses[200] / task["seconds"],
-        "p50_seconds": latencies[len(latencies) // 2],
-        "p99_seconds": latencies[int(0.99 * len(latencies))],
+        "p50_seconds": quantile(tally.latencies, 0.5),
+        "p99_seconds": quantile(tally.latencies, 0.99),
+        "decide_p50_seconds": quantile(tally.decisions, 0.5),
         "statuses": dict(tally.statuses),
         "own_cpu_seconds": time.process_time(),
     }
 
 
+def quantile(latencies: list[float], share: float) -> float:
+    """The latency that a share of the answers keep; NaN where none came in time."""
+    return sorted(latencies)[int(share * len(latencies))] if latencies else math.nan
+
+
 if __name__ == "__main__":
-    print(json.dumps(uvloop.run(load(json.loads(sys.argv[1])))))
+    print(json.dumps(uvloop.run(load(json.load(sys.stdin)))))

@@ -36,8 +36,8 @@ import traceback
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from joulery.files import cache_folder
 from joulery.hardware import catalog
-from joulery.paths import cache_folder
 from joulery.testing.emulator import EmulatedNode
 
 PART = re.compile(

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from joulery.jobs import _report_filter
 from joulery.simulate import discarded_becomes_best, optimum_moves, read_traces, scale_epochs
 from joulery.storage import Store
 from joulery.testing.workloads import made_up_workload
@@ -180,6 +181,7 @@ def main() -> int:
     parser.add_argument("--clients", type=int, default=1000, help="at work at once, for deaths")
     parser.add_argument("--false-reports", default=",".join(FALSE_REPORTS))
     parser.add_argument("--filtered-only", action="store_true", help="not without the filter")
+    parser.add_argument("--other-sizes", type=int, help="votes of other batch sizes, at most")
     parser.add_argument("--sizes", default="1x10,1x1000,1x10000,10000x100", help="JOBSxRECURRENCES")
     parser.add_argument("--postgresql", action="store_true", help="instead of SQLite, for scale")
     parser.add_argument("--json", metavar="FILE", help="write the figures")
@@ -188,6 +190,8 @@ def main() -> int:
         arguments.seeds, arguments.recurrences, arguments.sizes = 2, 5, "1x10"
         arguments.clients, arguments.policies = 4, "joulery"
         arguments.false_reports = next(iter(FALSE_REPORTS))
+    if arguments.other_sizes is not None:
+        _report_filter.OTHERS = arguments.other_sizes
     found = EXPERIMENTS[arguments.experiment](arguments)
     if arguments.json:
         Path(arguments.json).write_text(json.dumps(found, indent=1), encoding="utf-8")
