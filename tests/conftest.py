@@ -13,6 +13,7 @@ from support.postgresql import Cluster, find_programs
 # What is checked before a change is taken is the same every time; elsewhere new examples are tried.
 settings.register_profile(
     "joulery",
+    max_examples=50,
     deadline=None,
     derandomize=os.environ.get("CI") == "true",
     suppress_health_check=[HealthCheck.too_slow],

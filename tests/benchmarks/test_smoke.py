@@ -14,9 +14,10 @@ BENCHMARKS = ROOT / "benchmarks"
 NAMES = (
     "calibrate", "cluster", "everyday", "meter", "physics", "pipeline",
     "pipeline_stragglers", "power",
-    "power_bounds", "power_constants", "predict", "recurring", "server", "serving",
+    "power_bounds", "power_constants", "power_phases", "power_ranks", "predict", "recurring",
+    "server", "serving",
 )  # fmt: skip
-STRESSES = ("governor", "jobs", "server", "service")
+STRESSES = ("cluster", "governor", "jobs", "server", "service")
 
 
 def smoke(script, *options):

@@ -64,8 +64,7 @@ class Nights:
         return results.epoch_seconds, results.epoch_joules, results.relative_error
 
 
-@pytest.mark.parametrize("factor", [0.1, 4.0, 15.0])
-@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize(("factor", "seed"), [(0.1, 0), (4.0, 1), (15.0, 0)])
 def test_a_change_of_cost_takes_one_night_at_most(tmp_path, factor, seed):
     """A job that becomes dear would leave no model night after night."""
     with Store.open(str(tmp_path / "store.sqlite")) as store:

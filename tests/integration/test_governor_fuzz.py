@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from joulery.files import encode_line
 from joulery.governor import Connection, ConnectionLimits
-from joulery.json_lines import encode_line
 from joulery.testing.emulator import build
 from support.governor.flood import nuisances, round_trips
 from support.governor.fuzz import fuzz, lines

@@ -17,8 +17,8 @@ from joulery.clock import REAL_CLOCK
 from joulery.cluster import NodeClient
 from joulery.cluster._nodes import NodeUnreachableError
 from joulery.errors import InvalidValueError, MissingRightsError
+from joulery.files import encode_line
 from joulery.governor import SOCKET_VARIABLE, STATE_VARIABLE, Connection
-from joulery.json_lines import encode_line
 from joulery.testing.emulator import EmulatedNode, build
 from support.governor.emulated import EmulatedGovernor, EmulatedGpu
 

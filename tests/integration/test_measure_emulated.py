@@ -7,6 +7,7 @@ import sys
 import pytest
 
 from joulery.testing.emulator import EmulatedNode
+from support import emulated_load
 
 
 @pytest.fixture
@@ -30,7 +31,7 @@ def joulery(node, *arguments, **environment):
     return json.loads(finished.stdout)
 
 
-WORK = [sys.executable, "-m", "joulery.testing.emulator.workload", "--board", "0", "--steps", "3"]
+WORK = [sys.executable, emulated_load.__file__, "--board", "0", "--steps", "3"]
 
 
 def test_measures_what_a_command_used(node):

@@ -25,6 +25,7 @@ from joulery.errors import (
 from joulery.hardware import Sensor, SimulatedGpu, Steady, Workload, catalog, clock_states
 from joulery.hardware.simulated._physics import settle_in
 from joulery.testing.emulator import BoardSpec, EmulatedNode, Phase, build
+from support import emulated_load
 
 # The catalog's figures may be refined; these tests need fixed ones.
 BOARD = replace(
@@ -471,7 +472,7 @@ def test_a_process_that_dies_inside_a_call_blocks_no_other(start):
 def test_a_process_of_its_own_drives_a_load(start):
     """Tests of the command line need work that runs somewhere else."""
     node = start()
-    command = [sys.executable, "-m", "joulery.testing.emulator.workload", "--steps", "3"]
+    command = [sys.executable, emulated_load.__file__, "--steps", "3"]
     done = subprocess.run(command, env=node.env, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)

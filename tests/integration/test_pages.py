@@ -28,6 +28,27 @@ def test_a_page_does_what_it_shows(page):
     assert not found, "\n".join(found)
 
 
+@pytest.mark.parametrize(
+    ("words", "page"),
+    [
+        ("install", "how-to/install.md"),
+        ("remove", "how-to/install.md"),
+        ("HF Trainer", "how-to/frameworks.md"),
+        ("vLLM", "how-to/serve-a-model.md"),
+        ("CO2", "how-to/carbon-and-prices.md"),
+        ("Slurm", "how-to/slurm.md"),
+        ("torchrun", "tutorials/torchrun.md"),
+        ("DeepSpeed", "how-to/run-pipelines.md"),
+        ("fine-tuning", "how-to/predict.md"),
+    ],
+)
+def test_a_heading_has_the_words_that_people_search_for(words, page):
+    """The site's search, which weighs headings most, leads to the reference or nowhere."""
+    lines = (ROOT / "docs" / page).read_text(encoding="utf-8").splitlines()
+    headings = [line for line in lines if line.startswith("#")]
+    assert any(words.lower() in heading.lower() for heading in headings)
+
+
 def test_differences_are_found(tmp_path):
     """If this fails, pages may show what no command prints."""
     page = tmp_path / "page.md"

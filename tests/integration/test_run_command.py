@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 import pytest
 
 from joulery.cli import main
+from joulery.integrations.torch_optimizers import startup_hints
 from joulery.testing.emulator import EmulatedNode
 
 SCRIPT = """
@@ -63,6 +64,7 @@ def test_a_reporting_script_is_tuned_and_its_limit_given_back(node, tmp_path):
     assert code == reported["exit_code"] == 7
     assert reported["runs"][0]["steps"] > 50
     assert reported["runs"][0]["tuning_skipped"] is None
+    assert reported["observed_steps"] == [], "steps are reported, and guessed beside it"
     assert reported["runs"][0]["result"]["chosen"]["setting"]["power_limit_watts"] < 250
     assert node.power_limit(0) == 250
 
@@ -75,6 +77,24 @@ def test_a_silent_script_is_measured_and_left_alone(node, tmp_path):
     assert reported["joules"] > 100
     assert "joulery.Run" in reported["observed_steps"][0]["advice"]
     assert node.power_limit(0) == 250
+
+
+@pytest.mark.parametrize(
+    ("options", "culprit"),
+    [
+        (["-I"], "-I"),
+        (["-uE"], "-E"),
+        (["-X", "dev", "-S"], "-S"),
+        (["-W", "ignore"], None),
+        (["-Xdev", "train.py"], None),
+        (["-m", "train"], None),
+    ],
+)
+def test_options_that_hide_steps_are_named(options, culprit):
+    """If this fails, `python -I` is told that its optimizer took no step."""
+    hints = startup_hints(["/usr/bin/python3", *options, "train.py", "-I" * (culprit is None)])
+    assert [hint.split()[1] for hint in hints] == ([culprit] if culprit else [])
+    assert startup_hints(["torchrun", "-I"]) == startup_hints([]) == []
 
 
 def test_a_run_waits_for_a_greener_start(tmp_path, capsys):

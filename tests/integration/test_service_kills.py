@@ -27,9 +27,9 @@ def kill_test(program, *options):
 @pytest.mark.timeout(300)
 def test_kills_on_sqlite_lose_nothing():
     """Clients delete what was acknowledged; a server that forgets it loses it for good."""
-    result = kill_test("driver", "--kills", 24, "--seed", 3, "--clients", 6)
+    result = kill_test("driver", "--kills", 16, "--seed", 3, "--clients", 6)
     assert result["violations"] == []
-    assert result["kills"] == 24
+    assert result["kills"] == 16
     assert result["counts"]["reports acknowledged"] > 5
     assert result["counts"]["acknowledged over HTTP"] > 5
 

@@ -85,7 +85,8 @@ loop = TrainingLoop(seed=rank)
 loop.slower = 1.03 if rank == 1 else 1.0
 limits = []
 with loop.tuner(Cost(0.5, size * 250.0), process_group=SocketRanks()) as tuner:
-    loop.run(lambda: (tuner.step(), limits.append(loop.limit_watts)), steps=400)
+    # Beyond that, ranks are lowered one at a time to see which of them the others wait for.
+    loop.run(lambda: (tuner.step(), limits.append(loop.limit_watts)), steps=320)
     chosen = tuner.result.chosen
     print(json.dumps({
         "failure": str(tuner.failure) if tuner.failure else None,

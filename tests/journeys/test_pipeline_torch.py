@@ -10,6 +10,7 @@ import pytest
 
 from joulery.cli import main as joulery
 from joulery.hardware import catalog, settle
+from joulery.pipeline import read_profiles
 from support.journeys import BOARDS
 from support.virtual_pipelines import stage_works, write_measured
 
@@ -88,3 +89,6 @@ def test_plans_are_followed_where_they_fit_and_profiles_made_in_place(stages, tm
             work = works[rank, row["instruction"]]
             truth = settle(board, work, board.default_limit_watts, 1e6 * row["frequency"] + 1)
             assert row["time"] >= 0.99 * truth.seconds
+    links = read_profiles(tmp_path / "profile").communication_seconds
+    assert len(links) == RANKS - 1
+    assert all(0 <= seconds < 60 for seconds in links)

@@ -4,6 +4,7 @@ import json
 import socket
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -36,24 +37,18 @@ while time.monotonic() < end:
     steps += 1
 print("steps", steps)
 """
-RANK = """
-import os, sys, time
-import torch, torch.distributed as dist
+# Before the script of the tutorial: its boards are busy, and each step waits for one of theirs.
+RANK_LOAD = """
+import os
+from torch.optim.optimizer import register_optimizer_step_pre_hook
 from joulery.hardware import catalog
 from joulery.testing.emulator import EmulatedNode
 
-dist.init_process_group("gloo")
 node, local = EmulatedNode.attached(), int(os.environ["LOCAL_RANK"])
 node.set_load(local, catalog.workload("resnet50", node.specs[local].board).scaled(0.05))
-model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 1))
-optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-for _ in range(int(sys.argv[1])):
-    optimizer.zero_grad()
-    model(torch.randn(2, 4)).square().mean().backward()
-    node.wait_steps(local, 1)
-    optimizer.step()
-dist.destroy_process_group()
+register_optimizer_step_pre_hook(lambda *_: node.wait_steps(local, 1))
 """
+TUTORIAL = Path(__file__).parents[2] / "docs" / "tutorials" / "torchrun.md"
 OWN_STARTUP = "import os; os.environ['STARTED_BY_USER'] = 'yes'"
 OTHER = """
 import os, sys, types
@@ -111,9 +106,11 @@ def test_ranks_of_an_unmodified_script_are_tuned_together(tmp_path):
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         port = str(listener.getsockname()[1])
+    page = TUTORIAL.read_text(encoding="utf-8")
+    script = page.split('```python title="train_ddp.py"\n')[1].split("```")[0]
     launcher = ("-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", port)
     with EmulatedNode(["V100", "V100"], directory=tmp_path) as node:
-        document, _ = _run(node, tmp_path, RANK, "400", launcher=launcher)
+        document, _ = _run(node, tmp_path, RANK_LOAD + script, "400", launcher=launcher)
         assert [node.power_limit(board) for board in range(2)] == [250, 250]
     runs = document["runs"]
     assert [run["tuning_skipped"] for run in runs] == [None, None]

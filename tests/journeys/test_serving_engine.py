@@ -1,5 +1,7 @@
 """Journey: a running engine is metered, tuned and swept; its boards are as before afterwards."""
 
+import json
+import re
 import signal
 import threading
 import time
@@ -11,8 +13,8 @@ from joulery.serving import LatencyObjective, Tuner, serving_board, synthetic_tr
 from joulery.testing.engine import StandInEngine
 
 pytestmark = pytest.mark.slow
-# Boards must be at their original setting so soon after anything fails.
-PROMISED_SECONDS = 2.0
+# Time for what takes 2 s on an idle machine, and is judged on a virtual clock in the unit tests.
+PATIENCE_SECONDS = 20.0
 # A tuner slows a board down after some requests: short ones come sooner.
 PACE = 3.0
 
@@ -54,11 +56,15 @@ def tune_arguments(world, engine):
     return ["serving", "tune", "--engine", engine.url, "--ttft", f"{ttft}s", "--tpot", f"{tpot}s"]
 
 
-def test_a_metered_service_has_figures_with_bars(world):
+def test_a_metered_service_has_figures_with_bars(world, tmp_path):
     """Joules of prompts and answers are missing, absurd, or by far outside their bars."""
-    with running_engine(world) as engine:
+    log, exported = tmp_path / "readings.csv", tmp_path / "serving.prom"
+    with running_engine(world, rate=world.draw.uniform(2.0, 3.0)) as engine:
         before, began = world.node.true_joules(0), time.monotonic()
-        document = world.joulery("serving", "meter", "--engine", engine.url, "--seconds", "12")
+        files = ["--csv", str(log), "--prometheus", str(exported)]
+        document = world.joulery(
+            "serving", "meter", "--engine", engine.url, "--seconds", "12", *files
+        )
         joules, elapsed = world.node.true_joules(0) - before, time.monotonic() - began
         prefill, decode = engine.truth()
     assert document["engine"] == "vLLM"
@@ -68,6 +74,12 @@ def test_a_metered_service_has_figures_with_bars(world):
         figure = document[f"{name}_joules_per_token"]
         assert abs(figure["value"] - truth) < 5 * figure["error"] + 0.25 * truth, name
     assert document["by_model"]["stand-in"]["generation_tokens"] > 0
+    assert len(log.read_text().splitlines()) > 5
+    assert f'joules_total{{engine="vLLM"}} {document["joules"]}' in exported.read_text()
+    drawn = json.dumps(world.joulery("export", "--grafana"))
+    assert set(re.findall(r"joulery_serving_\w+", drawn)) <= set(
+        re.findall(r"^joulery_serving_\w+", exported.read_text(), re.MULTILINE)
+    )
 
 
 def test_a_tuned_service_keeps_its_bounds_on_less_power(world):
@@ -81,7 +93,7 @@ def test_a_tuned_service_keeps_its_bounds_on_less_power(world):
         # How much is saved in seconds of real time depends on the machine; that it is, is judged
         # on a virtual clock (test_serving_simulate.py).
         assert document["saved"] is not None
-        assert wait_for(lambda: not engine.is_slowed, PROMISED_SECONDS)
+        assert wait_for(lambda: not engine.is_slowed, PATIENCE_SECONDS)
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
@@ -93,7 +105,7 @@ def test_a_tuner_that_ends_leaves_the_original_clock(world, number):
     ):
         assert wait_for(lambda: engine.is_slowed, 30.0)
         tuner.send_signal(number)
-        assert wait_for(lambda: not engine.is_slowed, PROMISED_SECONDS)
+        assert wait_for(lambda: not engine.is_slowed, PATIENCE_SECONDS)
         tuner.communicate(timeout=20)
 
 
@@ -104,7 +116,7 @@ def test_an_engine_that_fails_gets_full_power_back(world):
     def page(text):
         fault = faults[-1] if faults else None
         if fault == "hang":
-            release.wait(20.0)
+            release.wait(60.0)
         return {"empty": "", "renamed": text.replace("vllm:", "other:")}.get(fault, text)
 
     world.node.load_in_process()
@@ -118,8 +130,8 @@ def test_an_engine_that_fails_gets_full_power_back(world):
             failures = tuner.report().failures
             faults.append(fault)
             told = lambda failures=failures: tuner.report().failures > failures  # noqa: E731
-            assert wait_for(told, PROMISED_SECONDS), fault
-            assert not engine.is_slowed, fault
+            assert wait_for(told, PATIENCE_SECONDS), fault
+            assert wait_for(lambda: not engine.is_slowed, PATIENCE_SECONDS), fault
             faults.clear()
         release.set()
         assert wait_for(lambda: engine.is_slowed, 40.0), tuner.report().trouble

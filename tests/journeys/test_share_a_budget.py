@@ -5,6 +5,7 @@ import json
 import pytest
 
 from joulery.hardware import catalog, settle
+from support.virtual_pipelines import stage_works, write_measured
 
 LIMITS = 7
 
@@ -60,3 +61,21 @@ def test_a_prediction_is_a_jobs_curve(world):
     shares = world.joulery("cluster", "allocate", "--jobs", "jobs.json", "--budget", f"{budget}W")
     assert shares["used_watts"] == pytest.approx(budget, rel=1e-6)
     assert 0.3 < shares["jobs"][0]["performance"] < 1
+
+
+def test_a_pipelines_plan_is_a_jobs_curve(world):
+    """A planned job counts as one of its GPUs, or each of its GPUs as the whole."""
+    stages, pipelines = world.draw.choice((2, 4)), 2
+    write_measured(world.folder / "stages.csv", world.board, stage_works(world.draw, stages))
+    plan = world.joulery(
+        *("plan", "pipeline", "--profile", "stages.csv", "--microbatches", "4"),
+        *("--replicas", str(pipelines), "--blocking-power", f"{world.board.idle_watts}W"),
+    )
+    (world.folder / "plan.json").write_text(json.dumps(plan), encoding="utf-8")
+    jobs = {"jobs": [{"id": "planned", "frontier": "plan.json"}]}
+    (world.folder / "jobs.json").write_text(json.dumps(jobs), encoding="utf-8")
+    shares = world.joulery("cluster", "allocate", "--jobs", "jobs.json", "--budget", "1MW")
+    fastest = plan["frontier"][0]
+    assert shares["used_watts"] == pytest.approx(fastest["joules"] / fastest["seconds"], rel=1e-6)
+    watts = shares["used_watts"] / (stages * pipelines)
+    assert world.board.idle_watts < watts <= world.board.default_limit_watts

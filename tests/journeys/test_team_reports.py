@@ -19,5 +19,11 @@ def test_a_log_becomes_charts_and_a_table(world):
     table = world.joulery("report", "energy.jsonl", "--latex", "--charts", "power.pdf")["text"]
     assert (world.folder / "power.pdf").read_bytes().startswith(b"%PDF")
     assert table.count(r"\begin{tabular}") == table.count(r"\bottomrule") >= 2
+    scores = world.joulery(
+        *("disclose", "energy.jsonl", "--as", "sci-ai", "--grid", "FR", "--parameters", "7B"),
+        *("--embodied-kg", "1"),
+    )
+    assert scores["provider"]["grams_per_unit"]["billion parameters"] > 1000 / 7
+    assert scores["consumer"] is None
     compared = world.joulery("compare", "energy.jsonl", "again.jsonl")["runs"]
     assert compared[0]["joules"] == pytest.approx(compared[1]["joules"])

@@ -76,6 +76,7 @@ def test_runs_of_every_kind_are_kept(world, tmp_path):
         headers = log_in(server.address, token)
         listed = page(server, headers, "/runs?q=fine")
         assert "fine-tune" in listed
+        assert "among the latest 20,000" in listed
         text = page(server, headers, f"/runs/{run['id']}")
         for words in ("Power by device", "Energy by device", "Metric by energy", "power limit"):
             assert words in text, words

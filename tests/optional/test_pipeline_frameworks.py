@@ -79,7 +79,8 @@ def test_deepspeed_own_engine_runs_through_the_hook(deepspeed_schedule):
     engine = Engine()
     with deepspeed_hooks.observed(engine, notes, on_cuda=False):
         engine.train_batch()
-    assert notes.seen == ["begin", *words(order), "end"]
+    endings = ["1G-1", "/1G-1", "1O-1", "/1O-1"]
+    assert notes.seen == ["begin", *words(order), *endings, "end"]
 
 
 def test_deepspeed_two_stages_per_rank(deepspeed_schedule):

@@ -18,8 +18,8 @@ from msgspec import structs
 from joulery.jobs import Measured, Outcome, Request
 from joulery.jobs._client_actions import client_action
 from joulery.jobs._posterior import JobState
+from joulery.jobs._recent_reports import RecentReports
 from joulery.jobs._replay import ROW, actions_from, outcome_document
-from joulery.jobs._report_filter import ReportFilter
 from joulery.jobs._validation import check_outcome
 from joulery.jobs.policies import ActionKind, CounterRng, JobBatch, RunEnd
 from joulery.simulate import Environment, Moment, Slices
@@ -72,8 +72,8 @@ class Scenario:
     defended: bool = True
 
 
-class AcceptingFilter(ReportFilter):
-    """A filter that accepts every report."""
+class AcceptingReports(RecentReports):
+    """Reports that are all accepted."""
 
     def _verdicts(self) -> list[bool]:
         return [False] * len(self.latest)
@@ -137,7 +137,7 @@ class ClientSimulation:
         record = JobRecord("team", self._job.name, self._job.to_document(), policy, {}, seed)
         self._state = JobState.start(record)
         if not scenario.defended:
-            self._state.reports = AcceptingFilter(self._job)
+            self._state.reports = AcceptingReports(self._job)
         self._scenario = scenario
         self._luck = np.random.default_rng((seed, 17))
         self._fancy = np.random.default_rng(

@@ -5,11 +5,15 @@ from __future__ import annotations
 import json
 import random
 import socket
+import tempfile
 from collections import Counter
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from support.server_process import JOB, OUTCOME
+from joulery.jobs.policies import policy_names
+from support.server_process import JOB, OUTCOME, ServerProcess
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -165,6 +169,23 @@ class Target:
     port: int
     token: str
     decisions: list[tuple[str, str]]
+
+
+@contextmanager
+def serve_target() -> Iterator[tuple[ServerProcess, Target]]:
+    """A server with jobs of every policy and open decisions, on which nothing may fail."""
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        ServerProcess(Path(folder, "store.sqlite")) as server,
+    ):
+        decisions = []
+        for policy in policy_names():
+            job = server.define(name=policy, policy=policy)
+            for number in range(3):
+                decision = server.decide(job, f"first {number}")
+                decisions.append((decision["id"], decision["token"]))
+        yield server, Target(server.port, server.admin_token, decisions)
+        assert '"event":"failed"' not in server.log
 
 
 class Grammar:

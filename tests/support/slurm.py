@@ -266,6 +266,8 @@ class PoweredCluster:
         nodes: Number of nodes with 4 GPUs each.
         ttl_seconds: Time after which nodes lower their caps when the agent is silent.
         prolog: Script that runs before a job; None for none.
+        settings: Further lines of the agent's settings: keys, and tables.
+        fallback_watts: Cap of a GPU while the agent is silent; 90 % of its share unless given.
     """
 
     def __init__(
@@ -276,13 +278,18 @@ class PoweredCluster:
         nodes: int = 8,
         ttl_seconds: float = 5.0,
         prolog: Path | None = None,
+        *,
+        settings: tuple[str, str] = ("", ""),
+        fallback_watts: float | None = None,
     ) -> None:
-        self.folder, self.budget_watts = folder, budget_watts
+        self.folder, self.budget_watts, self._settings = folder, budget_watts, settings
         self._frontiers, self._ttl = frontiers, ttl_seconds
         self.slurm = SlurmCluster(nodes, prolog=prolog)
+        boards = self.slurm.nodes * self.slurm.gpus
+        self._fallback = fallback_watts or 0.9 * budget_watts / boards
         self.state = folder / "state"
         self.record: list[tuple[float, float]] = []
-        self._gpus: list[EmulatedGpu] = []
+        self.gpus: list[EmulatedGpu] = []
         self._governors: dict[str, EmulatedGovernor] = {}
         self._over = threading.Event()
         self._agent: subprocess.Popen[bytes] | None = None
@@ -295,9 +302,8 @@ class PoweredCluster:
         for number in range(1, self.slurm.nodes + 1):
             name = f"n{number}"
             gpus = [EmulatedGpu(f"{name}-gpu{index}") for index in range(self.slurm.gpus)]
-            self._gpus += gpus
-            safe = 0.9 * self.budget_watts / (self.slurm.nodes * self.slurm.gpus)
-            self._governors[name] = EmulatedGovernor(gpus, token, safe)
+            self.gpus += gpus
+            self._governors[name] = EmulatedGovernor(gpus, token, self._fallback)
             self.restore_node(name)
         self._write_settings()
         threading.Thread(target=self._keep_record, daemon=True).start()
@@ -313,7 +319,7 @@ class PoweredCluster:
 
     def power(self) -> float:
         """Power of all GPUs now."""
-        return sum(gpu.read_power() for gpu in self._gpus)
+        return sum(gpu.read_power() for gpu in self.gpus)
 
     def start_agent(self) -> None:
         """Start the agent and wait for its first decision."""
@@ -383,7 +389,9 @@ frontiers = "frontiers.json"
 tick_seconds = 0.5
 ttl_seconds = {self._ttl}
 lead_seconds = 1.5
+{self._settings[0]}
 [nodes]
 {nodes}
+{self._settings[1]}
 """
         (self.folder / "agent.toml").write_text(text, encoding="utf-8")
