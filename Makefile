@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-integrations check docs bench reproduce stress clean
+.PHONY: demo test test-integrations check docs wheels bench reproduce stress clean
 
 demo: $(VENV)/.demo
 	$(BIN)/joulery demo
@@ -19,6 +19,11 @@ check: $(VENV)/.dev
 docs: $(VENV)/.docs
 	$(BIN)/zensical build --strict
 
+# What goes to a package index, in dist: a manylinux wheel and an sdist, tried in fresh environments
+# of every Python that is here. URL=https://… is where the repository is, for links of the package's page.
+wheels: $(VENV)/.dev
+	$(BIN)/python scripts/build_wheels.py --out dist --url "$(URL)"
+
 # Integrations too large for `make test`, and the public tests of Zeus and CodeCarbon.
 test-integrations: .venv-integrations/.done
 	.venv-integrations/bin/python -m pytest tests/optional
@@ -31,7 +36,7 @@ bench: $(VENV)/.dev .venv-peers/.done .venv-peer-server/.done
 
 # The figures and claims of Zeus (NSDI'23) from the traces of its artifact; see docs/explanation/reproduce.md.
 DATA ?= $(or $(JOULERY_DATA),../shared/data)
-reproduce: $(VENV)/.dev
+reproduce: $(VENV)/.demo
 	$(BIN)/python -m papers.zeus --data $(DATA) --out zeus-output
 
 # Promises of durability and robustness at full counts; `make test` runs them at reduced ones.
@@ -45,6 +50,7 @@ stress: $(VENV)/.dev
 	$(BIN)/python scripts/stress_jobs.py scale
 	$(BIN)/python benchmarks/cluster.py --only-events --events 200
 	$(BIN)/python benchmarks/cluster.py --plant 10 --hours 2
+	$(BIN)/python scripts/stress_cluster.py --hours 2
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)

@@ -1,4 +1,6 @@
-"""Compile what is written in C into wheels, where there is a C compiler.
+"""What a package holds besides the sources: compiled libraries, and links that work elsewhere.
+
+C is compiled into wheels, where there is a C compiler.
 
 Without one the wheel is pure Python: libraries are then compiled on first use, or slower code does
 their work. Editable installs compile on first use too, so that a change to the sources counts.
@@ -6,6 +8,8 @@ their work. Editable installs compile on first use too, so that a change to the 
 
 from __future__ import annotations
 
+import os
+import re
 import sys
 import sysconfig
 import tempfile
@@ -13,6 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+from hatchling.metadata.plugin.interface import MetadataHookInterface
+
+_LINK = re.compile(r"(!?)(\[[^\]]*\])\((?!https?:|#)([^)]+)\)")
 
 
 class CompiledCoreHook(BuildHookInterface):
@@ -41,3 +48,30 @@ class CompiledCoreHook(BuildHookInterface):
         build_data["pure_python"] = False
         platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
         build_data["tag"] = f"py3-none-{platform}"
+
+
+class ReadmeHook(MetadataHookInterface):
+    """README and links of the package's page, where the files beside README are not.
+
+    ``PROJECT_URL`` names the place of the repository; without it links stay as they are.
+    """
+
+    PLUGIN_NAME = "custom"
+
+    def update(self, metadata: dict[str, Any]) -> None:
+        """Add what depends on where the project is published."""
+        text = (Path(self.root) / "README.md").read_text(encoding="utf-8")
+        url = os.environ.get("PROJECT_URL", "").rstrip("/")
+        if url:
+            metadata["urls"] = {
+                "Homepage": url,
+                "Documentation": f"{url}/blob/HEAD/docs/index.md",
+                "Changes": f"{url}/blob/HEAD/CHANGELOG.md",
+            }
+            text = _LINK.sub(lambda link: _absolute(url, *link.groups()), text)
+        metadata["readme"] = {"content-type": "text/markdown", "text": text}
+
+
+def _absolute(url: str, mark: str, words: str, path: str) -> str:
+    """A link of README, or an image, as one that works everywhere."""
+    return f"{mark}{words}({url}/{'raw' if mark else 'blob'}/HEAD/{path})"
