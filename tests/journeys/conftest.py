@@ -1,18 +1,34 @@
 """Worlds for journeys: emulated boards whose assumptions differ from run to run.
 
 A journey uses commands and the public API only, and is judged by the truth of the emulator. Every
-draw follows from a seed, which a failing test prints; JOULERY_JOURNEY_SEED repeats it.
+draw follows from a seed, which a failing test prints; JOULERY_JOURNEY_SEED repeats it. With CI=true
+it follows from the commit: a commit is judged alike every time, the next one on other boards.
 """
 
 import os
 import random
+import subprocess
+from pathlib import Path
 
 import pytest
 
 from joulery.testing.emulator import EmulatedNode, build
 from support.journeys import Assumptions, World
 
-SEED = int(os.environ.get("JOULERY_JOURNEY_SEED") or random.SystemRandom().randrange(10**6))
+
+def _choose_seed():
+    """The seed that was asked for, in CI that of the commit, otherwise a new one."""
+    if seed := os.environ.get("JOULERY_JOURNEY_SEED"):
+        return int(seed)
+    if os.environ.get("CI") == "true":
+        command = ["git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD"]
+        commit = subprocess.run(command, capture_output=True, text=True, check=False).stdout
+        if commit:
+            return int(commit, 16) % 10**6
+    return random.SystemRandom().randrange(10**6)
+
+
+SEED = _choose_seed()
 
 
 @pytest.fixture

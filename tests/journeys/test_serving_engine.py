@@ -9,7 +9,13 @@ from contextlib import contextmanager
 
 import pytest
 
-from joulery.serving import LatencyObjective, Tuner, serving_board, synthetic_trace
+from joulery.serving import (
+    LatencyObjective,
+    ServedRequest,
+    Tuner,
+    serving_board,
+    synthetic_trace,
+)
 from joulery.testing.engine import StandInEngine
 
 pytestmark = pytest.mark.slow
@@ -19,17 +25,27 @@ PATIENCE_SECONDS = 20.0
 PACE = 3.0
 
 
-@contextmanager
-def running_engine(world, rate=None, pace=1.0, **options):
-    """A stand-in engine on the world's board, with traffic of drawn rate and lengths.
+def draw_requests(draw, rate=None, pace=1.0):
+    """Traffic of drawn rate and lengths.
 
     With a pace, requests come so many times as often and are as much shorter: the same load.
     """
-    draw = world.draw
     rate = rate or draw.uniform(1.0, 2.5)
     lengths = {"prompt_tokens": draw.uniform(200, 800), "output_tokens": draw.uniform(40, 120)}
     lengths = {name: length / pace for name, length in lengths.items()}
-    requests = synthetic_trace(lambda _: pace * rate, 300.0, seed=draw.randrange(10**6), **lengths)
+    return synthetic_trace(lambda _: pace * rate, 300.0, seed=draw.randrange(10**6), **lengths)
+
+
+def draw_regular_requests(draw):
+    """Traffic of equal requests at equal intervals: seconds of it say what a minute would."""
+    prompt, output, rate = draw.randrange(100, 400), draw.randrange(20, 40), draw.uniform(2.0, 3.0)
+    return [ServedRequest(number / rate, prompt, output) for number in range(int(300 * rate))]
+
+
+@contextmanager
+def running_engine(world, requests=None, pace=1.0, **options):
+    """A stand-in engine on the world's board, with this traffic or a drawn one."""
+    requests = requests or draw_requests(world.draw, pace=pace)
     board = serving_board(world.board.name)
     with StandInEngine(requests, board, node=world.node, **options) as engine:
         yield engine
@@ -59,7 +75,8 @@ def tune_arguments(world, engine):
 def test_a_metered_service_has_figures_with_bars(world, tmp_path):
     """Joules of prompts and answers are missing, absurd, or by far outside their bars."""
     log, exported = tmp_path / "readings.csv", tmp_path / "serving.prom"
-    with running_engine(world, rate=world.draw.uniform(2.0, 3.0)) as engine:
+    requests = draw_requests(world.draw, rate=world.draw.uniform(2.0, 3.0))
+    with running_engine(world, requests) as engine:
         before, began = world.node.true_joules(0), time.monotonic()
         files = ["--csv", str(log), "--prometheus", str(exported)]
         document = world.joulery(
@@ -145,7 +162,7 @@ def _boards():
 
 def test_a_sweep_shows_the_service_by_clock(world):
     """A sweep mixes up settings, or says nothing about latency and energy."""
-    with running_engine(world, rate=2.0) as engine:
+    with running_engine(world, draw_regular_requests(world.draw)) as engine:
         document = world.joulery(
             "serving", "sweep", "--engine", engine.url, "--settings", "3", "--seconds", "6"
         )
