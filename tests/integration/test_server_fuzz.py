@@ -8,7 +8,7 @@ import pytest
 
 from support.server_fuzz import Grammar, fuzz, serve_target
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")

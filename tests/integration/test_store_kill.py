@@ -10,8 +10,6 @@ import signal
 import time
 from collections import Counter
 
-import pytest
-
 from joulery.jobs import Definition, JobService
 from joulery.storage import EventKind, Store
 from joulery.testing.policy_contract import assert_identical
@@ -119,7 +117,6 @@ def check(location, jobs, acknowledged):
     assert max(stored.values(), default=1) == 1
 
 
-@pytest.mark.timeout(600)
 def test_no_kill_loses_or_doubles_what_was_acknowledged(location):
     """A server that crashes would lose reports that clients have deleted from their journals."""
     luck = random.Random(17)  # noqa: S311 - moments to kill at, no secrets

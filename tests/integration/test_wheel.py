@@ -13,7 +13,6 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 def test_the_wheel_runs_in_an_empty_environment(tmp_path):
     """A file missing from the wheel, or a name that indexes refuse, is found only by users."""
     if importlib.util.find_spec("auditwheel") is None and os.environ.get("CI") != "true":
