@@ -133,7 +133,7 @@ def test_exit_handlers_still_hold_their_lease(node, start):
     """A tuner at work when its training ends would fail, as its watchdog ended before it."""
     for _ in range(3):
         with start(script=BUSY) as job:
-            assert job.communicate(timeout=20) == (b"", b"")
+            assert job.communicate(timeout=60) == (b"", b"")
         assert node.power_limit(0) == 400.0
 
 

@@ -70,7 +70,7 @@ def site(make_world):
     assert "serves" in governor.stderr.readline()
     yield world
     governor.send_signal(signal.SIGTERM)
-    governor.communicate(timeout=10)
+    governor.communicate(timeout=60)
 
 
 @contextmanager
@@ -117,7 +117,7 @@ def test_an_agent_is_tried_started_replaced_and_its_joules_kept(site):
         REAL_CLOCK.sleep(1.5)
         power = sum(world.node.truth(index).watts for index in (0, 1))
         assert power <= 1.02 * world.budget
-        with urllib.request.urlopen(f"http://{address}/metrics", timeout=10) as answer:
+        with urllib.request.urlopen(f"http://{address}/metrics", timeout=60) as answer:
             figures = answer.read().decode()
         assert f"joulery_cluster_budget_watts {world.budget:.12g}" in figures
         other = world.folder / "site" / "other.toml"
@@ -127,7 +127,7 @@ def test_an_agent_is_tried_started_replaced_and_its_joules_kept(site):
         refused = world.popen(
             [sys.executable, *("-m", "joulery", "cluster", "agent", "--settings", str(other))]
         )
-        _, errors = refused.communicate(timeout=20)
+        _, errors = refused.communicate(timeout=60)
         assert refused.returncode == 3
         assert "another agent leads" in errors
         joules = world.joulery("cluster", "record", "--state", "site/state", "--slurm", "7")
@@ -150,7 +150,7 @@ def test_a_site_whose_fallback_exceeds_the_budget_is_refused(world):
     words = ("--nodes", "n[1-3]", "--boards", "8", "--budget", "3kW", "--fallback", "150W")
     command = [sys.executable, "-m", "joulery", "cluster", "init", "--out", "site", *words]
     with world.popen([*command, "--limits", "100,400"]) as process:
-        _, errors = process.communicate(timeout=30)
+        _, errors = process.communicate(timeout=60)
     assert process.returncode == 2
     assert "give a fallback of at most 125 W" in errors
     subprocess.run(["test", "!", "-e", str(world.folder / "site")], check=True)

@@ -201,5 +201,5 @@ def test_a_budget_is_kept_by_all_pipelines_as_one(world):
         controllers = [c for pipeline in job.pipelines for c in pipeline.controllers]
         assert not [c.failure or c.mismatch for c in controllers if c.failure or c.mismatch]
         job.command.send_signal(signal.SIGTERM)
-        job.command.communicate(timeout=20)
+        job.command.communicate(timeout=60)
         assert job.command.returncode == 0

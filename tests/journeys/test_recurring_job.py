@@ -97,7 +97,7 @@ def test_nights_with_a_server(world, epochs_needed):
             judge(world.joulery("jobs", "show", "nightly", "--store", address), nights)
         finally:
             server.send_signal(signal.SIGTERM)
-            server.communicate(timeout=30)
+            server.communicate(timeout=60)
     assert server.returncode == 0
     stored = world.joulery("store", "check")
     assert stored["rows"]["decisions"] == 3

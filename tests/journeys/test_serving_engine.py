@@ -123,7 +123,7 @@ def test_a_tuner_that_ends_leaves_the_original_clock(world, number):
         assert wait_for(lambda: engine.is_slowed, 30.0)
         tuner.send_signal(number)
         assert wait_for(lambda: not engine.is_slowed, PATIENCE_SECONDS)
-        tuner.communicate(timeout=20)
+        tuner.communicate(timeout=60)
 
 
 def test_an_engine_that_fails_gets_full_power_back(world):

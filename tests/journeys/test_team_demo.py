@@ -14,7 +14,7 @@ pytestmark = pytest.mark.slow
 
 def page(address, headers, path):
     """Text of a page."""
-    browser = http.client.HTTPConnection(address.removeprefix("http://"), timeout=20)
+    browser = http.client.HTTPConnection(address.removeprefix("http://"), timeout=60)
     browser.request("GET", path, headers=headers)
     answer = browser.getresponse()
     text = answer.read().decode()
@@ -45,5 +45,5 @@ def test_a_month_of_a_team_is_served(world):
             assert "release the report" in page(ready["address"], headers, job)
         finally:
             server.send_signal(signal.SIGTERM)
-            server.communicate(timeout=30)
+            server.communicate(timeout=60)
     assert server.returncode == 0
