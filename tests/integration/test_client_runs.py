@@ -214,7 +214,7 @@ def test_a_server_shows_what_a_training_does(server):
         _, errors = process.communicate(timeout=60)
     assert process.returncode == 0, errors
     (entry,) = decisions(server.url)
-    browser = HTTPConnection("127.0.0.1", server.port, timeout=20)
+    browser = HTTPConnection("127.0.0.1", server.port, timeout=60)
     headers = log_in(server.url, read_token(server.url))
     browser.request("GET", f"/jobs/1/runs/{entry.number}", headers=headers)
     text = browser.getresponse().read().decode()

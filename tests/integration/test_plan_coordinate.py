@@ -117,7 +117,7 @@ def test_ranks_get_plans_for_the_pace_of_a_late_pipeline(served):
 def test_a_rank_with_a_wrong_token_gets_a_refusal_only(served):
     """If it fails any process on the machine may change the clocks of a training."""
     _, port, _ = served
-    with socket.create_connection(("127.0.0.1", port), timeout=10) as channel:
+    with socket.create_connection(("127.0.0.1", port), timeout=60) as channel:
         hello = {"op": "hello", "version": 2, "token": "x" * 64, "pipeline": 0, "rank": 0}
         channel.sendall(json.dumps(hello).encode() + b"\n")
         answer = channel.makefile("rb")

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.slow
 
 def page(address, headers, path):
     """Text of a page."""
-    browser = http.client.HTTPConnection(address.removeprefix("http://"), timeout=20)
+    browser = http.client.HTTPConnection(address.removeprefix("http://"), timeout=60)
     browser.request("GET", path, headers=headers)
     answer = browser.getresponse()
     text = answer.read().decode()

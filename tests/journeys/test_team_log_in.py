@@ -13,7 +13,7 @@ pytestmark = pytest.mark.slow
 
 def ask(server, method, path, headers=(), **fields):
     """Status, location and text of an answer to a browser."""
-    browser = http.client.HTTPConnection("127.0.0.1", server.port, timeout=20)
+    browser = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
     forms = {"Content-Type": "application/x-www-form-urlencoded"} if fields else {}
     browser.request(method, path, urlencode(fields), {**dict(headers), **forms})
     answer = browser.getresponse()

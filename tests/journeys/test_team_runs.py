@@ -41,7 +41,7 @@ print(json.dumps({"joules": joules, "around": around}))
 
 def page(server, headers, path):
     """Text of a page."""
-    browser = http.client.HTTPConnection("127.0.0.1", server.port, timeout=20)
+    browser = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
     browser.request("GET", path, headers=headers)
     answer = browser.getresponse()
     text = answer.read().decode()

@@ -39,7 +39,7 @@ OUTCOME: dict[str, Any] = {"end": "reached", "epochs": 20, "seconds": 2.0, "joul
 def log_in(address: str, token: str) -> dict[str, str]:
     """Headers of a browser that has logged in at a server."""
     parts = urlsplit(address)
-    browser = http.client.HTTPConnection(parts.netloc, timeout=20)
+    browser = http.client.HTTPConnection(parts.netloc, timeout=60)
     headers = {"Origin": address, "Content-Type": "application/x-www-form-urlencoded"}
     browser.request("POST", "/login", urlencode({"token": token}), headers)
     answer = browser.getresponse()

@@ -94,7 +94,7 @@ class Nursery:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(child, signal.SIGKILL)
         if self._process is not None:
-            self._process.communicate(timeout=10)
+            self._process.communicate(timeout=60)
 
     def serve(self, **settings: object) -> int:
         """A governor, ready to serve unless it has killed itself; its process id."""
