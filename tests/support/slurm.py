@@ -355,7 +355,7 @@ class PoweredCluster:
         self._governors[name].serve()
 
     def wait_for(
-        self, condition: Callable[[], bool], what: str, patience_seconds: float = 20.0
+        self, condition: Callable[[], bool], what: str, patience_seconds: float = 60.0
     ) -> float:
         """Wait until something holds; the seconds that it took."""
         begin = REAL_CLOCK.now()

@@ -70,8 +70,8 @@ def test_a_thread_makes_the_calls_and_ends():
     task = PeriodicTask(owner.call, seconds=0.001, name="joulery-test")
     task.start()
     assert task.is_threaded
-    assert owner.called.wait(10.0)
-    task.stop(10.0)
+    assert owner.called.wait(60.0)
+    task.stop(60.0)
     assert "joulery-test" not in {thread.name for thread in threading.enumerate()}
 
 
@@ -81,8 +81,8 @@ def test_waking_makes_the_next_call_at_once():
     task = PeriodicTask(owner.call, seconds=3600.0)
     task.start()
     task.wake()
-    assert owner.called.wait(10.0)
-    task.stop(10.0)
+    assert owner.called.wait(60.0)
+    task.stop(60.0)
 
 
 def test_a_call_may_stop_its_own_task():
@@ -95,7 +95,7 @@ def test_a_call_may_stop_its_own_task():
 
     task = PeriodicTask(call, seconds=0.001)
     task.start()
-    assert done.wait(10.0)
+    assert done.wait(60.0)
 
 
 def test_driver_calls_are_made_in_order_and_the_last_one_ends_the_thread():

@@ -138,7 +138,7 @@ def test_a_run_is_followed_without_reloading(visit, server, watched):
         page.focus("#run .wide >> nth=-1")
         page.evaluate("document.activeElement.scrollLeft = 40")
         tell(server, decision, 100)
-        page.wait_for_selector("#run >> text=20 min", timeout=10_000)
+        page.wait_for_selector("#run >> text=20 min", timeout=60_000)
         assert page.evaluate("window.stays")
         # Neither the place in a table nor that of the keyboard is lost.
         assert page.evaluate("document.activeElement.scrollLeft") == 40
@@ -295,9 +295,9 @@ def test_many_tabs_share_one_stream(visit):
         context, address = visitor.page.context, visitor.server.address
         tabs = [context.new_page() for _ in range(8)]
         for tab in tabs:
-            tab.goto(f"{address}/jobs", timeout=20_000)
+            tab.goto(f"{address}/jobs", timeout=60_000)
         for tab in tabs:
-            tab.wait_for_selector("#live >> text=live", timeout=20_000)
+            tab.wait_for_selector("#live >> text=live", timeout=60_000)
         for tab in tabs:
             tab.close()
 

@@ -101,7 +101,7 @@ class GovernedNode:
             devices: list[dict[str, Any]] = connection.ask("status")["devices"]
             return devices
 
-    def restored_after(self, index: int, watts: float, seconds: float = 5.0) -> float | None:
+    def restored_after(self, index: int, watts: float, seconds: float = 60.0) -> float | None:
         """Seconds until a board is free and at ``watts``; None if that does not happen.
 
         The time is the last moment at which it was seen elsewhere.

@@ -135,11 +135,11 @@ def test_only_one_delivers_at_a_time(outbox):
     def slow(one):
         sent.append(one.key)
         inside.set()
-        go_on.wait(5.0)
+        go_on.wait(60.0)
 
     thread = threading.Thread(target=outbox.deliver, args=(slow,))
     thread.start()
-    inside.wait(5.0)
+    inside.wait(60.0)
     assert outbox.deliver(lambda one: sent.append(one.key)) == 0
     outbox.append(entry(2))
     go_on.set()

@@ -449,7 +449,7 @@ def test_frontiers_come_from_the_store_by_name(tmp_path, monkeypatch):
     def find(name):
         requests.append(name)
         if name == "slow":
-            gate.wait(10)
+            gate.wait(60)
         if name == "broken":
             raise StoreError("no connection", remedy="start it")
         return {"nightly": PowerCurve.from_points([(100, 60), (160, 99), (250, 100)])}.get(name)
@@ -592,7 +592,7 @@ def test_whatever_hangs_an_event_is_met(tmp_path, monkeypatch):
 
     def hang():
         hanging.append("n2")
-        gate.wait(10)
+        gate.wait(60)
         hanging.clear()
         return answer()
 
@@ -604,7 +604,7 @@ def test_whatever_hangs_an_event_is_met(tmp_path, monkeypatch):
                 REAL_CLOCK.sleep(1e-3)
 
     bench.nodes["n2"].status = hang
-    bench.engine.jobs = lambda: gate.wait(10) and jobs()
+    bench.engine.jobs = lambda: gate.wait(60) and jobs()
     monkeypatch.setattr("joulery.cluster._pool.wait", wait)
     monkeypatch.setattr("joulery.cluster._agent._ENGINE_SECONDS", 0.01)
     now = bench.clock.wall()
@@ -620,7 +620,7 @@ def test_whatever_hangs_an_event_is_met(tmp_path, monkeypatch):
         report = bench.tick()
     assert bench.caps() == pytest.approx([300] * 4, rel=5e-3)
     door = threading.Event()
-    bench.engine.jobs, bench.engine.suspend = jobs, lambda _: door.wait(10)
+    bench.engine.jobs, bench.engine.suspend = jobs, lambda _: door.wait(60)
     monkeypatch.setattr("joulery.cluster._agent._ENGINE_SECONDS", 0.01)
     announce(tmp_path, GridEvent("less", now, now + 60, target_watts=300), bench.clock)
     bench.tick()

@@ -703,7 +703,7 @@ class Ranks:
     """Two ranks in threads of one process, which meet at every exchange."""
 
     def __init__(self):
-        self.barrier = threading.Barrier(2, timeout=20.0)
+        self.barrier = threading.Barrier(2, timeout=60.0)
         self.values = [None, None]
         self.members = [Member(self, rank) for rank in range(2)]
 
@@ -764,7 +764,7 @@ def test_ranks_end_alike_whatever_fails_on_one(tmp_path, monkeypatch, broken):
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(40.0)
+        thread.join(60.0)
     assert found == [(64, 3, True)] * 2
     assert not ranks.barrier.broken
     if broken in {None, "nothing to measure there"}:
@@ -809,7 +809,7 @@ def test_rank_0_tells_what_its_own_process_sees(tmp_path, monkeypatch):
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(40.0)
+        thread.join(60.0)
     assert [live.seconds for live in seen] == pytest.approx([12.0, 24.0, 36.0, 48.0, 60.0])
     assert {live.processes for live in seen} == {2}
     assert all(len(live.devices) == 1 and live.devices[0].watts > 0 for live in seen)

@@ -90,9 +90,9 @@ def test_a_rank_that_is_gone_is_waited_for_once_and_one_that_never_came_not_at_a
     waits = []
     for _ in range(3):
         began = time.monotonic()
-        ranks = first.collect(own, wait_seconds=0.2)
+        ranks = first.collect(own, wait_seconds=0.5)
         waits.append(time.monotonic() - began)
-    assert waits[0] >= 0.2 > max(waits[1:])
+    assert waits[0] >= 0.5 > max(waits[1:])
     # A second later it would have used a tenth more, at its mean power.
     assert merged(ranks).joules == pytest.approx(300.0 + 110.0)
     second.leave(figures("b", device("GPU-1", 150.0)))
@@ -109,8 +109,8 @@ def test_at_the_end_even_a_rank_that_never_logs_is_heard_again_within_a_moment()
     timer = threading.Timer(0.1, second.leave, [later])
     timer.start()
     began = time.monotonic()
-    assert merged(first.collect(own, wait_seconds=5.0)).joules == pytest.approx(450.0)
-    assert time.monotonic() - began < 2.0
+    assert merged(first.collect(own, wait_seconds=60.0)).joules == pytest.approx(450.0)
+    assert time.monotonic() - began < 30.0
     timer.join()
 
 
@@ -217,7 +217,7 @@ def test_figures_wait_for_ranks_that_keep_up(monkeypatch):
     """If this fails, rank 0 shows what other ranks used one entry before."""
     store, clock = Store(), VirtualClock()
     monkeypatch.setattr(RankStore, "find", lambda: RankStore(store, 0, 2))
-    monkeypatch.setattr(job_energy, "_LOG_SECONDS", 0.2)
+    monkeypatch.setattr(job_energy, "_LOG_SECONDS", 60.0)
     gpu = SimulatedGpu(catalog.board("V100"), clock)
     other = RankStore(store, 1, 2)
     now = replace(figures("b", device("x", 1000.0)).measured, seconds=0.1)
@@ -226,4 +226,4 @@ def test_figures_wait_for_ranks_that_keep_up(monkeypatch):
         clock.sleep(10.0)
         began = time.monotonic()
         assert run.energy.figures(1, None)["joulery/boards"] == 2
-        assert time.monotonic() - began < 0.1
+        assert time.monotonic() - began < 30.0

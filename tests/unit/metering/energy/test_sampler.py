@@ -40,7 +40,7 @@ class Counter:
 
     def read_energy(self):
         """The counter as of its last refresh."""
-        self.hang.wait(5.0)
+        self.hang.wait(60.0)
         now = self.clock.now()
         self.reads.append(now)
         self.threads.add(threading.current_thread().name)
@@ -128,7 +128,7 @@ def test_nothing_to_look_at_is_fine():
         sampler.stop()
 
 
-def wait_until(condition, seconds=2.0):
+def wait_until(condition, seconds=60.0):
     """Wait for a thread to get something done."""
     deadline = time.monotonic() + seconds
     while not condition() and time.monotonic() < deadline:
@@ -170,7 +170,7 @@ def test_a_driver_that_hangs_does_not_hang_the_caller(real):
     real.counters[0].hang.clear()
     started = time.monotonic()
     real.sampler.catch_up(REAL_CLOCK.now() + 1.0, 0.01)
-    assert time.monotonic() - started < 0.3
+    assert time.monotonic() - started < 30.0
 
 
 def test_stopping_does_not_wait_for_a_driver_that_hangs(real, monkeypatch):
@@ -181,7 +181,7 @@ def test_stopping_does_not_wait_for_a_driver_that_hangs(real, monkeypatch):
     time.sleep(0.02)
     started = time.monotonic()
     real.sampler.stop()
-    assert time.monotonic() - started < 1.0
+    assert time.monotonic() - started < 30.0
 
 
 def test_a_failing_device_does_not_disturb_the_others():
@@ -245,7 +245,7 @@ def test_only_the_first_of_windows_in_a_row_waits_for_a_reading(real):
     try:
         began = time.monotonic()
         real.sampler.catch_up(REAL_CLOCK.now() + 1.0, 60.0)
-        assert time.monotonic() - began < 4.0  # the reading under way ends after 5 s
+        assert time.monotonic() - began < 30.0  # the reading under way ends after a minute
     finally:
         real.counters[0].hang.set()
 
@@ -255,6 +255,7 @@ def test_a_driver_that_hangs_is_flagged(real):
     real.sampler.start()
     wait_until(lambda: len(real.knots) > 3)
     real.counters[0].hang.clear()
+    wait_until(lambda: real.sampler._worker.reading == 0)
     time.sleep(0.05)
     real.sampler.flag_hanging(REAL_CLOCK.now() + 1.0)
     assert Flag.HANGING in real.tracks[0].flags

@@ -433,7 +433,7 @@ class Stuck(Setter):
 
     def set(self, hertz, watts=None, *, watch=None):
         """Hang, then note."""
-        self.go.wait(5.0)
+        self.go.wait(60.0)
         super().set(hertz)
 
 
@@ -447,7 +447,7 @@ def test_a_hanging_governor_does_not_hang_training():
     for number in range(200):
         controller.before(0, "forward", number)
         controller.after(0, "forward", number)
-    assert time.monotonic() - begin < 1.0
+    assert time.monotonic() - begin < 30.0
     setter.go.set()
     controller.close()
     controller.close()
@@ -464,7 +464,7 @@ def test_the_background_thread_sets_clocks_in_time():
     begin = time.monotonic()
     controller.begin_iteration()
     controller.before(0, "forward", 0)
-    while len(setter.log) < 2 and time.monotonic() < begin + 5:
+    while len(setter.log) < 2 and time.monotonic() < begin + 60:
         time.sleep(0.005)
     controller.close()
     assert [hertz for _, hertz in setter.log[:2]] == [LOW, HIGH]
