@@ -6,6 +6,7 @@ import signal
 import threading
 import time
 from contextlib import contextmanager
+from urllib.request import Request, urlopen
 
 import pytest
 
@@ -17,6 +18,7 @@ from joulery.serving import (
     synthetic_trace,
 )
 from joulery.testing.engine import StandInEngine
+from support.server_process import ServerProcess, log_in
 
 pytestmark = pytest.mark.slow
 # Time for what takes 2 s on an idle machine, and is judged on a virtual clock in the unit tests.
@@ -99,11 +101,16 @@ def test_a_metered_service_has_figures_with_bars(world, tmp_path):
     )
 
 
-def test_a_tuned_service_keeps_its_bounds_on_less_power(world):
-    """Tuning saves nothing, breaks roomy bounds, or leaves the clock locked."""
-    with running_engine(world, pace=PACE) as engine:
+def test_a_tuned_service_keeps_its_bounds_on_less_power(world, tmp_path):
+    """Tuning saves nothing, breaks roomy bounds, leaves the clock locked, or is seen by nobody."""
+    with (
+        ServerProcess(tmp_path / "server.sqlite") as server,
+        running_engine(world, pace=PACE) as engine,
+    ):
+        _, token = server.token("chat", "work")
+        team = {"JOULERY_STORE": server.address, "JOULERY_TOKEN": token, "JOULERY_TEAM": "chat"}
         arguments = [*tune_arguments(world, engine), "--seconds", "12"]
-        document = world.joulery(*arguments)
+        document = world.joulery(*arguments, **team)
         lowered = sum(s for name, s in document["seconds_at"].items() if name != "as found")
         assert lowered > 3.0, document["trouble"]
         assert document["attained"]["ttft"] > 0.95
@@ -111,6 +118,18 @@ def test_a_tuned_service_keeps_its_bounds_on_less_power(world):
         # on a virtual clock (test_serving_simulate.py).
         assert document["saved"] is not None
         assert wait_for(lambda: not engine.is_slowed, PATIENCE_SECONDS)
+        (run,) = server.ask("GET", "/v1/teams/chat/runs", token=token).document["runs"]
+        assert (run["name"], run["kind"], run["ended"]) == ("stand-in on vLLM", "serving", True)
+        assert run["energy_saving"] == pytest.approx(document["saved"])
+        assert run["setting"].startswith("mostly")
+        assert [device["joules"] > 0 for device in run["devices"]] == [True]
+        assert run["tags"]["generated token"] != "unknown"
+        address = f"{server.address}/runs/{run['id']}"
+        request = Request(address, headers=log_in(server.address, token))  # noqa: S310
+        with urlopen(request, timeout=20) as answer:  # noqa: S310 - our own server
+            page = answer.read().decode()
+        for words in ("Power by device", "reported by serving", "generated token"):
+            assert words in page, words
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])

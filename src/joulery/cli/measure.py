@@ -28,9 +28,11 @@ from joulery.units import grams_co2, human, human_duration, money, per_cent
 if TYPE_CHECKING:
     import argparse
 
+    from collections.abc import Callable
+
     from joulery.clock import Clock
     from joulery.hardware import Device
-    from joulery.training import RunLog
+    from joulery.training import RunLog, RunState
 
 
 def _run(arguments: argparse.Namespace) -> Output:
@@ -64,7 +66,7 @@ def _measure(command: list[str], arguments: argparse.Namespace) -> tuple[meterin
                 f"{human(current.mean_watts, 'W')} mean  ({current.provenance.origin})"
             )
 
-        run_log = _begin_run_log(meter, window, label)
+        run_log = begin_run_log(meter, window, label, "measure")
         with log:
             try:
                 code = metering.run_command(command, stdout=stdout, on_wait=show)
@@ -79,7 +81,7 @@ def _measure(command: list[str], arguments: argparse.Namespace) -> tuple[meterin
 
 @dataclass(frozen=True, slots=True)
 class _WindowMeter:
-    """The window of a command as the meter of its run."""
+    """A window as the meter of a run."""
 
     meter: metering.Meter
     window: metering.Window
@@ -96,13 +98,28 @@ class _WindowMeter:
         return self.window.measurement
 
 
-def _begin_run_log(meter: metering.Meter, window: metering.Window, name: str) -> RunLog | None:
-    """The report of the command to the store; None where ``$JOULERY_STORE`` names none."""
+def begin_run_log(
+    meter: metering.Meter,
+    window: metering.Window,
+    name: str,
+    kind: str,
+    state: Callable[[], RunState] | None = None,
+) -> RunLog | None:
+    """The report of a window as a run to the store; None where ``$JOULERY_STORE`` names none.
+
+    Args:
+        meter: Meter of the window.
+        window: Window that is reported.
+        name: Name of the run.
+        kind: Reporter, for people.
+        state: Function that states what the window does not know.
+    """
     if not os.environ.get("JOULERY_STORE"):
         return None
-    from joulery.training import DecisionService, RunLog
+    from joulery.training import DecisionService, RunLog, RunState
 
-    run_log = RunLog(name, "measure", DecisionService(), _WindowMeter(meter, window))
+    run_meter = _WindowMeter(meter, window)
+    run_log = RunLog(name, kind, DecisionService(), run_meter, state or RunState)
     run_log.start()
     return run_log
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from joulery import serving
 from joulery.cli.dispatch import Output, signals_interrupt
+from joulery.cli.measure import begin_run_log
 from joulery.cli.options import (
     Action,
     duration,
@@ -28,6 +29,7 @@ from joulery.cli.progress import Progress
 from joulery.clock import REAL_CLOCK
 from joulery.errors import InvalidValueError, NotPossibleHereError, UsageError
 from joulery.reports import Paragraph, Report, Table, frontier_report
+from joulery.training import RunState
 from joulery.units import human, human_duration, kilowatt_hours, per_cent
 
 if TYPE_CHECKING:
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
         SweepRow,
         UncertainValue,
     )
+    from joulery.training import RunLog
 
     # Writes a reading, None at the end, and the account until then.
     _Sink = Callable[[serving.EngineState | None, LedgerAccount], object]
@@ -61,13 +64,15 @@ def _meter(arguments: argparse.Namespace) -> Output:
         stack.callback(watch.close)
         stack.callback(progress.done)
         first = state = watch.read()
+        account = ledger.account()
         sinks = _open_sinks(arguments, watch, first, stack)
         if provider is not None:
             from joulery.integrations.opentelemetry import ServingMetrics
 
             stack.callback(provider.shutdown, _FLUSH_MILLISECONDS)
             sinks.append(ServingMetrics(watch, provider).write)
-        _write(sinks, first, ledger.account())  # a file that cannot be written is said at once
+        _write(sinks, first, account)  # a file that cannot be written is said at once
+        run_log = _begin_run_log(watch, lambda: RunState(tags=_tags(watch, account)))
         with suppress(KeyboardInterrupt), signals_interrupt():  # an end like any other
             while REAL_CLOCK.now() - first.now_seconds < arguments.seconds:
                 REAL_CLOCK.sleep(_TICK_SECONDS)
@@ -80,8 +85,31 @@ def _meter(arguments: argparse.Namespace) -> Output:
                     progress.show(f"joulery: {error}")
         account = ledger.account()
         _write(sinks, None, account)
+    if run_log is not None:
+        run_log.end(watch.window.measurement)
     document = _head(watch) | account.to_dict() | {"by_model": _by_model(watch, account)}
     return Output(document, lambda: _account_report(account, watch), page=arguments.html)
+
+
+def _begin_run_log(
+    watch: serving.ServiceWatch, state: Callable[[], RunState]
+) -> RunLog | None:
+    """The service as a run of the team, by the names of its models."""
+    models = ", ".join(filter(None, watch.reader.tokens_by_model)) or "a model"
+    name = f"{models} on {watch.metrics.engine}"
+    return begin_run_log(watch.meter, watch.window, name, "serving", state)
+
+
+def _tags(watch: serving.ServiceWatch, account: LedgerAccount) -> dict[str, str]:
+    """Figures of a service that other runs lack."""
+    return {
+        "engine": watch.metrics.engine,
+        "requests": f"{account.requests}",
+        "generated tokens": f"{account.generation_tokens:.0f}",
+        "prompt token": _figure(account.prefill_joules_per_token, "J"),
+        "generated token": _figure(account.decode_joules_per_token, "J"),
+        "waiting": f"{account.waiting_watts:.0f} W",
+    }
 
 
 def _otlp_provider() -> Any:
@@ -223,7 +251,7 @@ def _account_report(account: LedgerAccount, watch: serving.ServiceWatch) -> Repo
             f"{account.prompt_tokens:.0f} prompt, {account.generation_tokens:.0f} generated",
         ),
     ]
-    columns = {"what": lambda row: row[0], ">figure": lambda row: row[1]}
+    columns = {"what": lambda row: row[0], "figure": lambda row: row[1]}
     notes = [Paragraph(_FLAGS[name], soft=True) for name in account.flags]
     if watch.throttles:
         reasons = ", ".join(watch.throttles)
@@ -241,26 +269,46 @@ def _tune(arguments: argparse.Namespace) -> Output:
     tuner = serving.Tuner(
         arguments.engine, _objective(arguments), devices=arguments.device, knob=arguments.knob
     )
-    began = REAL_CLOCK.now()
+    began, report = REAL_CLOCK.now(), tuner.report()
+    run_log = None
     try:
         with signals_interrupt(), tuner:
             while REAL_CLOCK.now() - began < arguments.seconds:
                 REAL_CLOCK.sleep(min(_SHOW_SECONDS, arguments.seconds))
                 with suppress(Exception):  # a figure that fails does not end the tuner
-                    progress.show(f"joulery: {_tune_line(tuner.report())}")
+                    report = tuner.report()
+                    progress.show(f"joulery: {_tune_line(report)}")
+                    run_log = run_log or _begin_run_log(
+                        tuner.watch, lambda: _tune_state(tuner, report)
+                    )
     except KeyboardInterrupt:
         tuner.close()  # the signal may have come before the block was entered
     finally:
         progress.done()
     report = tuner.report()
+    if run_log is not None:
+        run_log.end(tuner.watch.window.measurement)
     document = _head(tuner.watch) | report.to_dict()
     return Output(document, lambda: _tune_report(report, _objective(arguments), tuner.watch))
 
 
-def _tune_line(report: ServiceReport) -> str:
+def _mostly(report: ServiceReport) -> str:
     setting = max(report.seconds_at, key=report.seconds_at.__getitem__, default="as found")
+    return f"mostly {setting}"
+
+
+def _tune_state(tuner: serving.Tuner, report: ServiceReport) -> RunState:
+    within = {
+        f"within the bound of {name.upper()}": _share(share)
+        for name, share in report.attained.items()
+    }
+    tags = _tags(tuner.watch, report.account) | within
+    return RunState(setting=_mostly(report), energy_saving=report.saved, tags=tags)
+
+
+def _tune_line(report: ServiceReport) -> str:
     return (
-        f"mostly {setting}, {_share(report.saved)} saved (predicted); within bounds: "
+        f"{_mostly(report)}, {_share(report.saved)} saved (predicted); within bounds: "
         f"TTFT {_share(report.attained['ttft'])}, TPOT {_share(report.attained['tpot'])}"
         + (f"; {report.trouble}" if report.trouble else "")
     )

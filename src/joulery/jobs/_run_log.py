@@ -75,7 +75,7 @@ class RunEntry(JsonModel, frozen=True):
         seconds: Seconds until this report.
         joules: Joules of all devices until then; null where nothing measures them.
         ended: Whether the run has ended.
-        kind: Reporter: `run`, `measure`, or `callback` of a framework.
+        kind: Reporter: `run`, `measure`, `serving`, or `callback` of a framework.
         host: Machine that it ran on; of several, the first.
         origin: Origin of the joules.
         relative_error: One sigma of the joules, relative; null where unknown.

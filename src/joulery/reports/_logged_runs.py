@@ -95,7 +95,7 @@ def _figures(run: RunEntry, now: float, zone: tzinfo | None) -> KeyFigures:
     if run.setting:
         figures.append(KeyFigure("Setting", run.setting, ""))
     if run.energy_saving is not None:
-        note = f"of the energy, against the original limit{simulated}"
+        note = f"of the energy, against the original setting{simulated}"
         figures.append(KeyFigure("Saved", per_cent(run.energy_saving), note))
     return KeyFigures(tuple(figures))
 

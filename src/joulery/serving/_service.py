@@ -75,7 +75,7 @@ class ServiceWatch:
         self.meter = Meter(
             service_boards(clock) if devices is None else devices, clock=clock
         ).start()
-        self._window = self.meter.begin("serving")
+        self.window = self.meter.begin("serving")
         self._joules = 0.0
         self.devices = self.meter.devices
 
@@ -88,19 +88,19 @@ class ServiceWatch:
         """
         state = self.reader.read(self._client.fetch(self.metrics.path), self._clock.now())
         # A later refresh of a counter may correct what was taken for the latest energy.
-        joules = self._window.joules
+        joules = self.window.joules
         state.joules = self._joules = joules if math.isnan(joules) else max(self._joules, joules)
         return state
 
     @property
     def provenance(self) -> Provenance:
         """Source of the joules: measured, or simulated where boards are emulated."""
-        return self._window.provenance
+        return self.window.provenance
 
     @property
     def throttles(self) -> list[str]:
         """Reasons why the clock of a board was lowered, by power, heat or hardware."""
-        return sorted(reason.value for reason in self._window.measurement.throttles)
+        return sorted(reason.value for reason in self.window.measurement.throttles)
 
     def ledger(self) -> EnergyLedger:
         """A ledger for the boards of this service."""
@@ -109,8 +109,8 @@ class ServiceWatch:
 
     def close(self) -> None:
         """Stop measuring; a second time does nothing."""
-        if not self._window.closed:
-            self.meter.end(self._window)
+        if not self.window.closed:
+            self.meter.end(self.window)
         self.meter.close()
         self._client.close()
 
@@ -417,7 +417,8 @@ def sweep_service(
         watch: The service.
         knob: Its boards.
         positions: Positions to hold, in this order.
-        seconds: Time at each.
+        seconds: Time at each, once as many requests have ended as the setting before left; at
+            most as long is waited for them.
         clock: Real or virtual clock.
         on_row: Function to call with each row, whose energy is still that of its own traffic.
 
@@ -476,12 +477,26 @@ def _at_equal_traffic(rows: Sequence[SweepRow], waiting_watts: float) -> list[Sw
     ]
 
 
+def _settle(watch: ServiceWatch, seconds: float, clock: Clock) -> EngineState:
+    """The state once as many requests have ended as are inside now, or after some time."""
+    first = state = watch.read()
+    while (
+        state.arrived - state.running - state.waiting < first.arrived
+        and state.now_seconds - first.now_seconds < seconds
+    ):
+        clock.sleep(_TICK_SECONDS)
+        state = watch.read()
+    return state
+
+
 def _hold(
     watch: ServiceWatch, setting: str, seconds: float, clock: Clock, whole: EnergyLedger
 ) -> SweepRow:
-    """Read the service for some time at one setting."""
-    ledger, states = watch.ledger(), [watch.read()]
-    first = state = states[0]
+    """Read the service for some time at one setting, after what the one before has left."""
+    first = state = _settle(watch, seconds, clock)
+    ledger, states = watch.ledger(), [first]
+    ledger.add(first)
+    whole.add(first)
     while state.now_seconds - first.now_seconds < seconds:
         clock.sleep(_TICK_SECONDS)
         state = watch.read()
@@ -499,8 +514,8 @@ def _hold(
         (state.prompt_tokens - first.prompt_tokens) / elapsed,
         tokens / elapsed,
         max(0, state.arrived - first.arrived) / elapsed,
-        _quantiles([latency for state in states for latency in state.ttft_seconds]),
-        _quantiles([latency for state in states for latency in state.tpot_seconds]),
+        _quantiles([latency for state in states[1:] for latency in state.ttft_seconds]),
+        _quantiles([latency for state in states[1:] for latency in state.tpot_seconds]),
         _ratio(states, ledger.waiting_watts),
         account.prefill_joules_per_token,
         account.decode_joules_per_token,

@@ -16,7 +16,11 @@ if TYPE_CHECKING:
     )
     from joulery.training._live import LiveReader as LiveReader
     from joulery.training._run import Run as Run
-    from joulery.training._run_log import RunLog as RunLog, logs_runs as logs_runs
+    from joulery.training._run_log import (
+        RunLog as RunLog,
+        RunState as RunState,
+        logs_runs as logs_runs,
+    )
     from joulery.training._tuning import (
         REPORTS_VARIABLE as REPORTS_VARIABLE,
         read_reports as read_reports,

@@ -11,7 +11,7 @@ import os
 import platform
 import sys
 import uuid
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -50,6 +50,7 @@ class RunState:
         setting: Setting that is held, in words.
         energy_saving: Share of the energy that tuning saves; NaN where unknown.
         decision: Id of the decision that is run; empty for none.
+        tags: Tags besides those of the environment.
     """
 
     steps: int = 0
@@ -57,6 +58,7 @@ class RunState:
     setting: str = ""
     energy_saving: float = math.nan
     decision: str = ""
+    tags: Mapping[str, str] = field(default_factory=dict)
 
 
 class RunMeter(Protocol):
@@ -210,7 +212,7 @@ class RunLog:
             energy_saving=saving if math.isfinite(saving) else None,
             decision=state.decision,
             devices=tuple(self._device_figures(measured)),
-            tags=self._tags,
+            tags={**state.tags, **self._tags},
             curves=self._curves(),
         )
 

@@ -154,6 +154,31 @@ def test_rows_of_a_sweep_compare_at_equal_traffic(service):
     assert {point.provenance.origin.value for point in frontier} == {"simulated"}
 
 
+def test_a_row_of_a_sweep_has_no_requests_of_the_setting_before(service):
+    """Requests that began at a slow clock make the next, faster one look slow."""
+    _, board, clock = service
+    serving = serving_board("a100")
+    requests = synthetic_trace(
+        lambda _: 1.0, 200.0, prompt_tokens=100.0, output_tokens=400.0, seed=3
+    )
+    client = PageClient(StandInEngine(requests, serving, clock=clock))
+
+    def obey(text):
+        hertz = board._locked_hertz
+        share = 1.0 if hertz is None else hertz / board.supported_clocks()[-1]
+        client.engine._simulation.use(serving.within(1e6, share * serving.max_clock_hertz))
+        return text
+
+    client.fault = obey
+    watch = ServiceWatch(client, [board], clock)
+    rows, _ = sweep_service(watch, BoardsKnob([board]), [13, 0, 13], 8.0, clock=clock)
+    watch.close()
+    client.engine._server.server_close()
+    first, slow, last = (row.tpot_seconds[1] for row in rows)
+    assert first < 0.9 * slow
+    assert last < 0.9 * slow
+
+
 def test_opentelemetry_has_tokens_latencies_and_energy(service):
     """A collector gets no figures of the service, or nothing that tells prompts from answers."""
     pytest.importorskip("opentelemetry.sdk")
