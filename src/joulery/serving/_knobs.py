@@ -161,8 +161,8 @@ class BoardsKnob:
             Lowest power that it leaves a board; None where all have what they could draw.
         """
         limit, shares = self.settings[self.position].power_limit_watts, []
-        for holder in self._leases:
-            watts = holder.follow(limit) if isinstance(holder, Lease) else None
+        for holder in [holder for holder in self._leases if isinstance(holder, Lease)]:
+            watts = holder.follow(limit)
             if watts is not None and watts < (holder.ceiling_watts or math.inf):
                 shares.append(watts)
         return min(shares, default=None)
