@@ -336,6 +336,11 @@ def _tune_report(
     words = [f"{_share(report.saved)} of the energy saved, as predicted from the catalog."]
     if report.failures:
         words.append(f"{report.failures} failures, the last: {report.trouble}")
+    if report.short_seconds:
+        words.append(
+            f"Requests were late for {human_duration(report.short_seconds)} because a cluster's "
+            f"budget left too little power (now {human(report.share_watts or 0.0, 'W')} a board)."
+        )
     return Report(
         f"Tuned service on {report.engine}, by its {report.knob}",
         watch.provenance.origin.value,

@@ -15,7 +15,13 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
 
 from joulery import errors
 from joulery.background import PeriodicTask
-from joulery.errors import DeviceError, JouleryError, NotPossibleHereError, UnknownDeviceError
+from joulery.errors import (
+    DeviceError,
+    JouleryError,
+    MissingRightsError,
+    NotPossibleHereError,
+    UnknownDeviceError,
+)
 from joulery.files import encode_line
 from joulery.frontier import Origin
 from joulery.governor._commands import with_commands
@@ -69,6 +75,7 @@ class Lease:
         self._lock = threading.Lock()
         self._ended = False
         self.interruptions = 0
+        self._refused_share: float | None = None
         self._renewal: PeriodicTask | None = None
 
     @property
@@ -119,6 +126,33 @@ class Lease:
     def promise(self, watts: float | None) -> None:
         """Promise other holders to keep the mean power of every second below; None for nothing."""
         self._change({"target_watts": watts})
+
+    def follow(self, watts: float | None = None) -> float | None:
+        """Set a limit within the power that other holders leave, and promise to keep to that.
+
+        Where the policy forbids so low a limit, nothing is promised: theirs is in force anyway.
+
+        Args:
+            watts: Limit to set; None for all that they leave, or for the original one.
+
+        Returns:
+            Power that they leave, as ``share_watts``; None where nobody else has a say.
+        """
+        share, limit, most = self.share_watts, watts, None
+        if share not in (None, self._refused_share):
+            least, ceiling = (self._granted.get(name) for name in ("min_watts", "ceiling_watts"))
+            most = max(least or 0.0, min(share, math.inf if ceiling is None else ceiling))
+            limit = most if watts is None else min(watts, most)
+        request = {"watts": limit, "target_watts": most}
+        if any(self._requested.get(knob) != value for knob, value in request.items()):
+            try:
+                self._change(request)
+            except MissingRightsError:
+                if most is None:
+                    raise
+                self._refused_share = share
+                self._change({"watts": watts, "target_watts": None})
+        return share
 
     def acquire(self, request: dict[str, float | None]) -> None:
         """Take the lease and start to renew it."""

@@ -152,8 +152,15 @@ class DeviceLeases:
         }
 
     def share_watts(self, lease: LeaseRecord) -> float | None:
-        """Lowest target, or limit without one, of other holders, such as a cluster's agent."""
-        requests = [other.request for other in list(self.leases) if other is not lease]
+        """Lowest target, or limit without one, of other holders, such as a cluster's agent.
+
+        Processes that promise a power keep to a share themselves, which is no share for others.
+        """
+        requests = [
+            other.request
+            for other in list(self.leases)
+            if other is not lease and (other.peer.uid < 0 or other.request.target_watts is None)
+        ]
         watts = [r.watts if r.target_watts is None else r.target_watts for r in requests]
         return min((limit for limit in watts if limit is not None), default=None)
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from joulery.errors import InvalidValueError, UnsupportedError
 from joulery.frontier import OperatingPoint, Setting
-from joulery.governor import held
+from joulery.governor import Lease, held
 from joulery.hardware import Capability, ClockLock, PowerLimit, check_devices, require
 from joulery.objectives import score
 from joulery.power._model import clock_curves, limit_curves
@@ -96,6 +96,16 @@ class _SameOnAll(ABC):
     def _set(self, device: int, handle: Held, value: float) -> None:
         """Set the value of one device."""
 
+    def _reset(self, handle: Held) -> None:
+        """Set the original value of one device."""
+        handle.reset()
+
+    def follow(self) -> None:
+        """Keep to the power that a cluster's agent leaves the devices now, and promise that."""
+        for handle in self._held:
+            if isinstance(handle, Lease):
+                handle.follow()
+
     def machine(
         self, objective: Objective, config: TunerConfig, profile: PowerProfile | None = None
     ) -> ProfilingMachine:
@@ -108,7 +118,7 @@ class _SameOnAll(ABC):
         """Set a share of the value on every device; the last position is the original value."""
         if position == len(self.values) - 1 and share == 1:
             for handle in self._held:
-                handle.reset()
+                self._reset(handle)
             return
         if not self._held:
             self._held = self._stack.enter_context(held(self._devices, hold=self._hold))
@@ -144,7 +154,7 @@ class LimitKnob(_SameOnAll):
         self._plan = plan
         self._found: tuple[tuple[float, float], ...] = ()
         self._machine: ProfilingMachine | None = None
-        self._position = -1
+        self._position, self._share = -1, 1.0
         self.changes = 0
 
     def range(self) -> KnobRange:
@@ -190,8 +200,13 @@ class LimitKnob(_SameOnAll):
     def set_position(self, position: int, share: float = 1.0) -> None:
         """Set a share of the limit on every device; the last position is the original value."""
         super().set_position(position, share)
-        self._position = position
+        self._position, self._share = position, share
         self.changes += 1
+
+    def follow(self) -> None:
+        """Keep to the power that a cluster's agent leaves the devices now, and promise that."""
+        if self._held:
+            super().set_position(self._position, self._share)
 
     def estimates(self) -> dict[float, Estimate]:
         """Estimates so far, by limit in watts."""
@@ -211,7 +226,17 @@ class LimitKnob(_SameOnAll):
 
     def _set(self, device: int, handle: Held, value: float) -> None:
         low, high = self._found[device]
-        handle.set(watts=min(high, max(low, value)))
+        watts = min(high, max(low, value))
+        if isinstance(handle, Lease):
+            handle.follow(watts)
+        else:
+            handle.set(watts=watts)
+
+    def _reset(self, handle: Held) -> None:
+        if isinstance(handle, Lease):
+            handle.follow()
+        else:
+            handle.reset()
 
 
 class ClockKnob(_SameOnAll):
@@ -232,6 +257,11 @@ class ClockKnob(_SameOnAll):
         self.values = tuple(sorted(clocks))
         values = np.array(self.values)
         return KnobRange(values, lambda _: clock_curves(values))
+
+    def set_position(self, position: int, share: float = 1.0) -> None:
+        """Lock a clock on every device; the last position is no lock."""
+        super().set_position(position, share)
+        self.follow()
 
     def _setting(self, value: float) -> Setting:
         return Setting(clock_hertz=value)
@@ -291,6 +321,11 @@ class BothKnobs:
             if knob is not target:
                 knob.release()
         target.set_position(index, share)
+
+    def follow(self) -> None:
+        """Keep to the power that a cluster's agent leaves the devices now."""
+        for knob in self._knobs:
+            knob.follow()
 
     def release(self) -> None:
         """Restore the original value."""

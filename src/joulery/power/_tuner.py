@@ -585,10 +585,13 @@ class PowerTuner:
 
     def _set_knob(self, command: Command) -> None:
         share = command.shares[self._group.rank] if command.shares and self._group else 1.0
-        moves = (command.position, share) != (self._position, self._share)
-        if moves and command.state is not TunerState.STOPPED:
-            self._position, self._share = command.position, share
-            self._knob.set_position(command.position, share)
+        if command.state is TunerState.STOPPED:
+            return
+        if (command.position, share) == (self._position, self._share):
+            self._knob.follow()
+            return
+        self._position, self._share = command.position, share
+        self._knob.set_position(command.position, share)
 
     def _obey(self, command: Command) -> None:
         self._state = command.state

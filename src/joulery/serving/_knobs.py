@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING, cast
@@ -148,9 +149,23 @@ class BoardsKnob:
                 else:
                     holder.set(watts=setting.power_limit_watts, clock_hertz=setting.clock_hertz)
             self.position = position
+            self.follow()
         except JouleryError:
             self.release()
             raise
+
+    def follow(self) -> float | None:
+        """Keep to the power that a cluster's agent leaves the boards, and promise that.
+
+        Returns:
+            Lowest power that it leaves a board; None where all have what they could draw.
+        """
+        limit, shares = self.settings[self.position].power_limit_watts, []
+        for holder in [holder for holder in self._leases if isinstance(holder, Lease)]:
+            watts = holder.follow(limit)
+            if watts is not None and watts < (holder.ceiling_watts or math.inf):
+                shares.append(watts)
+        return min(shares, default=None)
 
     def release(self) -> None:
         """Put the original setting back on every board, and end the leases."""

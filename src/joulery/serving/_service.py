@@ -45,6 +45,8 @@ _RETRY_SECONDS = 2.0
 # Counters that stand still for so long while requests are inside are a lie, or the engine hangs.
 _STILL_SECONDS = 1.0
 _MOST_LATENCIES = 20_000
+# A cluster's share is read so often, and holds boards back that draw this part of it; by hand.
+_SHARE_SECONDS, _HELD_BACK = 1.0, 0.95
 # Parts of a sweep's row whose scatter is its error.
 _BLOCKS = 8
 
@@ -131,6 +133,9 @@ class ServiceReport:
         failures: Number of readings or settings that failed.
         restarts: Number of restarts of the engine.
         trouble: Latest failure.
+        share_watts: Power that a cluster's agent leaves each board; None where it leaves all.
+        short_seconds: Time in which that was too little for the bounds: requests were late while
+            the boards drew all of it.
     """
 
     engine: str
@@ -144,6 +149,8 @@ class ServiceReport:
     failures: int
     restarts: int
     trouble: str = ""
+    share_watts: float | None = None
+    short_seconds: float = 0.0
 
     def to_dict(self) -> dict[str, Any]:
         """The report as a JSON document."""
@@ -206,7 +213,7 @@ class Tuner:
         self._controller = ServingController(objective, self._curves)
         self._tally = _Tally(objective)
         self.ledger = self.watch.ledger()
-        self._next_try = -math.inf
+        self._next_try = self._next_look = -math.inf
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -248,8 +255,20 @@ class Tuner:
             self.ledger.add(state, self._scale(position))
             self._tally.add(state, self._knob.settings[position], self._scale(position))
             self._knob.set(self._controller.decide(state))
+            self._follow_share(state)
         except Exception as error:  # noqa: BLE001 - the service goes on whatever happens here
             self._fail(error)
+
+    def _follow_share(self, state: EngineState) -> None:
+        """Keep to the share of a cluster's budget; say when it is too small for the objective."""
+        tally = self._tally
+        if state.now_seconds >= self._next_look:
+            self._next_look = state.now_seconds + _SHARE_SECONDS
+            tally.share_watts = self._knob.follow()
+        if tally.note_short(state, len(self.watch.devices)):
+            _log.warning(
+                "the cluster leaves %.0f W a board, too little for the objective", tally.share_watts
+            )
 
     def _read(self) -> EngineState:
         restarts = self.watch.reader.restarts
@@ -299,6 +318,8 @@ class Tuner:
             tally.failures,
             self.watch.reader.restarts,
             tally.trouble,
+            tally.share_watts,
+            tally.short_seconds,
         )
 
 
@@ -317,7 +338,10 @@ class _Tally:
     seconds: float = 0.0
     scaled_joules: float = 0.0  # above waiting, at full power
     scaled_seconds: float = 0.0
+    share_watts: float | None = None
+    short_seconds: float = 0.0
     _previous: tuple[float, float] | None = None
+    _latest: tuple[float, float] = (0.0, 0.0)
 
     def add(self, state: EngineState, setting: object, scale: tuple[float, float]) -> None:
         """Add the time since the last reading, spent at a setting."""
@@ -328,6 +352,7 @@ class _Tally:
         if before is None:
             return
         seconds, joules = state.now_seconds - before[0], state.joules - before[1]
+        self._latest = seconds, joules
         if not joules >= 0:
             return
         name = str(setting)
@@ -337,6 +362,17 @@ class _Tally:
         self.seconds += seconds
         self.scaled_joules += joules / relative
         self.scaled_seconds += seconds / relative
+
+    def note_short(self, state: EngineState, boards: int) -> bool:
+        """Add time in which the share was too small for the bounds; whether that is the first."""
+        seconds, joules = self._latest
+        held_back = joules >= _HELD_BACK * (self.share_watts or math.inf) * boards * seconds
+        late = max(state.ttft_seconds, default=0.0) > self.objective.ttft_seconds
+        late |= max(state.tpot_seconds, default=0.0) > self.objective.tpot_seconds
+        if not (late and held_back and seconds > 0):
+            return False
+        self.short_seconds += seconds
+        return self.short_seconds == seconds
 
     def saved(self, waiting_watts: float) -> float:
         """Predicted saving: energy above waiting as it would have been at full power."""

@@ -38,13 +38,14 @@ limits_watts = [1, 2000]
 clocks_mhz = [1000, 2000]
 fallback_watts = {fallback}
 """
-# Jobs may set clocks below the agent's caps.
+# Jobs may set limits and clocks below the agent's.
 _SHARED_POLICY = (
     _POLICY
     + """shared = "minimum"
 [[allow]]
 users = ["*"]
 devices = ["*"]
+limits_watts = [1, 2000]
 clocks_mhz = [1, 5000]
 shared = "minimum"
 """

@@ -2,10 +2,14 @@
 
 import pytest
 
+from joulery.clock import VirtualClock
 from joulery.files import encode_line
+from joulery.governor import lease
 from joulery.governor._policy import parse_policy
 from joulery.governor._server import LeaseSession
+from joulery.hardware import SimulatedGpu, catalog
 from support.governor.bench import Bench, at_once
+from support.governor.emulated import EmulatedGovernor, EmulatedGpu
 
 
 @pytest.fixture
@@ -31,20 +35,43 @@ def test_shared_board_gets_the_least(bench):
     assert bench.boards[1].watts == 300.0
 
 
-def test_holders_of_a_shared_board_read_what_others_leave_them(bench):
-    """A job that could keep to its share does not learn of it, or takes a loose limit for it."""
-    bench.acquire(0, 1, 300.0)
-    bench.acquire(1, 1, 350.0)
-    agent, rank = bench.callers[:2]
-    numbers = [lease.number for lease in bench.table.devices["plain:1"].leases]
-    assert rank.ask("renew", lease=numbers[1])["share_watts"] == 300.0
-    assert agent.ask("set", lease=numbers[0], target_watts=220.0)["share_watts"] == 350.0
-    assert rank.ask("renew", lease=numbers[1])["share_watts"] == 220.0
-    assert bench.boards[1].watts == 300.0
-    leases = agent.ask("status")["devices"][1]["leases"]
-    assert [lease["target_watts"] for lease in leases] == [220.0, None]
-    bench.hang_up(0)
-    assert rank.ask("renew", lease=numbers[1])["share_watts"] is None
+def test_holders_of_a_shared_board_read_what_an_agent_leaves_them(tmp_path):
+    """A job does not learn of its share, takes a loose limit for it, or two hold each other low."""
+    token = tmp_path / "token"
+    token.touch(mode=0o600)
+    token.write_text("a secret of the agent")
+    gpu = EmulatedGpu("gpu:0")
+    governor = EmulatedGovernor([gpu], token, 400.0, VirtualClock(), shared=True)
+    agent = governor.connect()
+    number = agent.ask("acquire", device="gpu:0", ttl_seconds=60, watts=300.0)["lease"]
+    with governor.lease(gpu) as first, governor.lease(gpu) as second:
+        first.set(watts=350.0)
+        assert second.share_watts == first.share_watts == 300.0
+        assert agent.ask("set", lease=number, target_watts=220.0)["share_watts"] == 350.0
+        assert gpu.cap_watts == 300.0
+        assert first.follow(260.0) == second.follow() == 220.0
+        assert gpu.cap_watts == 220.0
+        leases = agent.ask("status")["devices"][0]["leases"]
+        assert [lease["target_watts"] for lease in leases] == [220.0] * 3
+        agent.ask("set", lease=number, target_watts=500.0)
+        assert first.follow(260.0) == second.follow() == 500.0
+        assert gpu.cap_watts == 260.0
+        leases = agent.ask("status")["devices"][0]["leases"]
+        assert [lease["target_watts"] for lease in leases] == [500.0, 400.0, 400.0]
+        agent.ask("set", lease=number, target_watts=50.0)
+        assert first.follow(260.0) == 50.0
+        assert gpu.cap_watts == 100.0, "its least limit"
+
+
+def test_without_an_agent_a_follower_has_what_it_asks_for():
+    """A tuner that would follow a cluster's agent cannot set or restore a limit without one."""
+    gpu = SimulatedGpu(catalog.board("A100"), VirtualClock())
+    least, most = gpu.power_limits().min_watts, gpu.power_limits().current_watts
+    with lease(gpu) as held:
+        assert held.follow(least + 50) is None
+        assert gpu.power_limits().current_watts == least + 50
+        assert held.follow() is None
+        assert gpu.power_limits().current_watts == most
 
 
 def test_silent_holder_expires(bench):

@@ -20,6 +20,7 @@ from joulery.serving import (
     synthetic_trace,
 )
 from joulery.testing.engine import StandInEngine
+from support.governor.emulated import EmulatedGovernor
 
 OBJECTIVE = LatencyObjective(2.0, 0.2)
 
@@ -139,6 +140,42 @@ def test_a_board_has_one_tuner(service):
         pytest.raises(NotPossibleHereError, match="held"),
     ):
         Tuner(client, OBJECTIVE, devices=[board], clock=clock, threaded=False).__enter__()
+
+
+@pytest.mark.parametrize("knob", ["clock", "limit"])
+def test_a_service_keeps_to_its_share_and_says_when_that_is_too_small(
+    service, tmp_path, caplog, knob
+):
+    """A cap that a service knows nothing of makes requests late, and nobody learns why."""
+    client, board, clock = service
+    token = tmp_path / "token"
+    token.touch(mode=0o600)
+    token.write_text("a secret of the agent")
+    governor = EmulatedGovernor([board], token, 400.0, clock, shared=True)
+    agent = governor.connect()
+    number = agent.ask("acquire", device=board.info.id, ttl_seconds=600, watts=400.0)["lease"]
+    late = LatencyObjective(0.001, 0.001)
+    options = {"devices": [board], "knob": knob, "clock": clock, "hold": governor.lease}
+    with Tuner(client, late, threaded=False, **options) as tuner:
+
+        def seconds_short(share_watts):
+            agent.ask("set", lease=number, target_watts=share_watts)
+            board.set_load(catalog.workload("resnet50", board.board))
+            before = tuner.report().short_seconds
+            for _ in range(40):
+                clock.sleep(0.25)
+                tuner.step()
+            return tuner.report().short_seconds - before
+
+        assert seconds_short(500.0) == 0, "it has all that the board could draw"
+        assert seconds_short(200.0) > 5
+        assert tuner.report().share_watts == board.power_limits().current_watts == 200.0
+        (device,) = agent.ask("status")["devices"]
+        assert device["leases"][1]["target_watts"] == 200.0
+        assert caplog.text.count("too little for the objective") == 1
+        assert seconds_short(500.0) <= 1
+        assert board.power_limits().current_watts == 400.0
+        assert not tuner.report().failures
 
 
 def test_rows_of_a_sweep_compare_at_equal_traffic(service):
