@@ -19,7 +19,7 @@ from joulery.objectives import score
 from joulery.pipeline._files import write_text
 from joulery.pipeline.planning._holding import hold_clocks
 from joulery.pipeline.planning._network import network
-from joulery.pipeline.planning._problem import PipelineProblem, clock_hertz
+from joulery.pipeline.planning._problem import PipelineProblem, check_limit, clock_hertz
 from joulery.pipeline.planning._rank_plan import SCHEMA, rank_plans, read_plan
 from joulery.pipeline.planning.native.library import (
     QUICK,
@@ -286,7 +286,7 @@ class PipelinePlan(Tabular):
     @functools.cached_property
     def longest_seconds(self) -> float:
         """Iteration time with every instruction at its lowest clock."""
-        return max(self.slowest_seconds, self.limited(self._limits()[-1]).slowest_seconds)
+        return max(self.slowest_seconds, self._below(self._limits()[-1]).slowest_seconds)
 
     def for_power(self, watts: float) -> ClockPlan:
         """The fastest plan whose mean power, of all devices together, is at most ``watts``.
@@ -299,8 +299,8 @@ class PipelinePlan(Tabular):
         if self.lowest_watts > watts:
             limits = self._limits()
             # Searched by negative power, since that of falling limits falls.
-            position = bisect_left(limits, -watts, key=lambda w: -self.limited(w).lowest_watts)
-            plans = self.limited(limits[min(position, len(limits) - 1)])
+            position = bisect_left(limits, -watts, key=lambda w: -self._below(w).lowest_watts)
+            plans = self._below(limits[min(position, len(limits) - 1)])
         if plans.lowest_watts > watts:
             raise InfeasibleError(
                 f"no clocks keep the pipeline below {watts:g} W",
@@ -316,7 +316,16 @@ class PipelinePlan(Tabular):
         return plans.at(high)
 
     def limited(self, watts: float) -> PipelinePlan:
-        """The plans on devices limited to ``watts`` each, which count as upper clocks."""
+        """The plans on devices limited to ``watts`` each, which count as upper clocks.
+
+        Raises:
+            InvalidValueError: Some work draws more at its lowest profiled clock.
+        """
+        check_limit(self.problem, watts)
+        return self._below(watts)
+
+    def _below(self, watts: float) -> PipelinePlan:
+        """The plans up to the clocks that draw so much; work that draws more keeps its lowest."""
         if watts not in self._limited:
             self._limited[watts] = PipelinePlan(self.problem.limited(watts))
         return self._limited[watts]
@@ -330,8 +339,8 @@ class PipelinePlan(Tabular):
         if seconds <= self.slowest_seconds:
             return self
         limits = self._limits()
-        position = bisect_right(limits, seconds, key=lambda w: self.limited(w).fastest_seconds)
-        return self.limited(limits[position - 1])
+        position = bisect_right(limits, seconds, key=lambda w: self._below(w).fastest_seconds)
+        return self._below(limits[position - 1])
 
     def _limits(self) -> list[float]:
         """Power limits of a device that make a difference, falling."""
@@ -343,7 +352,7 @@ class PipelinePlan(Tabular):
             if point.setting.clock_hertz is not None
         }
         # A little more, so that the point itself still fits.
-        return sorted((limit * (1 + _SAME) for limit in watts), reverse=True) or [math.inf]
+        return sorted((limit * (1 + _SAME) for limit in watts), reverse=True) or [0.0]
 
     @functools.cached_property
     def lowest_watts(self) -> float:

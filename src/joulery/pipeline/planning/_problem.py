@@ -341,14 +341,21 @@ def build_problem(
         source=profiles.source,
         config=config,
     )
-    return problem if config.board_watts is None else _within_limit(problem, config.board_watts)
+    if config.board_watts is None:
+        return problem
+    check_limit(problem, config.board_watts)
+    return problem.limited(config.board_watts)
 
 
-def _within_limit(problem: PipelineProblem, watts: float) -> PipelineProblem:
-    """The problem on limited boards; refused where even the lowest clock of some work draws more.
+def check_limit(problem: PipelineProblem, watts: float) -> None:
+    """Refuse a limit of boards that even the lowest clock of some work exceeds.
 
     A board would throttle below what was profiled then, and its times are not known.
+
+    Raises:
+        InvalidValueError: Some work draws more at its lowest profiled clock.
     """
+    finite(watts, "power limit of a device", minimum=0.0)
     lowest = max(
         (
             min(point.watts for point in (*profile.points, *profile.others))
@@ -363,7 +370,6 @@ def _within_limit(problem: PipelineProblem, watts: float) -> PipelineProblem:
             f"profiled clock, more than the board limit of {watts:g} W",
             remedy="raise the limit, or profile lower clocks",
         )
-    return problem.limited(watts)
 
 
 def _resolve(config: PipelineConfig, profiles: Profiles, ranks: int) -> PipelineConfig:

@@ -1,10 +1,14 @@
 """Plans for a power or a time beyond least energy, and for boards under limits."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from joulery.errors import InfeasibleError, InvalidValueError
+from joulery.frontier import OperatingPoint
 from joulery.pipeline import (
+    ClockChoices,
     PipelineConfig,
     PipelinePlan,
     build_problem,
@@ -105,10 +109,27 @@ def test_limits_of_boards_are_upper_clocks():
     assert PipelinePlan(limited).fastest_seconds > PipelinePlan(free).fastest_seconds
 
 
-def test_a_limit_below_all_clocks_is_refused():
+def test_a_limit_below_all_clocks_is_refused(frontier):
     """If it fails boards throttle below what was profiled, and every planned time is wrong."""
     with pytest.raises(InvalidValueError, match="at its lowest profiled clock"):
         build(blocking_watts=5.0, board_watts=1.0)
+    with pytest.raises(InvalidValueError, match="at its lowest profiled clock"):
+        frontier.limited(1.0)
+    assert frontier.limited(260.0).fastest_seconds > frontier.fastest_seconds
+
+
+def test_work_that_names_no_clock_is_planned_for_a_power_or_a_time():
+    """If it fails profiles of other knobs than clocks are refused with a limit nobody gave."""
+    problem = build(blocking_watts=5.0)
+    plain = [
+        ClockChoices(tuple(OperatingPoint(p.seconds, p.joules) for p in choices.points))
+        for choices in problem.profiles
+    ]
+    plans = PipelinePlan(replace(problem, profiles=tuple(plain)))
+    assert plans.longest_seconds == plans.slowest_seconds
+    assert plans.for_seconds(plans.slowest_seconds).seconds == plans.slowest_seconds
+    with pytest.raises(InfeasibleError, match="no clocks keep the pipeline below 10 W"):
+        plans.for_power(10.0)
 
 
 def test_ranks_follow_a_saved_plan_beyond_least_energy(frontier, tmp_path):
