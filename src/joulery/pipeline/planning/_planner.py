@@ -304,7 +304,7 @@ class PipelinePlan(Tabular):
         if plans.lowest_watts > watts:
             raise InfeasibleError(
                 f"no clocks keep the pipeline below {watts:g} W",
-                remedy=f"the lowest draw {plans.lowest_watts:.6g} W; allow at least that",
+                remedy=f"the lowest draw {math.ceil(plans.lowest_watts)} W; allow at least that",
             )
         low, high = plans.fastest_seconds, plans.slowest_seconds
         if (plan := plans.at(low)).joules <= watts * plan.seconds:
