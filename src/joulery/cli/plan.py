@@ -64,8 +64,7 @@ def _run(arguments: argparse.Namespace) -> Output | int:
     view = _plan(arguments)
     if arguments.out is not None:
         # Ranks follow the plan for the budget, where there is one, or that of equal time.
-        held = None if arguments.budget is None else view.savings[-1].seconds
-        view.plan.save(arguments.out, held)
+        view.plan.save(arguments.out, watts=arguments.budget)
     output = Output(_document(view), lambda: reports.pipeline_report(view), page=arguments.html)
     if endpoint is None:
         return output

@@ -17,7 +17,7 @@ from joulery.errors import FileError, InfeasibleError, InvalidValueError, Jouler
 from joulery.frontier import Frontier, OperatingPoint, Provenance, Setting
 from joulery.objectives import score
 from joulery.pipeline._files import write_text
-from joulery.pipeline.planning._holding import hold_clocks
+from joulery.pipeline.planning._holding import hold_clocks, hold_power
 from joulery.pipeline.planning._network import network
 from joulery.pipeline.planning._problem import PipelineProblem, check_limit, clock_hertz
 from joulery.pipeline.planning._rank_plan import SCHEMA, rank_plans, read_plan
@@ -435,21 +435,30 @@ class PipelinePlan(Tabular):
             blocking_watts=self.network.blocking_watts,
         )
 
-    def save(self, path: Path | str, seconds: float | None = None) -> None:
+    def save(
+        self, path: Path | str, seconds: float | None = None, *, watts: float | None = None
+    ) -> None:
         """Write the plan to a JSON file, with the share of every rank at one iteration time.
 
         Args:
             path: File for ``load_plan`` (everything) and ``load_rank_plan`` (one rank's share).
             seconds: Iteration time that ranks follow; by default that of full clocks.
+            watts: Mean power to stay below instead, of all devices and with clocks held.
+
+        Raises:
+            InvalidValueError: Both are given.
+            InfeasibleError: No clocks lead to that time or power.
         """
+        if seconds is not None and watts is not None:
+            raise InvalidValueError("both a time and a power are given", remedy="give one of them")
         target = self.full_clocks.seconds if seconds is None else seconds
         plans = self.slowed(target)
-        holding = hold_clocks(plans, plans.at(target)).plan
+        holding = hold_clocks(plans, plans.at(target)) if watts is None else hold_power(self, watts)
         document = {
             "schema": SCHEMA,
             "frontier": [plan_point.totals() for plan_point in self.frontier_plans],
             "problem": self.problem.to_dict(),
-            "ranks": [rank.to_dict() for rank in rank_plans(self.problem, holding)],
+            "ranks": [rank.to_dict() for rank in rank_plans(self.problem, holding.plan)],
         }
         write_text(Path(path), json.dumps(document, allow_nan=False) + "\n", "plan")
 

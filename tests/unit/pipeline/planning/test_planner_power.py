@@ -138,3 +138,19 @@ def test_ranks_follow_a_saved_plan_beyond_least_energy(frontier, tmp_path):
     frontier.save(tmp_path / "plan.json", seconds)
     plan = load_rank_plan(tmp_path / "plan.json", 0)
     assert frontier.slowest_seconds < plan.seconds <= seconds
+
+
+@pytest.mark.parametrize("share", [0.9, 0.7, 0.5])
+def test_a_saved_plan_keeps_its_power_with_clocks_held(frontier, tmp_path, share):
+    """If it fails ranks that hold clocks for short work draw more than the budget."""
+    quick = [profile.scaled(0.1) for profile in frontier.problem.profiles]
+    plans = PipelinePlan(replace(frontier.problem, profiles=tuple(quick)))
+    watts = share * plans.full_clocks.joules / plans.full_clocks.seconds
+    plans.save(tmp_path / "plan.json", watts=watts)
+    ranks = [load_rank_plan(tmp_path / "plan.json", rank) for rank in range(4)]
+    # A board waits at 5 W; figures of steps are those of one board of two.
+    work = [(step.seconds, 2 * (step.watts - 5.0)) for rank in ranks for step in rank.steps]
+    joules = sum(seconds * above for seconds, above in work)
+    assert 0.9 * watts < joules / ranks[0].seconds + 4 * 2 * 5.0 <= watts * (1 + 1e-9)
+    with pytest.raises(InvalidValueError, match="both a time and a power"):
+        plans.save(tmp_path / "plan.json", 1.0, watts=watts)
