@@ -109,7 +109,8 @@ def _plan(arguments: argparse.Namespace) -> PipelineView:
         )
     savings = tuple(_savings(arguments, plan, search))
     holding = pipeline.hold_clocks(plan, savings[0].plan)
-    return reports.PipelineView(plan, savings, tuple(profiles.notes), search, holding)
+    notes = (*profiles.notes, *profiles.split_notes(plan.problem.stages))
+    return reports.PipelineView(plan, savings, notes, search, holding)
 
 
 def _savings(

@@ -93,9 +93,15 @@ class Profiles:
     @property
     def notes(self) -> list[str]:
         """Changes that smoothing made to the measurements, and doubts, one sentence each."""
-        changes = summary(
-            {f"{kind} of stage {stage}": p for (stage, kind), p in self.instructions.items()}
-        )
+        named = {f"{kind} of stage {stage}": p for (stage, kind), p in self.instructions.items()}
+        changes = summary(named)
+        tops = {name: p.points[0].setting.clock_hertz or 0.0 for name, p in named.items()}
+        highest, below = max(tops.values()), min(tops, key=lambda name: tops[name])
+        if tops[below] < highest:
+            changes.append(
+                f"{below} was measured up to {tops[below] / 1e6:.0f} MHz only, others up to "
+                f"{highest / 1e6:.0f} MHz: full clocks are the measured ones, a board may be faster"
+            )
         watts = [point.watts for p in self.instructions.values() for point in p.points]
         low, high = min(watts), max(watts)
         if low < _PLAUSIBLE_WATTS[0] or high > _PLAUSIBLE_WATTS[1]:
@@ -104,6 +110,15 @@ class Profiles:
                 "seconds and energies in joules of one device"
             )
         return changes
+
+    def split_notes(self, stages: int) -> list[str]:
+        """What a pipeline of more stages than were measured takes for granted."""
+        pieces = self._pieces(stages)
+        note = (
+            f"each of the {self.stages} measured stages is split evenly into {pieces}; "
+            f"measure {stages} stages if an embedding or head makes some unequal"
+        )
+        return [note] if pieces > 1 else []
 
     def points(self, stage: int, kind: str, stages: int) -> Points:
         """The operating points of an instruction in a pipeline cut into ``stages``.
@@ -225,6 +240,14 @@ def profiles_from_rows(
     for profile in map(tuple, samples.values()):
         if profile not in smoothed:
             smoothed[profile] = smooth_profile(profile, source, enabled=smooth)
+    for (stage, kind), rows_of_work in samples.items():
+        error = smoothed[tuple(rows_of_work)].repeats_error
+        if error > TOO_NOISY:
+            raise FileError(
+                f"rows of the profile contradict each other: {kind} of stage {stage} has several "
+                f"of one clock, whose mean is known to {100 * error:.0f} % only",
+                remedy="keep those of one job on one board, or profile again",
+            )
     stages = range(1 + max(stage for stage, _ in samples))
     # Devices wait at full clocks.
     watts_of = {stage: by_clock[max(by_clock)] for stage, by_clock in waiting.items()}

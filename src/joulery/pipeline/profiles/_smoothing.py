@@ -72,6 +72,8 @@ class InstructionProfile:
         joules_noise: Relative noise of the measured energies; 0 where unknown.
         outliers_megahertz: Clocks whose measurement lies far off the curve.
         kept: Reason why the rest was not smoothed; empty if everything was.
+        repeats_error: Relative standard error where rows of one clock were averaged, the largest;
+            0 where they are equal.
     """
 
     points: tuple[OperatingPoint, ...]
@@ -80,6 +82,7 @@ class InstructionProfile:
     joules_noise: float = 0.0
     outliers_megahertz: tuple[float, ...] = ()
     kept: str = ""
+    repeats_error: float = 0.0
 
 
 def smooth_profile(
@@ -92,11 +95,12 @@ def smooth_profile(
         source: Name of the measurements, for the points' provenance.
         enabled: False keeps the measurements as they are.
     """
-    merged = _merge(samples)
+    merged, repeats_error = _merge(samples)
     megahertz, seconds, joules, counts = np.array(merged).T
     if not enabled or len(merged) < _FEWEST_CLOCKS:
         points = _points(megahertz, seconds, joules, Provenance(Origin.MEASURED, source))
-        return InstructionProfile(points, kept="too few clocks" if enabled else "as asked")
+        kept = "too few clocks" if enabled else "as asked"
+        return InstructionProfile(points, kept=kept, repeats_error=repeats_error)
     weights = np.minimum(counts, _ENOUGH_SAMPLES) / _ENOUGH_SAMPLES
     period = 1 / megahertz  # highest clock first
     seconds_noise = _local_noise(period, seconds, weights)
@@ -134,6 +138,7 @@ def smooth_profile(
         joules_noise=joules_noise,
         outliers_megahertz=tuple(float(clock) for clock in megahertz[far]),
         kept=f"{' and '.join(shapeless)} follow no convex curve" if shapeless else "",
+        repeats_error=repeats_error,
     )
 
 
@@ -143,11 +148,16 @@ def summary(profiles: dict[str, InstructionProfile]) -> list[str]:
     for quantity, noise in (("times", "seconds_noise"), ("energies", "joules_noise")):
         smooth = [profile for profile in profiles.values() if quantity in profile.smoothed]
         if smooth:
-            worst = max(getattr(profile, noise) for profile in smooth)
+            worst = max(_NEGLIGIBLE, *(getattr(profile, noise) for profile in smooth))
             lines.append(
                 f"smoothed the {quantity} of {len(smooth)} of {len(profiles)} instructions "
                 f"(noise up to {per_cent(worst)})"
             )
+    repeats_error = max(profile.repeats_error for profile in profiles.values())
+    if repeats_error > _TINY:
+        lines.append(
+            f"averaged rows of the same clock, whose means are known to {per_cent(repeats_error)}"
+        )
     outliers = sum(len(profile.outliers_megahertz) for profile in profiles.values())
     if outliers:
         first = next(name for name, profile in profiles.items() if profile.outliers_megahertz)
@@ -162,19 +172,21 @@ def summary(profiles: dict[str, InstructionProfile]) -> list[str]:
     return lines
 
 
-def _merge(samples: Iterable[ClockSample]) -> list[ClockSample]:
-    """One sample per clock, highest clock first."""
+def _merge(samples: Iterable[ClockSample]) -> tuple[list[ClockSample], float]:
+    """One sample per clock, highest clock first, and the largest relative error of these means."""
     by_clock: dict[float, list[ClockSample]] = {}
     for sample in samples:
         by_clock.setdefault(sample.megahertz, []).append(sample)
-    merged = []
+    merged, worst = [], 0.0
     for megahertz in sorted(by_clock, reverse=True):
-        repeats = by_clock[megahertz]
-        count = sum(sample.runs for sample in repeats)
-        seconds = sum(sample.seconds * sample.runs for sample in repeats) / count
-        joules = sum(sample.joules * sample.runs for sample in repeats) / count
-        merged.append(ClockSample(megahertz, seconds, joules, count))
-    return merged
+        _, seconds, joules, runs = np.array(by_clock[megahertz]).T
+        means = tuple(float(np.average(values, weights=runs)) for values in (seconds, joules))
+        merged.append(ClockSample(megahertz, means[0], means[1], float(runs.sum())))
+        if len(runs) > 1:
+            for values, mean in zip((seconds, joules), means, strict=True):
+                variance = float(np.average((values - mean) ** 2, weights=runs)) / (len(runs) - 1)
+                worst = max(worst, math.sqrt(variance) / mean)
+    return merged, worst
 
 
 def _increasing(values: Array) -> Array:
