@@ -55,6 +55,9 @@ _PLAUSIBLE_WATTS = (10.0, 3000.0)
 # Relative error of a time or an energy beyond which no plan should rest on it: plans differ from
 # full clocks by some 10 %; by hand.
 TOO_NOISY = 0.05
+# Share by which the highest clock may be slower than a lower one and still be what runs without a
+# plan: boards at their power limit are up to 4 % slower (A100 and A40 profiles of Perseus).
+_THROTTLED = 0.05
 _REMEDY = (
     "the columns are stage, instruction, frequency (MHz), time (seconds), energy (joules), "
     f"and optionally {', '.join(_OPTIONAL)}"
@@ -101,6 +104,15 @@ class Profiles:
             changes.append(
                 f"{below} was measured up to {tops[below] / 1e6:.0f} MHz only, others up to "
                 f"{highest / 1e6:.0f} MHz: full clocks are the measured ones, a board may be faster"
+            )
+        throttled = [name for name, p in named.items() if full_clock(p.points) is not p.points[0]]
+        if throttled:
+            points = named[throttled[0]].points
+            clocks = [(p.setting.clock_hertz or 0.0) / 1e6 for p in (points[0], full_clock(points))]
+            suffix = f" and {len(throttled) - 1} more" if len(throttled) > 1 else ""
+            changes.append(
+                f"slower at {clocks[0]:.0f} MHz than at lower clocks, where a device may have "
+                f"throttled: {throttled[0]}{suffix}; full clocks are {clocks[1]:.0f} MHz there"
             )
         watts = [point.watts for p in self.instructions.values() for point in p.points]
         low, high = min(watts), max(watts)
@@ -187,6 +199,16 @@ class Profiles:
         if kind == BACKWARD and first is not None and second is not None:
             return _sum_at_equal_clocks(first.points, second.points)
         return None
+
+
+def full_clock(points: Sequence[OperatingPoint]) -> OperatingPoint:
+    """The point at the highest clock, but for those at which a device throttles.
+
+    A clock slower than a lower one says how a device was measured, not how fast it is.
+    """
+    fastest = min(point.seconds for point in points)
+    full_speed = [point for point in points if point.seconds <= (1 + _THROTTLED) * fastest]
+    return max(full_speed, key=lambda point: point.setting.clock_hertz or 0.0)
 
 
 def read_profiles(path: Path) -> Profiles:
@@ -433,9 +455,10 @@ def repartitioned(
 
 
 def _seconds(profiles: Profiles, stage: int) -> float:
-    """Time of forward and backward at the highest clock."""
+    """Time of forward and backward at full clocks."""
     return sum(
-        profiles.points(stage, kind, profiles.stages)[0].seconds for kind in (FORWARD, BACKWARD)
+        full_clock(profiles.points(stage, kind, profiles.stages)).seconds
+        for kind in (FORWARD, BACKWARD)
     )
 
 

@@ -19,15 +19,18 @@ from joulery.pipeline import (
 from support.pipelines import replay
 
 
-def build(**settings):
-    """Four stages, six microbatches, two boards each, whose least energy is at a middling clock."""
+def build(throttled=1.0, **settings):
+    """Four stages, six microbatches, two boards each, whose least energy is at a middling clock.
+
+    ``throttled`` is how many times as long work takes at the highest clock.
+    """
     config = PipelineConfig(devices_per_rank=2, **settings)
     rows = [
         {
             "stage": stage,
             "instruction": kind,
             "frequency": 1400 * speed,
-            "time": size * work / speed,
+            "time": size * work / speed * (throttled if speed == 1.0 else 1.0),
             "energy": size * work / speed * (150 + 200 * speed**3),
         }
         for stage, size in enumerate((1.0, 1.1, 0.9, 1.2))
@@ -116,6 +119,24 @@ def test_a_limit_below_all_clocks_is_refused(frontier):
     with pytest.raises(InvalidValueError, match="at its lowest profiled clock"):
         frontier.limited(1.0)
     assert frontier.limited(260.0).fastest_seconds > frontier.fastest_seconds
+
+
+def test_a_throttled_clock_is_not_full_speed():
+    """If it fails one bad measurement makes equal time twice as long as boards need."""
+    full, slow = PipelinePlan(build()), PipelinePlan(build(throttled=2.0))
+    assert slow.full_clocks.seconds == pytest.approx(full.full_clocks.seconds / 0.975)
+    assert slow.full_clocks.seconds == pytest.approx(slow.fastest_seconds)
+    # A board at its power limit is a little slower at its highest clock, which runs without a plan.
+    limit = PipelinePlan(build(throttled=1.05))
+    assert limit.full_clocks.seconds == pytest.approx(1.05 * full.full_clocks.seconds)
+    assert limit.fastest_seconds < limit.full_clocks.seconds
+
+
+def test_a_throttled_clock_does_not_let_others_pass_a_limit():
+    """If it fails clocks that draw more than a board's limit are planned below a throttled one."""
+    limited = build(throttled=2.0, board_watts=260.0)
+    points = [p for profile in limited.profiles for p in (*profile.points, *profile.others)]
+    assert max(point.watts for point in points) <= 2 * 260.0
 
 
 def test_work_that_names_no_clock_is_planned_for_a_power_or_a_time():

@@ -270,6 +270,18 @@ def test_work_that_was_not_measured_at_the_highest_clock_is_noted():
     assert note.startswith("forward of stage 1 was measured up to 1350 MHz only, others up to 1410")
 
 
+def test_throttling_is_noted():
+    """If it fails nobody hears that full clocks are lower ones than the highest measured."""
+    rows = _rows()
+    for row in rows:
+        if (row["stage"], row["frequency"]) == (1, 1410):
+            row["time"] *= 2
+    assert any(
+        "throttled: forward of stage 1 and 1 more; full clocks are 1350 MHz there" in note
+        for note in profiles_from_rows(rows).notes
+    )
+
+
 def test_a_folder_holds_a_file_per_rank(tmp_path):
     """If it fails what the ranks' profilers wrote must be gathered by hand."""
     for stage in (0, 1):
