@@ -369,3 +369,22 @@ def test_a_schedule_slower_than_1f1b_can_be_the_best(sized):
     found = _document("--profile", sized, "--microbatches", 20, *options)
     assert found["schedule"] == "early-recompute"
     assert found["comparisons"][0]["best"] is None
+
+
+def test_more_stages_than_were_measured_are_said(profile):
+    """If it fails halves of stages pass for measured ones."""
+    options = ("--profile", profile, "--stages", 6, "--microbatches", 4)
+    words = "each of the 3 measured stages is split evenly into 2"
+    assert any(words in note for note in _document(*options)["notes"])
+    assert words in " ".join(_joulery(*options).stdout.split())
+
+
+def test_a_saved_plan_keeps_the_budget_with_clocks_held(profile, tmp_path):
+    """If it fails the clocks that ranks hold draw more than --budget."""
+    out = tmp_path / "plan.json"
+    options = ("--profile", profile, "--microbatches", 4, "--repeat", 0.1, "--budget", "800W")
+    assert _joulery(*options, "--out", out).returncode == 0
+    ranks = json.loads(out.read_text(encoding="utf-8"))["ranks"]
+    # The power of a step is the highest while its clock is held, and waiting counts nothing.
+    joules = sum(seconds * watts for rank in ranks for *_, seconds, watts in rank["steps"])
+    assert 0.8 * 800 < joules / ranks[0]["seconds"] <= 800

@@ -57,7 +57,7 @@ class VirtualPipeline:
         self.missing = Counter(then for later in self.followers.values() for then in later)
         self.running = len(self.problem)
         for controller in self.controllers:
-            controller.begin_iteration()
+            controller.begin_iteration(microbatches=self.problem.microbatches)
         for number in range(len(self.problem)):
             if not self.missing[number]:
                 self.begin(number)

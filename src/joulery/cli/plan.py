@@ -64,8 +64,7 @@ def _run(arguments: argparse.Namespace) -> Output | int:
     view = _plan(arguments)
     if arguments.out is not None:
         # Ranks follow the plan for the budget, where there is one, or that of equal time.
-        held = None if arguments.budget is None else view.savings[-1].seconds
-        view.plan.save(arguments.out, held)
+        view.plan.save(arguments.out, watts=arguments.budget)
     output = Output(_document(view), lambda: reports.pipeline_report(view), page=arguments.html)
     if endpoint is None:
         return output
@@ -110,7 +109,8 @@ def _plan(arguments: argparse.Namespace) -> PipelineView:
         )
     savings = tuple(_savings(arguments, plan, search))
     holding = pipeline.hold_clocks(plan, savings[0].plan)
-    return reports.PipelineView(plan, savings, tuple(profiles.notes), search, holding)
+    notes = (*profiles.notes, *profiles.split_notes(plan.problem.stages))
+    return reports.PipelineView(plan, savings, notes, search, holding)
 
 
 def _savings(

@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import itertools
 import math
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from joulery.errors import InfeasibleError
 from joulery.units import finite
 
 if TYPE_CHECKING:
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 
 # Three times what a change of a clock takes on most boards.
 MINIMUM_HOLD_SECONDS = 0.030
+# Iteration times that are tried for a power differ by this share; by hand.
+_PACE_STEP = 0.005
 # Rounding in the sum of a run's seconds.
 _LAST_DIGITS = 1e-12
 # Instructions visited while freed time is given back: keeps large pipelines within seconds; by
@@ -63,6 +66,35 @@ def hold_clocks(
     runs, unheld = holding.join()
     holding.give_back(runs)
     return holding.held(unheld)
+
+
+def hold_power(pipeline: PipelinePlan, watts: float) -> HeldPlan:
+    """The fastest plan whose mean power is at most ``watts`` with every clock held.
+
+    Raises:
+        InfeasibleError: The lowest clocks draw more.
+    """
+
+    def held(seconds: float) -> HeldPlan:
+        plans = pipeline.slowed(seconds)
+        return hold_clocks(plans, plans.at(seconds))
+
+    def power(seconds: float) -> float:
+        plan = held(seconds).plan
+        return plan.joules / plan.seconds
+
+    fastest, longest = pipeline.for_power(watts).seconds, pipeline.longest_seconds
+    count = math.ceil(math.log(max(1.0, longest / fastest)) / math.log1p(_PACE_STEP))
+    paces = [*(fastest * (1 + _PACE_STEP) ** k for k in range(count)), longest]
+    # Searched by negative power, since that of longer iterations falls.
+    first = bisect_left(paces, -watts, key=lambda seconds: -power(seconds))
+    for seconds in paces[first:]:
+        if power(seconds) <= watts:
+            return held(seconds)
+    raise InfeasibleError(
+        f"no clocks held for {MINIMUM_HOLD_SECONDS:g} s keep the pipeline below {watts:g} W",
+        remedy=f"the lowest draw {math.ceil(power(longest))} W; allow at least that",
+    )
 
 
 def rank_orders(problem: PipelineProblem, plan: ClockPlan) -> list[list[int]]:

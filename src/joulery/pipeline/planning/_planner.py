@@ -17,9 +17,9 @@ from joulery.errors import FileError, InfeasibleError, InvalidValueError, Jouler
 from joulery.frontier import Frontier, OperatingPoint, Provenance, Setting
 from joulery.objectives import score
 from joulery.pipeline._files import write_text
-from joulery.pipeline.planning._holding import hold_clocks
+from joulery.pipeline.planning._holding import hold_clocks, hold_power
 from joulery.pipeline.planning._network import network
-from joulery.pipeline.planning._problem import PipelineProblem, clock_hertz
+from joulery.pipeline.planning._problem import PipelineProblem, check_limit, clock_hertz
 from joulery.pipeline.planning._rank_plan import SCHEMA, rank_plans, read_plan
 from joulery.pipeline.planning.native.library import (
     QUICK,
@@ -286,7 +286,7 @@ class PipelinePlan(Tabular):
     @functools.cached_property
     def longest_seconds(self) -> float:
         """Iteration time with every instruction at its lowest clock."""
-        return max(self.slowest_seconds, self.limited(self._limits()[-1]).slowest_seconds)
+        return max(self.slowest_seconds, self._below(self._limits()[-1]).slowest_seconds)
 
     def for_power(self, watts: float) -> ClockPlan:
         """The fastest plan whose mean power, of all devices together, is at most ``watts``.
@@ -299,12 +299,12 @@ class PipelinePlan(Tabular):
         if self.lowest_watts > watts:
             limits = self._limits()
             # Searched by negative power, since that of falling limits falls.
-            position = bisect_left(limits, -watts, key=lambda w: -self.limited(w).lowest_watts)
-            plans = self.limited(limits[min(position, len(limits) - 1)])
+            position = bisect_left(limits, -watts, key=lambda w: -self._below(w).lowest_watts)
+            plans = self._below(limits[min(position, len(limits) - 1)])
         if plans.lowest_watts > watts:
             raise InfeasibleError(
                 f"no clocks keep the pipeline below {watts:g} W",
-                remedy=f"the lowest draw {plans.lowest_watts:.6g} W; allow at least that",
+                remedy=f"the lowest draw {math.ceil(plans.lowest_watts)} W; allow at least that",
             )
         low, high = plans.fastest_seconds, plans.slowest_seconds
         if (plan := plans.at(low)).joules <= watts * plan.seconds:
@@ -316,7 +316,16 @@ class PipelinePlan(Tabular):
         return plans.at(high)
 
     def limited(self, watts: float) -> PipelinePlan:
-        """The plans on devices limited to ``watts`` each, which count as upper clocks."""
+        """The plans on devices limited to ``watts`` each, which count as upper clocks.
+
+        Raises:
+            InvalidValueError: Some work draws more at its lowest profiled clock.
+        """
+        check_limit(self.problem, watts)
+        return self._below(watts)
+
+    def _below(self, watts: float) -> PipelinePlan:
+        """The plans up to the clocks that draw so much; work that draws more keeps its lowest."""
         if watts not in self._limited:
             self._limited[watts] = PipelinePlan(self.problem.limited(watts))
         return self._limited[watts]
@@ -330,8 +339,8 @@ class PipelinePlan(Tabular):
         if seconds <= self.slowest_seconds:
             return self
         limits = self._limits()
-        position = bisect_right(limits, seconds, key=lambda w: self.limited(w).fastest_seconds)
-        return self.limited(limits[position - 1])
+        position = bisect_right(limits, seconds, key=lambda w: self._below(w).fastest_seconds)
+        return self._below(limits[position - 1])
 
     def _limits(self) -> list[float]:
         """Power limits of a device that make a difference, falling."""
@@ -343,7 +352,7 @@ class PipelinePlan(Tabular):
             if point.setting.clock_hertz is not None
         }
         # A little more, so that the point itself still fits.
-        return sorted((limit * (1 + _SAME) for limit in watts), reverse=True) or [math.inf]
+        return sorted((limit * (1 + _SAME) for limit in watts), reverse=True) or [0.0]
 
     @functools.cached_property
     def lowest_watts(self) -> float:
@@ -426,21 +435,30 @@ class PipelinePlan(Tabular):
             blocking_watts=self.network.blocking_watts,
         )
 
-    def save(self, path: Path | str, seconds: float | None = None) -> None:
+    def save(
+        self, path: Path | str, seconds: float | None = None, *, watts: float | None = None
+    ) -> None:
         """Write the plan to a JSON file, with the share of every rank at one iteration time.
 
         Args:
             path: File for ``load_plan`` (everything) and ``load_rank_plan`` (one rank's share).
             seconds: Iteration time that ranks follow; by default that of full clocks.
+            watts: Mean power to stay below instead, of all devices and with clocks held.
+
+        Raises:
+            InvalidValueError: Both are given.
+            InfeasibleError: No clocks lead to that time or power.
         """
+        if seconds is not None and watts is not None:
+            raise InvalidValueError("both a time and a power are given", remedy="give one of them")
         target = self.full_clocks.seconds if seconds is None else seconds
         plans = self.slowed(target)
-        holding = hold_clocks(plans, plans.at(target)).plan
+        holding = hold_clocks(plans, plans.at(target)) if watts is None else hold_power(self, watts)
         document = {
             "schema": SCHEMA,
             "frontier": [plan_point.totals() for plan_point in self.frontier_plans],
             "problem": self.problem.to_dict(),
-            "ranks": [rank.to_dict() for rank in rank_plans(self.problem, holding)],
+            "ranks": [rank.to_dict() for rank in rank_plans(self.problem, holding.plan)],
         }
         write_text(Path(path), json.dumps(document, allow_nan=False) + "\n", "plan")
 

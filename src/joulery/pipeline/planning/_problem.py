@@ -21,6 +21,7 @@ import numpy as np
 from joulery.errors import InvalidValueError
 from joulery.frontier import OperatingPoint
 from joulery.pipeline._instructions import OPTIMIZER, REDUCE, Instruction
+from joulery.pipeline.profiles._read import full_clock
 from joulery.pipeline.schedules._check import dependencies
 from joulery.pipeline.schedules._schedule import Schedule
 from joulery.units import finite
@@ -141,9 +142,8 @@ class ClockChoices:
 
     @property
     def full_clock(self) -> OperatingPoint:
-        """The point at the highest clock, which need not be a choice."""
-        measured = (*self.points, *self.others)
-        return max(measured, key=lambda point: point.setting.clock_hertz or 0.0)
+        """The point at the highest clock that does not throttle; it need not be a choice."""
+        return full_clock((*self.points, *self.others))
 
     def scaled(self, factor: float) -> ClockChoices:
         """The choices of ``factor`` times the work."""
@@ -341,14 +341,21 @@ def build_problem(
         source=profiles.source,
         config=config,
     )
-    return problem if config.board_watts is None else _within_limit(problem, config.board_watts)
+    if config.board_watts is None:
+        return problem
+    check_limit(problem, config.board_watts)
+    return problem.limited(config.board_watts)
 
 
-def _within_limit(problem: PipelineProblem, watts: float) -> PipelineProblem:
-    """The problem on limited boards; refused where even the lowest clock of some work draws more.
+def check_limit(problem: PipelineProblem, watts: float) -> None:
+    """Refuse a limit of boards that even the lowest clock of some work exceeds.
 
     A board would throttle below what was profiled then, and its times are not known.
+
+    Raises:
+        InvalidValueError: Some work draws more at its lowest profiled clock.
     """
+    finite(watts, "power limit of a device", minimum=0.0)
     lowest = max(
         (
             min(point.watts for point in (*profile.points, *profile.others))
@@ -363,7 +370,6 @@ def _within_limit(problem: PipelineProblem, watts: float) -> PipelineProblem:
             f"profiled clock, more than the board limit of {watts:g} W",
             remedy="raise the limit, or profile lower clocks",
         )
-    return problem.limited(watts)
 
 
 def _resolve(config: PipelineConfig, profiles: Profiles, ranks: int) -> PipelineConfig:
@@ -470,14 +476,13 @@ def _choices(points: Sequence[OperatingPoint], blocking_watts: float) -> ClockCh
 
 
 def _limited(profile: ClockChoices, limit_watts: float, blocking_watts: float) -> ClockChoices:
-    """The choices up to the highest clock that draws at most so much."""
+    """The choices that draw at most so much; the lowest clock where none does."""
     points = [*profile.points, *profile.others]
     clocked = [point for point in points if point.setting.clock_hertz is not None]
     if not clocked:
         return profile
-    fitting = [clock_hertz(point) for point in clocked if point.watts <= limit_watts]
-    highest = max(fitting, default=min(map(clock_hertz, clocked)))
-    return _choices([p for p in clocked if clock_hertz(p) <= highest], blocking_watts)
+    fitting = [point for point in clocked if point.watts <= limit_watts]
+    return _choices(fitting or [min(clocked, key=clock_hertz)], blocking_watts)
 
 
 def clock_hertz(point: OperatingPoint) -> float:

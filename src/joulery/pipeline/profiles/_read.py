@@ -55,6 +55,9 @@ _PLAUSIBLE_WATTS = (10.0, 3000.0)
 # Relative error of a time or an energy beyond which no plan should rest on it: plans differ from
 # full clocks by some 10 %; by hand.
 TOO_NOISY = 0.05
+# Share by which the highest clock may be slower than a lower one and still be what runs without a
+# plan: boards at their power limit are up to 4 % slower (A100 and A40 profiles of Perseus).
+_THROTTLED = 0.05
 _REMEDY = (
     "the columns are stage, instruction, frequency (MHz), time (seconds), energy (joules), "
     f"and optionally {', '.join(_OPTIONAL)}"
@@ -93,9 +96,24 @@ class Profiles:
     @property
     def notes(self) -> list[str]:
         """Changes that smoothing made to the measurements, and doubts, one sentence each."""
-        changes = summary(
-            {f"{kind} of stage {stage}": p for (stage, kind), p in self.instructions.items()}
-        )
+        named = {f"{kind} of stage {stage}": p for (stage, kind), p in self.instructions.items()}
+        changes = summary(named)
+        tops = {name: p.points[0].setting.clock_hertz or 0.0 for name, p in named.items()}
+        highest, below = max(tops.values()), min(tops, key=lambda name: tops[name])
+        if tops[below] < highest:
+            changes.append(
+                f"{below} was measured up to {tops[below] / 1e6:.0f} MHz only, others up to "
+                f"{highest / 1e6:.0f} MHz: full clocks are the measured ones, a board may be faster"
+            )
+        throttled = [name for name, p in named.items() if full_clock(p.points) is not p.points[0]]
+        if throttled:
+            points = named[throttled[0]].points
+            clocks = [(p.setting.clock_hertz or 0.0) / 1e6 for p in (points[0], full_clock(points))]
+            suffix = f" and {len(throttled) - 1} more" if len(throttled) > 1 else ""
+            changes.append(
+                f"slower at {clocks[0]:.0f} MHz than at lower clocks, where a device may have "
+                f"throttled: {throttled[0]}{suffix}; full clocks are {clocks[1]:.0f} MHz there"
+            )
         watts = [point.watts for p in self.instructions.values() for point in p.points]
         low, high = min(watts), max(watts)
         if low < _PLAUSIBLE_WATTS[0] or high > _PLAUSIBLE_WATTS[1]:
@@ -104,6 +122,15 @@ class Profiles:
                 "seconds and energies in joules of one device"
             )
         return changes
+
+    def split_notes(self, stages: int) -> list[str]:
+        """What a pipeline of more stages than were measured takes for granted."""
+        pieces = self._pieces(stages)
+        note = (
+            f"each of the {self.stages} measured stages is split evenly into {pieces}; "
+            f"measure {stages} stages if an embedding or head makes some unequal"
+        )
+        return [note] if pieces > 1 else []
 
     def points(self, stage: int, kind: str, stages: int) -> Points:
         """The operating points of an instruction in a pipeline cut into ``stages``.
@@ -174,6 +201,16 @@ class Profiles:
         return None
 
 
+def full_clock(points: Sequence[OperatingPoint]) -> OperatingPoint:
+    """The point at the highest clock, but for those at which a device throttles.
+
+    A clock slower than a lower one says how a device was measured, not how fast it is.
+    """
+    fastest = min(point.seconds for point in points)
+    full_speed = [point for point in points if point.seconds <= (1 + _THROTTLED) * fastest]
+    return max(full_speed, key=lambda point: point.setting.clock_hertz or 0.0)
+
+
 def read_profiles(path: Path) -> Profiles:
     """Profiles from a CSV file, a JSON file with a list of rows of the same names, or a folder.
 
@@ -225,6 +262,14 @@ def profiles_from_rows(
     for profile in map(tuple, samples.values()):
         if profile not in smoothed:
             smoothed[profile] = smooth_profile(profile, source, enabled=smooth)
+    for (stage, kind), rows_of_work in samples.items():
+        error = smoothed[tuple(rows_of_work)].repeats_error
+        if error > TOO_NOISY:
+            raise FileError(
+                f"rows of the profile contradict each other: {kind} of stage {stage} has several "
+                f"of one clock, whose mean is known to {100 * error:.0f} % only",
+                remedy="keep those of one job on one board, or profile again",
+            )
     stages = range(1 + max(stage for stage, _ in samples))
     # Devices wait at full clocks.
     watts_of = {stage: by_clock[max(by_clock)] for stage, by_clock in waiting.items()}
@@ -410,9 +455,10 @@ def repartitioned(
 
 
 def _seconds(profiles: Profiles, stage: int) -> float:
-    """Time of forward and backward at the highest clock."""
+    """Time of forward and backward at full clocks."""
     return sum(
-        profiles.points(stage, kind, profiles.stages)[0].seconds for kind in (FORWARD, BACKWARD)
+        full_clock(profiles.points(stage, kind, profiles.stages)).seconds
+        for kind in (FORWARD, BACKWARD)
     )
 
 

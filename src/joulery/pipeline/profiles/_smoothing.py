@@ -4,7 +4,8 @@ Time grows with the period of the clock and is convex: work bound by memory or b
 does not get faster. Power is a convex function of speed, which makes energy a convex function of
 time (its perspective). Noise of a per cent would otherwise decide which clock looks best, and a
 planner picks exactly the clocks that look too good. Where measurements follow no such shape beyond
-their noise, as where a device throttles in the middle of a sweep, they are kept as they are.
+their noise, as where a device throttles in the middle of a sweep, they are kept as they are; so
+they are where they have that shape already.
 
 Curves have as few bends as the noise allows: bends are added one at a time while that explains
 more than noise would (Bayesian information criterion), and outliers lose their weight (Huber).
@@ -65,11 +66,14 @@ class InstructionProfile:
 
     Attributes:
         points: One point per clock, highest clock first.
-        smoothed: Quantities that a fitted curve replaces: ``times``, ``energies``, both or none.
+        smoothed: Quantities that a fitted curve replaces: ``times``, ``energies``, both or none;
+            those of the right shape stay as measured.
         seconds_noise: Relative noise of the measured times; 0 where unknown.
         joules_noise: Relative noise of the measured energies; 0 where unknown.
         outliers_megahertz: Clocks whose measurement lies far off the curve.
         kept: Reason why the rest was not smoothed; empty if everything was.
+        repeats_error: Relative standard error where rows of one clock were averaged, the largest;
+            0 where they are equal.
     """
 
     points: tuple[OperatingPoint, ...]
@@ -78,6 +82,7 @@ class InstructionProfile:
     joules_noise: float = 0.0
     outliers_megahertz: tuple[float, ...] = ()
     kept: str = ""
+    repeats_error: float = 0.0
 
 
 def smooth_profile(
@@ -90,11 +95,12 @@ def smooth_profile(
         source: Name of the measurements, for the points' provenance.
         enabled: False keeps the measurements as they are.
     """
-    merged = _merge(samples)
+    merged, repeats_error = _merge(samples)
     megahertz, seconds, joules, counts = np.array(merged).T
     if not enabled or len(merged) < _FEWEST_CLOCKS:
         points = _points(megahertz, seconds, joules, Provenance(Origin.MEASURED, source))
-        return InstructionProfile(points, kept="too few clocks" if enabled else "as asked")
+        kept = "too few clocks" if enabled else "as asked"
+        return InstructionProfile(points, kept=kept, repeats_error=repeats_error)
     weights = np.minimum(counts, _ENOUGH_SAMPLES) / _ENOUGH_SAMPLES
     period = 1 / megahertz  # highest clock first
     seconds_noise = _local_noise(period, seconds, weights)
@@ -104,7 +110,7 @@ def smooth_profile(
     # the power that varies less from clock to clock shows which.
     watts, joules_noise = min(
         (
-            (power, _local_noise(period, power, weights))
+            (power, _local_noise(megahertz, power, weights))
             for power in (joules / seconds, joules / clean_seconds)
         ),
         key=lambda pair: pair[1],
@@ -112,21 +118,27 @@ def smooth_profile(
     # Power against speed, slowest first. Equal times would be one place with several values.
     order = np.argsort(-clean_seconds, kind="stable")
     speed = _increasing(1 / clean_seconds[order])
-    power = _convex_fit(speed, watts[order], weights[order], joules_noise, round_bends=True)
+    measured_watts = watts[order]
+    power = _convex_fit(speed, measured_watts, weights[order], joules_noise, round_bends=True)
     far = time.outliers & time.follows
     if power.follows:
         watts[order] = power.values
         far[order] |= power.outliers
-    curves = {"times": time, "energies": power}
-    shapeless = [name for name, curve in curves.items() if not curve.follows]
+    curves = {"times": (time, seconds), "energies": (power, measured_watts)}
+    shapeless = [name for name, (curve, _) in curves.items() if not curve.follows]
     provenance = Provenance(Origin.MEASURED, source, joules_noise)
     return InstructionProfile(
         _points(megahertz, clean_seconds, watts * clean_seconds, provenance),
-        smoothed=tuple(name for name, curve in curves.items() if curve.follows),
+        smoothed=tuple(
+            name
+            for name, (curve, measured) in curves.items()
+            if curve.follows and curve.values is not measured
+        ),
         seconds_noise=seconds_noise,
         joules_noise=joules_noise,
         outliers_megahertz=tuple(float(clock) for clock in megahertz[far]),
         kept=f"{' and '.join(shapeless)} follow no convex curve" if shapeless else "",
+        repeats_error=repeats_error,
     )
 
 
@@ -136,11 +148,16 @@ def summary(profiles: dict[str, InstructionProfile]) -> list[str]:
     for quantity, noise in (("times", "seconds_noise"), ("energies", "joules_noise")):
         smooth = [profile for profile in profiles.values() if quantity in profile.smoothed]
         if smooth:
-            worst = max(getattr(profile, noise) for profile in smooth)
+            worst = max(_NEGLIGIBLE, *(getattr(profile, noise) for profile in smooth))
             lines.append(
                 f"smoothed the {quantity} of {len(smooth)} of {len(profiles)} instructions "
                 f"(noise up to {per_cent(worst)})"
             )
+    repeats_error = max(profile.repeats_error for profile in profiles.values())
+    if repeats_error > _TINY:
+        lines.append(
+            f"averaged rows of the same clock, whose means are known to {per_cent(repeats_error)}"
+        )
     outliers = sum(len(profile.outliers_megahertz) for profile in profiles.values())
     if outliers:
         first = next(name for name, profile in profiles.items() if profile.outliers_megahertz)
@@ -155,19 +172,21 @@ def summary(profiles: dict[str, InstructionProfile]) -> list[str]:
     return lines
 
 
-def _merge(samples: Iterable[ClockSample]) -> list[ClockSample]:
-    """One sample per clock, highest clock first."""
+def _merge(samples: Iterable[ClockSample]) -> tuple[list[ClockSample], float]:
+    """One sample per clock, highest clock first, and the largest relative error of these means."""
     by_clock: dict[float, list[ClockSample]] = {}
     for sample in samples:
         by_clock.setdefault(sample.megahertz, []).append(sample)
-    merged = []
+    merged, worst = [], 0.0
     for megahertz in sorted(by_clock, reverse=True):
-        repeats = by_clock[megahertz]
-        count = sum(sample.runs for sample in repeats)
-        seconds = sum(sample.seconds * sample.runs for sample in repeats) / count
-        joules = sum(sample.joules * sample.runs for sample in repeats) / count
-        merged.append(ClockSample(megahertz, seconds, joules, count))
-    return merged
+        _, seconds, joules, runs = np.array(by_clock[megahertz]).T
+        means = tuple(float(np.average(values, weights=runs)) for values in (seconds, joules))
+        merged.append(ClockSample(megahertz, means[0], means[1], float(runs.sum())))
+        if len(runs) > 1:
+            for values, mean in zip((seconds, joules), means, strict=True):
+                variance = float(np.average((values - mean) ** 2, weights=runs)) / (len(runs) - 1)
+                worst = max(worst, math.sqrt(variance) / mean)
+    return merged, worst
 
 
 def _increasing(values: Array) -> Array:
@@ -206,10 +225,12 @@ def _convex_fit(
     one of those; ``round_bends`` is for curves that grow like a polynomial.
     """
     scale = (positions - positions[0]) / max(float(positions[-1] - positions[0]), _TINY)
+    if _is_convex(scale, measured):
+        return _Fit(measured, np.zeros(len(measured), dtype=bool), follows=True)
     basis = _basis(scale, round_bends=round_bends)
     noise = max(noise, _NEGLIGIBLE)
     relative = np.sqrt(weights) / measured
-    trust = _first_trust(scale, measured, weights, noise)
+    trust = _first_trust(scale, measured, weights)
     off = np.zeros_like(measured)
     values = measured
     for _ in range(_ROUNDS):
@@ -238,23 +259,52 @@ def _looks_like_noise(off: Array, outliers: NDArray[np.bool_]) -> bool:
 
 
 def _local_noise(positions: Array, measured: Array, weights: Array) -> float:
-    """Relative noise, from how far each measurement lies off the line between its neighbours."""
-    return _SIGMA_PER_DEVIATION * float(np.median(_off_neighbours(positions, measured, weights)))
+    """Relative noise, from how far four neighbours each lie off a parabola.
+
+    Its bend is left out: the line between two neighbours would take that for noise.
+    """
+    fours = np.lib.stride_tricks.sliding_window_view
+    places, values, weight = (fours(array, 4) for array in (positions, measured, weights))
+    gaps = places[:, :, None] - places[:, None, :] + np.eye(4)
+    # Third divided differences, which are 0 on a parabola.
+    terms = values / np.prod(gaps, axis=2)
+    off = np.abs(terms.sum(axis=1)) / np.sqrt((terms**2 / weight).sum(axis=1))
+    return _SIGMA_PER_DEVIATION * float(np.median(off))
 
 
 def _off_neighbours(positions: Array, measured: Array, weights: Array) -> Array:
     """(n - 2,), in units of what noise of 1 would give."""
-    share = (positions[1:-1] - positions[:-2]) / (positions[2:] - positions[:-2])
-    expected = (1 - share) * measured[:-2] + share * measured[2:]
+    share = _share(positions)
     spread = np.sqrt(1 / weights[1:-1] + (1 - share) ** 2 / weights[:-2] + share**2 / weights[2:])
-    off: Array = np.abs(measured[1:-1] / expected - 1) / spread
+    off: Array = np.abs(measured[1:-1] / _between(share, measured) - 1) / spread
     return off
 
 
-def _first_trust(positions: Array, measured: Array, weights: Array, noise: float) -> Array:
+def _is_convex(positions: Array, measured: Array) -> bool:
+    """Whether measurements have the shape already: no noise is needed to explain them."""
+    chords = _between(_share(positions), measured)
+    rises = bool(np.all(measured[1:] >= measured[:-1] * (1 - _NEGLIGIBLE)))
+    return rises and bool(np.all(measured[1:-1] <= chords * (1 + _NEGLIGIBLE)))
+
+
+def _share(positions: Array) -> Array:
+    """(n - 2,), how far each inner place lies from the one before it to the one after it."""
+    share: Array = (positions[1:-1] - positions[:-2]) / (positions[2:] - positions[:-2])
+    return share
+
+
+def _between(share: Array, values: Array) -> Array:
+    """(n - 2,), the line between the neighbours of each inner place."""
+    line: Array = (1 - share) * values[:-2] + share * values[2:]
+    return line
+
+
+def _first_trust(positions: Array, measured: Array, weights: Array) -> Array:
     """Weights of a first fit: 0 at peaks, since an outlier would cast doubt on its neighbours."""
     off = np.zeros(len(measured) + 2)
-    off[2:-2] = _off_neighbours(positions, measured, weights)
+    off[2:-2] = inner = _off_neighbours(positions, measured, weights)
+    # Bends count as noise here: where they are usual none is a peak.
+    noise = max(_NEGLIGIBLE, _SIGMA_PER_DEVIATION * float(np.median(inner)))
     peak = (off[1:-1] > off[:-2]) & (off[1:-1] > off[2:]) & (off[1:-1] > _FAR * noise)
     return np.where(peak, 0.0, 1.0)
 

@@ -5,9 +5,10 @@ background thread sets the clocks. A higher clock is ordered early by the time t
 a lower one when the instruction before has ended, so that no instruction runs slower than planned.
 Between iterations clocks are full.
 
-A plan is followed only while the iteration before ran exactly its instructions: the first iteration
-runs at full clocks and is compared with the plan, and so is every later one. Whatever else goes
-wrong, clocks are restored, one line on stderr says so, and training goes on.
+A plan is followed only while the iteration before ran exactly its instructions, and the one that
+begins has as many microbatches: the first iteration runs at full clocks and is compared with the
+plan, and so is every later one. Whatever else goes wrong, clocks are restored, one line on stderr
+says so, and training goes on.
 """
 
 from __future__ import annotations
@@ -100,7 +101,7 @@ class ClockController:
     Examples:
         >>> with ClockController(plan, ClockSetter([gpu])) as clocks:    # doctest: +SKIP
         ...     for batch in loader:
-        ...         clocks.begin_iteration()
+        ...         clocks.begin_iteration(microbatches=1)
         ...         clocks.before(0, "forward", 0)
         ...         forward(batch)
         ...         clocks.after(0, "forward", 0)
@@ -152,8 +153,8 @@ class ClockController:
 
         Args:
             reached: As for ``before``.
-            microbatches: Number of microbatches that it will have, where known: one with another
-                number than planned runs at full clocks.
+            microbatches: Number of microbatches that it will have. One with another number than
+                planned, or with an unknown one, runs at full clocks.
         """
         self._judge()
         self.iteration = number = self.iteration + 1
@@ -161,8 +162,12 @@ class ClockController:
         while coming and coming[0][0] <= number:
             self._active = coming.popleft()[1]
         active = self._active
-        self._calls = [] if microbatches in (None, active.microbatches) else None
-        if self._calls is None:
+        self._calls = [] if microbatches == active.microbatches else None
+        if microbatches is None:
+            self._say_mismatch(
+                "nobody says how many microbatches it has; pass begin_iteration(microbatches=…)"
+            )
+        elif self._calls is None:
             self._say_mismatch(
                 f"it has {microbatches} of {active.microbatches} planned microbatches; "
                 "plan as many as most iterations have"
@@ -211,6 +216,7 @@ class ClockController:
         index = active.index.get((stage, kind, microbatch))
         if index is not None:
             self._note(index, reached, began=False, wake=active.changes[index])
+            self._follows = index + 1 < len(active.steps)
 
     def end_iteration(self, reached: Reached | None = None) -> None:
         """Note that the step of the schedule has ended, with all of its plan or not. Never raises.
@@ -218,11 +224,10 @@ class ClockController:
         Planned optimizer steps may still come, as they do after a step of torch's schedules.
         """
         calls, active = self._calls, self._active
-        if calls is None or active.endings.issuperset(active.keys[len(calls) :]):
+        rest = () if calls is None else active.keys[len(calls) :]
+        if rest and active.endings.issuperset(rest):
             return
-        if self._follows and not self._off:
-            self._cut_short(reached)
-        self._judge()
+        self._judge(reached)
 
     def follow(self, plan: RankPlan, from_iteration: int = 0) -> bool:
         """Change the plan, from an iteration on; from any thread.
@@ -290,8 +295,10 @@ class ClockController:
         self._follows = False
         self._note(_CUT_SHORT, reached, began=False, wake=True)
 
-    def _judge(self) -> None:
-        """Compare what the iteration ran with the plan, once it is over."""
+    def _judge(self, reached: Reached | None = None) -> None:
+        """Compare what the iteration ran with the plan, once it is over; clocks are full then."""
+        if self._follows and not self._off:
+            self._cut_short(reached)
         calls, self._calls, self._follows = self._calls, None, False
         if calls is None:
             return
@@ -307,7 +314,7 @@ class ClockController:
         if reason not in self._reasons and not self._closed:
             self._reasons.add(reason)
             _log.warning(
-                "pipeline clocks stay full, since the iteration is not the planned one: %s", reason
+                "pipeline clocks stay full, since the iteration is not as planned: %s", reason
             )
 
     def _run(self) -> None:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from typing import TYPE_CHECKING
 
-from joulery.errors import InfeasibleError, InvalidValueError
+from joulery.errors import InvalidValueError
 from joulery.pipeline.planning._holding import MINIMUM_HOLD_SECONDS, hold_clocks
 from joulery.pipeline.planning._planner import PipelinePlan
 from joulery.pipeline.planning._rank_plan import rank_plans
@@ -59,25 +58,18 @@ class PlanCache:
         """The share of every rank in that plan."""
         return self._at(factor, waits=waits)[1]
 
-    def seconds_for(self, watts: float) -> float:
-        """The shortest iteration time whose mean power, of all devices, is at most ``watts``.
+    def paces(self, fastest_seconds: float) -> list[float]:
+        """Iteration times from a given one on that lead to different plans, by clocks alone."""
+        longest = self.fastest_seconds * self.limit(math.inf, waits=False)
+        count = math.ceil(math.log(max(1.0, longest / fastest_seconds)) / math.log1p(_GRID))
+        # A little more, so that each leads to its very plan.
+        times = [fastest_seconds * (1 + _GRID) ** k * (1 + _LAST_DIGITS) for k in range(count)]
+        return [*times, longest]
 
-        Raises:
-            InfeasibleError: The lowest clocks draw more.
-        """
-        factor = max(1.0, self._plan.for_power(watts).seconds / self.fastest_seconds)
-        for number in itertools.count(self._number(factor)):
-            # A little more, so that it leads to this very plan.
-            seconds = self.fastest_seconds * (1 + _GRID) ** number * (1 + _LAST_DIGITS)
-            plan = self.held(seconds / self.fastest_seconds, waits=False).plan
-            if plan.joules <= watts * plan.seconds:
-                return seconds
-            if seconds > 2 * plan.seconds:
-                break
-        raise InfeasibleError(
-            f"no clocks held for {self._hold_seconds:g} s keep the pipeline below {watts:g} W",
-            remedy="allow more power, or shorter holding",
-        )
+    def watts(self, seconds: float) -> float:
+        """Mean power of one pipeline that the clocks themselves make that slow."""
+        plan = self.held(max(1.0, seconds / self.fastest_seconds), waits=False).plan
+        return plan.joules / plan.seconds / self.problem.config.replicas
 
     def seconds_under(self, watts: float) -> float:
         """The shortest iteration time in whose plan a device draws so little in any second.

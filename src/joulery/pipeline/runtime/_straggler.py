@@ -17,7 +17,8 @@ Numbers of iterations are compared for equality only, so that they may restart a
 from __future__ import annotations
 
 import math
-from collections import defaultdict, deque
+from bisect import bisect_left
+from collections import Counter, defaultdict, deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -438,21 +439,33 @@ class StragglerPolicy:
             raise InvalidValueError(
                 "both a time and a power are to be held", remedy="give one of them"
             )
-        plans = self._first[0]
         if watts is not None:
-            share = plans.problem.config.replicas / self.pipelines
-            try:
-                seconds = plans.seconds_for(finite(watts, "power", minimum=0.0) * share)
-            except InfeasibleError as error:
-                raise InfeasibleError(
-                    f"{watts:g} W for {self.pipelines} pipelines: {error.message}",
-                    remedy=error.remedy,
-                ) from None
+            seconds = self._seconds_for(finite(watts, "power", minimum=0.0))
         if seconds is not None:
             for plans in set(self._first):
                 factor = plans.reachable(seconds) / plans.fastest_seconds
                 plans.ranks(max(1.0, factor), waits=False)
         return seconds
+
+    def _seconds_for(self, watts: float) -> float:
+        """The shortest iteration time at which all pipelines together draw at most ``watts``."""
+        counts = Counter(self._first)
+
+        def power(seconds: float) -> float:
+            return sum(count * plans.watts(seconds) for plans, count in counts.items())
+
+        fastest = max(plans.fastest_seconds for plans in counts)
+        paces = min((plans.paces(fastest) for plans in counts), key=lambda times: times[-1])
+        # Searched by negative power, since that of longer iterations falls.
+        first = bisect_left(paces, -watts, key=lambda seconds: -power(seconds))
+        for seconds in paces[first:]:
+            if power(seconds) <= watts:
+                return seconds
+        lowest = math.ceil(power(paces[-1]))
+        raise InfeasibleError(
+            f"no clocks keep all pipelines together below {watts:g} W",
+            remedy=f"the lowest draw {lowest} W; allow at least that",
+        )
 
     def planned_watts(self) -> float:
         """Mean power of all devices under the plans that pipelines follow, without waiting."""

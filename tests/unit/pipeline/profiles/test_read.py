@@ -224,6 +224,64 @@ def test_implausible_power_is_noted(seconds, joules):
     )
 
 
+def _rows(clocks=range(1410, 900, -60), stages=2):
+    return [
+        {
+            "stage": stage,
+            "instruction": kind,
+            "frequency": clock,
+            "time": work * 1410 / clock,
+            "energy": work * (100 * 1410 / clock + 300 * (clock / 1410) ** 2),
+        }
+        for stage in range(stages)
+        for kind, work in (("forward", 0.1), ("backward", 0.2))
+        for clock in clocks
+    ]
+
+
+@pytest.mark.parametrize("changed", ["time", "energy"])
+def test_rows_of_one_clock_that_differ_are_noted_and_contradictions_refused(changed):
+    """If it fails a mean of two boards, or of two units, is planned without a word."""
+    rows = _rows()
+    again = [row | {changed: 1.04 * row[changed]} for row in rows if row["stage"] == 1]
+    assert profiles_from_rows(rows).notes == []
+    assert profiles_from_rows(rows + rows).notes == [], "rows that are there twice change nothing"
+    assert (
+        "averaged rows of the same clock, whose means are known to 2 %"
+        in profiles_from_rows(rows + again).notes
+    )
+    again = [row | {changed: 2 * row[changed]} for row in rows if row["stage"] == 1]
+    with pytest.raises(FileError, match="forward of stage 1 has several of one clock"):
+        profiles_from_rows(rows + again)
+
+
+def test_stages_that_are_split_are_noted():
+    """If it fails a plan of more stages than were measured looks like one of measured stages."""
+    profiles = profiles_from_rows(_rows())
+    assert profiles.split_notes(2) == []
+    (note,) = profiles.split_notes(6)
+    assert note.startswith("each of the 2 measured stages is split evenly into 3")
+
+
+def test_work_that_was_not_measured_at_the_highest_clock_is_noted():
+    """If it fails full clocks are slower than those of the board, and plans as slow."""
+    rows = [r for r in _rows() if (r["stage"], r["frequency"]) != (1, 1410)]
+    (note,) = profiles_from_rows(rows).notes
+    assert note.startswith("forward of stage 1 was measured up to 1350 MHz only, others up to 1410")
+
+
+def test_throttling_is_noted():
+    """If it fails nobody hears that full clocks are lower ones than the highest measured."""
+    rows = _rows()
+    for row in rows:
+        if (row["stage"], row["frequency"]) == (1, 1410):
+            row["time"] *= 2
+    assert any(
+        "throttled: forward of stage 1 and 1 more; full clocks are 1350 MHz there" in note
+        for note in profiles_from_rows(rows).notes
+    )
+
+
 def test_a_folder_holds_a_file_per_rank(tmp_path):
     """If it fails what the ranks' profilers wrote must be gathered by hand."""
     for stage in (0, 1):

@@ -73,9 +73,18 @@ def confirmed(plan, setter, clock=REAL_CLOCK):
     return controller
 
 
-def call(controller, order, **options):
+def begin(controller, plan, reached=None):
+    """Begin an iteration of as many microbatches as planned."""
+    controller.begin_iteration(
+        reached, microbatches=1 + max(step.instruction.microbatch for step in plan.steps)
+    )
+
+
+def call(controller, order, microbatches=None):
     """An iteration that takes no time."""
-    controller.begin_iteration(**options)
+    if microbatches is None:
+        microbatches = 1 + max((item.microbatch for item in order), default=-1)
+    controller.begin_iteration(microbatches=microbatches)
     for item in order:
         controller.before(*item.key)
         controller.after(*item.key)
@@ -84,7 +93,7 @@ def call(controller, order, **options):
 
 def run(controller, clock, plan, waits=0.0):
     """One iteration that goes exactly as planned, waiting before each instruction."""
-    controller.begin_iteration()
+    begin(controller, plan)
     for step in plan.steps:
         clock.sleep(waits)
         controller.before(*step.instruction.key)
@@ -191,15 +200,15 @@ def test_an_iteration_on_slow_hardware_takes_no_longer_than_planned(clock):
     plan = rank_plan(*zip(clocks, times, strict=True))
     controller = confirmed(plan, ClockSetter([gpu], hold=held, clock=clock), clock)
     for _ in range(3):
-        begin = clock.now()
-        controller.begin_iteration()
+        start = clock.now()
+        begin(controller, plan)
         for number in range(len(clocks)):
             controller.before(0, "forward", number)
             work_seconds(gpu, 0.05)
             controller.after(0, "forward", number)
         # The first clock of an iteration is high from before, which costs energy but no time.
-        assert clock.now() - begin <= plan.seconds * (1 + 1e-6)
-        assert clock.now() - begin >= plan.seconds * 0.9
+        assert clock.now() - start <= plan.seconds * (1 + 1e-6)
+        assert clock.now() - start >= plan.seconds * 0.9
         clock.sleep(0.05)
     controller.close()
     assert controller.failure is None
@@ -267,8 +276,8 @@ def test_a_plan_that_does_not_fit_is_not_followed_and_said_why_once(clock, caplo
     controller = ClockController(plan, setter, clock=clock)
     with caplog.at_level(logging.WARNING, "joulery"):
         for _ in range(3):
-            call(controller, wrong)
-        controller.begin_iteration()
+            call(controller, wrong, microbatches=2)
+        begin(controller, plan)
     assert setter.log == []
     assert reason in controller.mismatch
     assert len(caplog.records) == 1
@@ -285,7 +294,7 @@ def test_an_iteration_that_ends_early_leaves_full_clocks(clock):
     setter = Setter(clock)
     plan = rank_plan((LOW, 0.1), (LOW, 0.1), (HIGH, 0.1))
     controller = confirmed(plan, setter, clock)
-    controller.begin_iteration()
+    begin(controller, plan)
     controller.before(0, "forward", 0)
     clock.sleep(0.1)
     controller.after(0, "forward", 0)
@@ -313,12 +322,58 @@ def test_an_iteration_of_another_size_runs_at_full_clocks(clock, caplog):
     assert caplog.text.count("it has 1 of 2 planned microbatches; plan as many as") == 1
 
 
+def test_an_iteration_of_unknown_size_runs_at_full_clocks(clock, caplog):
+    """If it fails a short batch that nobody announced begins at the clocks of a full one."""
+    setter = Setter(clock)
+    plan = rank_plan((LOW, 0.1), (LOW, 0.1), (HIGH, 0.1))
+    controller = confirmed(plan, setter, clock)
+    run(controller, clock, plan)
+    changes = len(setter.log)
+    with caplog.at_level(logging.WARNING, "joulery"):
+        for _ in range(2):
+            controller.begin_iteration()
+            for item in plan.order[:2]:
+                controller.before(*item.key)
+                controller.after(*item.key)
+            controller.end_iteration()
+    assert setter.log[-1][1] is None
+    assert len(setter.log) == changes
+    assert caplog.text.count("pass begin_iteration(microbatches=…)") == 1
+    run(controller, clock, plan)
+    assert controller.mismatch == ""
+    assert [hertz for _, hertz in setter.log[changes:]] == [LOW, HIGH, None]
+
+
+@pytest.mark.parametrize("microbatches", [1, 2, None])
+def test_a_planned_optimizer_step_that_is_left_out_leaves_full_clocks(clock, microbatches):
+    """If it fails a skipped step, as after an overflow, leaves its clock to the next iteration."""
+    setter = Setter(clock)
+    optimizer = RankStep(Instruction(0, 0, "optimizer", -1), LOW, 0.1, 100.0)
+    plan = RankPlan(0, 0.2, (*rank_plan((LOW, 0.1)).steps, optimizer))
+    controller = confirmed(plan, setter, clock)
+    call(controller, plan.order[:1])
+    assert [hertz for _, hertz in setter.log] == [LOW]
+    controller.begin_iteration(microbatches=microbatches)
+    assert [hertz for _, hertz in setter.log] == [LOW, None]
+
+
+def test_an_instruction_that_does_not_end_leaves_full_clocks(clock):
+    """If it fails an error in the last instruction, which training survives, leaves its clock."""
+    setter = Setter(clock)
+    plan = rank_plan((LOW, 0.1))
+    controller = confirmed(plan, setter, clock)
+    begin(controller, plan)
+    controller.before(0, "forward", 0)
+    controller.end_iteration()
+    assert [hertz for _, hertz in setter.log] == [LOW, None]
+
+
 def test_an_instruction_out_of_order_ends_the_planned_clocks_at_once(clock):
     """If it fails the rest of such an iteration runs at clocks of other instructions."""
     setter = Setter(clock)
     plan = rank_plan((LOW, 0.1), (LOW, 0.1), (HIGH, 0.1))
     controller = confirmed(plan, setter, clock)
-    controller.begin_iteration()
+    begin(controller, plan)
     controller.before(0, "forward", 0)
     controller.before(0, "forward", 2)
     assert [hertz for _, hertz in setter.log] == [LOW, None]
@@ -329,9 +384,10 @@ def test_planned_optimizer_steps_may_come_after_the_schedule(clock):
     setter = Setter(clock)
     steps = rank_plan((LOW, 0.1)).steps
     optimizer = RankStep(Instruction(0, 0, "optimizer", -1), MIDDLE, 0.1, 100.0)
-    controller = ClockController(RankPlan(0, 0.2, (*steps, optimizer)), setter, clock=clock)
+    plan = RankPlan(0, 0.2, (*steps, optimizer))
+    controller = ClockController(plan, setter, clock=clock)
     for _ in range(2):
-        controller.begin_iteration()
+        begin(controller, plan)
         controller.before(0, "forward", 0)
         controller.after(0, "forward", 0)
         controller.before(0, "reduce", -1)  # the plan has none, which is fine
@@ -384,7 +440,7 @@ def test_times_of_an_iteration_are_reported(clock):
     controller = confirmed(plan, Setter(clock), clock)
     controller.on_iteration = reports.append
     for _ in range(2):
-        controller.begin_iteration()
+        begin(controller, plan)
         for number in range(3):
             controller.before(0, "forward", number)
             clock.sleep(0.22)
@@ -410,7 +466,7 @@ def test_queued_work_counts_from_when_the_device_gets_there(clock):
     setter = Setter(clock)
     plan = rank_plan((LOW, 0.1), (HIGH, 0.1))
     controller = confirmed(plan, setter, clock)
-    controller.begin_iteration(lambda: clock.sleep(0.2))
+    begin(controller, plan, lambda: clock.sleep(0.2))
     controller.before(0, "forward", 0, lambda: clock.sleep(0.5))
     clock.sleep(0.1)
     assert setter.log == [(0.2, LOW), (0.79, HIGH)]
@@ -418,8 +474,9 @@ def test_queued_work_counts_from_when_the_device_gets_there(clock):
 
 def test_an_error_while_waiting_for_the_device_is_caught(clock):
     """If it fails a lost device raises out of a callback."""
-    controller = confirmed(rank_plan((LOW, 0.1)), Setter(clock), clock)
-    controller.begin_iteration()
+    plan = rank_plan((LOW, 0.1))
+    controller = confirmed(plan, Setter(clock), clock)
+    begin(controller, plan)
     controller.before(0, "forward", 0, lambda: 1 / 0)
     assert isinstance(controller.failure, ZeroDivisionError)
 
@@ -442,12 +499,12 @@ def test_a_hanging_governor_does_not_hang_training():
     setter = Stuck(REAL_CLOCK)
     plan = rank_plan(*[(LOW, 0.1), (HIGH, 0.1)] * 100)
     controller = confirmed(plan, setter)
-    begin = time.monotonic()
-    controller.begin_iteration()
+    start = time.monotonic()
+    begin(controller, plan)
     for number in range(200):
         controller.before(0, "forward", number)
         controller.after(0, "forward", number)
-    assert time.monotonic() - begin < 30.0
+    assert time.monotonic() - start < 30.0
     setter.go.set()
     controller.close()
     controller.close()
@@ -461,11 +518,11 @@ def test_the_background_thread_sets_clocks_in_time():
     setter = Setter(REAL_CLOCK, set_seconds=0.03)
     plan = rank_plan((LOW, 0.1), (HIGH, 0.02))
     controller = confirmed(plan, setter)
-    begin = time.monotonic()
-    controller.begin_iteration()
+    start = time.monotonic()
+    begin(controller, plan)
     controller.before(0, "forward", 0)
-    while len(setter.log) < 2 and time.monotonic() < begin + 60:
+    while len(setter.log) < 2 and time.monotonic() < start + 60:
         time.sleep(0.005)
     controller.close()
     assert [hertz for _, hertz in setter.log[:2]] == [LOW, HIGH]
-    assert setter.log[1][0] - begin >= 0.065
+    assert setter.log[1][0] - start >= 0.065

@@ -96,7 +96,7 @@ class Pipeline:
                 self.missing[then] += 1
         self.left = len(self.problem)
         for controller in self.controllers:
-            controller.begin_iteration()
+            controller.begin_iteration(microbatches=self.problem.microbatches)
         for i, missing in list(self.missing.items()):
             if not missing:
                 self.start(i)

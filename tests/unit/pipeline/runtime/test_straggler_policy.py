@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import re
 
 import pytest
 
@@ -64,6 +65,41 @@ def test_ranks_and_paces_that_cannot_be_are_refused(plans):
         with pytest.raises((InvalidValueError, InfeasibleError)):
             policy.hold(seconds)
     assert policy.held_seconds is None
+
+
+@pytest.mark.parametrize("copies", [1, 4])
+def test_a_refused_power_names_one_that_is_not(copies):
+    """If it fails the remedy is in watts of one pipeline, or of fewer than the clocks need."""
+    profiles = profiles_from_rows(random_rows(2, 5, clocks=6), smooth=False)
+    config = PipelineConfig(blocking_watts=60.0, replicas=copies)
+    problem = build_problem(make_schedule("1f1b", 2, 3), profiles, config)
+    policy = StragglerPolicy(PlanCache(PipelinePlan(problem)), 4)
+    with pytest.raises(
+        InfeasibleError, match="no clocks keep all pipelines together below 10 W"
+    ) as refusal:
+        policy.prepare_hold(None, 10.0)
+    lowest = float(re.search(r"draw (\d+) W", refusal.value.remedy)[1])
+    with pytest.raises(InfeasibleError):
+        policy.prepare_hold(None, lowest - 1.0)
+    policy.hold(policy.prepare_hold(None, lowest))
+    policy.decide()
+    assert lowest - 1.0 < policy.planned_watts() <= lowest
+
+
+def test_a_power_is_that_of_all_pipelines_however_their_boards_differ(plans):
+    """If it fails a budget is shared as if all boards drew what those of the first pipeline do."""
+    rows = [row | {"energy": 2 * row["energy"]} for row in random_rows(2, 5, clocks=6)]
+    problem = build_problem(
+        make_schedule("1f1b", 2, 3),
+        profiles_from_rows(rows, smooth=False),
+        PipelineConfig(blocking_watts=60.0),
+    )
+    policy = StragglerPolicy([plans, PlanCache(PipelinePlan(problem))])
+    full = policy.planned_watts()
+    for share in (0.95, 0.85, 0.75):
+        policy.hold(policy.prepare_hold(None, share * full))
+        policy.decide()
+        assert 0.97 * share * full < policy.planned_watts() <= share * full
 
 
 def test_pipelines_keep_to_what_others_leave_their_devices(plans):
@@ -238,7 +274,7 @@ def test_a_pace_from_outside_holds_until_it_is_released(plans):
     assert policy.planned_watts() <= watts
     policy.hold(None)
     assert [a.factor for a in policy.decide()] == [1.0, 1.0]
-    with pytest.raises(InfeasibleError, match="no clocks keep the pipeline below"):
+    with pytest.raises(InfeasibleError, match="no clocks keep all pipelines together below 1 W"):
         policy.prepare_hold(None, 1.0)
     with pytest.raises(InvalidValueError, match="both a time and a power"):
         policy.prepare_hold(1.0, 1.0)
