@@ -16,7 +16,7 @@ from joulery.prediction._bayes import fitted_belief
 from joulery.prediction._devices import BYTES, accelerator
 from joulery.prediction._layers import Batch, LayerCost, layer_costs
 from joulery.prediction._links import call_seconds
-from joulery.prediction._model import transformer
+from joulery.prediction._model import training_model
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -96,15 +96,17 @@ def predict_inference(  # noqa: PLR0913 - all but two by keyword only
         precision: Precision of weights and products.
 
     Raises:
-        InvalidValueError: A count is below 1, or the device lacks the precision.
+        InvalidValueError: A count is below 1, the model does not decode, or the device lacks the
+            precision.
         InfeasibleError: Weights and cache do not fit.
     """
-    shape, board = transformer(model), accelerator(device)
     counts = (devices, batch_size, prompt_tokens, output_tokens)
     if min(counts) < 1:
         raise InvalidValueError(
             "devices, batch size and tokens must be at least 1", remedy="give whole numbers"
         )
+    shape, board = training_model(model, prompt_tokens + output_tokens), accelerator(device)
+    check_decodes(shape)
     if shape.heads % devices:
         raise InvalidValueError(
             f"{shape.heads} heads do not divide among {devices} devices",
@@ -117,8 +119,9 @@ def predict_inference(  # noqa: PLR0913 - all but two by keyword only
     room = _MEMORY_SHARE * board.memory_bytes
     if memory > room:
         raise InfeasibleError(
-            f"weights and cache need {memory / 1e9:.0f} GB on each of {devices} × {board.name}, "
-            f"which has {board.memory_bytes / 1e9:.0f}",
+            f"weights, cache and activations need {memory / 1e9:.0f} GB on each of {devices} × "
+            f"{board.name}, which has {room / 1e9:.0f} GB for them: {board.memory_bytes / 1e9:.0f} "
+            f"less {1 - _MEMORY_SHARE:.0%} that engines leave free",
             remedy="take more devices, a narrower precision or fewer requests at a time",
         )
     requests = Batch(0, batch_size, 1, 1, 1, tensor=devices, precision=precision)
@@ -138,6 +141,19 @@ def predict_inference(  # noqa: PLR0913 - all but two by keyword only
         memory,
         int((room - weights - _ACTIVATION_BYTES) / per_token),
     )
+
+
+def check_decodes(model: Transformer) -> None:
+    """Refuse a model whose tokens see those after them: it does not answer token by token.
+
+    Raises:
+        InvalidValueError: It is one.
+    """
+    if not model.causal:
+        raise InvalidValueError(
+            f"{model.name or 'the model'} does not decode: its tokens see those after them",
+            remedy="predict it as a training step, or give a decoder",
+        )
 
 
 def _iteration(
