@@ -197,6 +197,7 @@ def _text(result: prediction.Prediction, steps: int, strange: int = 0) -> str:
     lines.append(evidence)
     if result.assumed:
         lines.append(f"assumed of {result.device}: {', '.join(result.assumed)}")
+    lines += [f"not predicted of {lack}" for lack in result.left_out]
     if strange:
         lines.append(
             f"left out: {strange} measured step{'s' * (strange > 1)} too far from what the device "

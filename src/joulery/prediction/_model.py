@@ -139,6 +139,18 @@ class Transformer:
         share = (self.windowed_layers or self.layers) / self.layers
         return share * min(full, self.window / self.sequence) + (1 - share) * full
 
+    def check_decodes(self) -> None:
+        """Refuse a model whose tokens see those after them: it does not answer token by token.
+
+        Raises:
+            InvalidValueError: It is one.
+        """
+        if not self.causal:
+            raise InvalidValueError(
+                f"{self.name or 'the model'} does not decode: its tokens see those after them",
+                remedy="predict a training step that decodes nothing, or give a decoder",
+            )
+
     def attention_parameters(self) -> int:
         """Parameters of one block's attention."""
         value = self.value_width

@@ -15,6 +15,7 @@ from joulery.prediction._assumptions import Assumptions, embodied_grams
 from joulery.prediction._bayes import Interval
 from joulery.prediction._calibrate import Calibration, best_probe
 from joulery.prediction._devices import PRECISIONS, accelerator
+from joulery.prediction._inference import ROLLOUTS_LACK
 from joulery.prediction._model import training_model
 from joulery.prediction._plan import Plan
 from joulery.prediction._search import OBJECTIVES, tabulate
@@ -358,6 +359,8 @@ def recommend(  # noqa: PLR0913 - all but three by keyword only
             objective = "time"
             note = f"every choice takes longer than {days} at 90 % confidence; the fastest is shown"
         notes = [f"no deadline: {note}"]
+    if work.task.kind == "grpo":
+        notes.append(f"nothing of {ROLLOUTS_LACK}")
     winner, *rivals = search.rank(objective)
     return Recommendation(
         best=winner,

@@ -13,6 +13,7 @@ from joulery.prediction._bayes import Interval, correlation, summed_deviation
 from joulery.prediction._calibrate import Calibration, predict_times
 from joulery.prediction._devices import Accelerator, accelerator
 from joulery.prediction._graph import Graph
+from joulery.prediction._inference import ROLLOUTS_LACK
 from joulery.prediction._limits import power_limits
 from joulery.prediction._memory import (
     Memory,
@@ -59,6 +60,7 @@ class Prediction:
         variant: Variant of a plan that does not fit which does, whose points these are; None where
             the plan itself fits or is tight.
         variant_bytes: Peak that the allocator takes on the fullest device with the variant.
+        left_out: Parts of the step that are not predicted, in words.
     """
 
     device: str
@@ -73,6 +75,7 @@ class Prediction:
     assumed: tuple[str, ...] = ()
     variant: Plan | None = None
     variant_bytes: float = 0.0
+    left_out: tuple[str, ...] = ()
 
     def frontier(self, work: str = "") -> Frontier:
         """The points that no other beats."""
@@ -120,6 +123,7 @@ class Prediction:
             ],
             "advice": self.advice,
             "assumed": list(self.assumed),
+            "left_out": list(self.left_out),
         }
 
 
@@ -174,6 +178,7 @@ def prediction(  # noqa: PLR0913 - all but three by keyword only
         board.assumed,
         variant,
         lean,
+        (ROLLOUTS_LACK,) if plan.task.kind == "grpo" else (),
     )
 
 
