@@ -236,7 +236,7 @@ def _total(result: prediction.Prediction, steps: int) -> list[str]:
     return [
         f"{steps} steps at {point.setting.power_limit_watts or 0:.0f} W: "
         f"{_days(result.seconds(point, steps))}, {_energy(result.joules(point, steps))} "
-        "(90 % within; the error of a step does not average out)"
+        "(90 % within; steps only, whose error does not average out)"
         for point in dict.fromkeys((frontier.fastest, frontier.least_energy))
     ]
 
