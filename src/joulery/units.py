@@ -152,6 +152,11 @@ def human(value: float, unit: str, digits: int = 3) -> str:
     return f"{scaled:.{decimals}f} {prefix}{unit}"
 
 
+def human_dollars(value: float) -> str:
+    """Dollars with a prefix of thousands: ``human_dollars(0.878)`` is ``"$0.88"``."""
+    return f"${value:.2f}" if abs(value) < 10 else f"${human(value, '')}".strip()
+
+
 def human_duration(seconds: float) -> str:
     """A duration in hours, minutes and seconds: ``human_duration(3725)`` is ``"1 h 02 min"``."""
     if not math.isfinite(seconds) or abs(seconds) < 60:

@@ -55,7 +55,7 @@ def test_a_training_of_llama_405b_is_possible_and_takes_what_its_authors_say(jou
     assert step["points"][-1]["seconds"] == pytest.approx(published, rel=0.3)
     answer = joulery(
         *("recommend", "--model", "405b.json", "--tokens", "15.6T", "--device", "h100"),
-        *("--max-gpus", 16384, "--batch-size", 2048, "--deadline", "100d"),
+        *("--max-gpus", 16384, "--batch-size", 2048, "--deadline", "120d"),
     )
     assert answer["best"]["devices"] <= 16384
     assert answer["best"]["seconds"] < 100 * 86400

@@ -106,7 +106,11 @@ def _run(arguments: argparse.Namespace) -> Output:
     )
     if arguments.out is not None:
         rows = prediction.stage_rows(
-            model, arguments.device, plan, clocks=arguments.clocks, calibration=evidence
+            model,
+            arguments.device,
+            result.variant or plan,
+            clocks=arguments.clocks,
+            calibration=evidence,
         )
         # Six digits are more than predictions know.
         plain = [{n: f"{v:.6g}" if isinstance(v, float) else v for n, v in r.items()} for r in rows]
@@ -193,6 +197,7 @@ def _text(result: prediction.Prediction, steps: int, strange: int = 0) -> str:
     lines.append(evidence)
     if result.assumed:
         lines.append(f"assumed of {result.device}: {', '.join(result.assumed)}")
+    lines += [f"not predicted of {lack}" for lack in result.left_out]
     if strange:
         lines.append(
             f"left out: {strange} measured step{'s' * (strange > 1)} too far from what the device "
@@ -231,7 +236,7 @@ def _total(result: prediction.Prediction, steps: int) -> list[str]:
     return [
         f"{steps} steps at {point.setting.power_limit_watts or 0:.0f} W: "
         f"{_days(result.seconds(point, steps))}, {_energy(result.joules(point, steps))} "
-        "(90 % within; the error of a step does not average out)"
+        "(90 % within; steps only, whose error does not average out)"
         for point in dict.fromkeys((frontier.fastest, frontier.least_energy))
     ]
 
@@ -262,14 +267,16 @@ def _summary(result: prediction.Prediction) -> str:
             f"reserved at the peak, of {result.memory_bytes / 1e9:.0f} GB: {result.verdict}"
         ),
     ]
-    if fullest.reserved > result.memory_bytes:
-        lines.append(
-            "more than the device has, unless the framework recomputes activations, keeps "
-            "16-bit gradients or chunks the logits, which the plan does not say"
-        )
     if len(result.memory) > 1:
         stages = ", ".join(f"{memory.reserved / 1e9:.0f}" for memory in result.memory)
         lines.append(f"memory reserved by stage: {stages} GB")
+    if result.variant is not None:
+        lines.append(
+            f"what follows is of {result.variant}, which reserves "
+            f"{result.variant_bytes / 1e9:.1f} GB"
+        )
+    elif result.verdict == "tight":
+        lines.append("tight: within the error of this prediction, so it may run out of memory")
     return "\n".join(lines)
 
 

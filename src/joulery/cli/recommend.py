@@ -19,9 +19,11 @@ _EPILOG = """\
 MODEL is a JSON file that describes a transformer; `joulery predict --help` lists its names.
 The answer is the choice of least energy (or time, money, carbon) that keeps the deadline with 90 %
 confidence, the Pareto set of time, energy, money and carbon, why, and what would change it.
-Energy is that of the building: devices, hosts and cooling.
+Energy is that of the building: devices, hosts and cooling. Times have an assumed share of lost time
+(restarts, checkpoints, evaluations) and a start of ten minutes, both uncertain and stated.
 
-Among choices whose cost the errors cannot tell apart the fastest is taken.
+Among choices whose cost the errors cannot tell apart the fastest is taken, but none that is faster
+by less than the start for more money.
 
 examples:
   joulery recommend --model llama.json --tokens 2T --deadline 30d --device h100,b200,mi300x

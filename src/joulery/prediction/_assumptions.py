@@ -9,11 +9,14 @@ from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from joulery.errors import InvalidValueError
 from joulery.prediction._devices import accelerator
 from joulery.units import finite
 
 if TYPE_CHECKING:
+    from joulery.prediction._bayes import Array
     from joulery.prediction._devices import Accelerator
 
 _SECONDS_PER_YEAR = 365.25 * 86400.0
@@ -124,6 +127,39 @@ def host_watts(device: Accelerator) -> float:
 def waiting_share() -> float:
     """Power of a waiting node relative to a busy one."""
     return float(_document()["waiting_share"])
+
+
+@dataclass(frozen=True, slots=True)
+class LostTime:
+    """Time of a training beyond its steps: start, restarts, checkpoints, evaluations.
+
+    Attributes:
+        factor: Time of the training relative to that of its steps, without its start.
+        deviation: Standard deviation of the factor's logarithm.
+        start_seconds: Seconds until the first step.
+        source: Where they come from, in words.
+    """
+
+    factor: float
+    deviation: float
+    start_seconds: float
+    source: str
+
+    def seconds(self, of_steps: Array) -> Array:
+        """Seconds beyond those of the steps."""
+        return np.asarray((self.factor - 1) * of_steps + self.start_seconds)
+
+
+@cache
+def lost_time() -> LostTime:
+    """What trainings are assumed to lose."""
+    document = _document()
+    return LostTime(
+        float(document["lost_factor"]),
+        float(document["lost_deviation"]),
+        float(document["start_seconds"]),
+        str(document["lost_source"]),
+    )
 
 
 def _or_default(value: float | None, name: str) -> float:

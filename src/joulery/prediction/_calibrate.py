@@ -22,10 +22,17 @@ from joulery.prediction._bayes import (
 )
 from joulery.prediction._devices import accelerator
 from joulery.prediction._graph import Graph
+from joulery.prediction._inference import ROLLOUT_DEVIATION
 from joulery.prediction._memory import plan_memory
 from joulery.prediction._model import Transformer, transformer
 from joulery.prediction._plan import Plan
-from joulery.prediction._plan_time import PLAN_CONSTANTS, least_seconds, plan_seconds, step_parts
+from joulery.prediction._plan_time import (
+    PARTS,
+    PLAN_CONSTANTS,
+    least_seconds,
+    plan_seconds,
+    step_parts,
+)
 from joulery.prediction._power import plan_load, step_cost
 from joulery.units import finite
 
@@ -308,7 +315,11 @@ def predict_times(
         again = np.array([scatter.get(case, 0.0) for case in asked])
         variance = np.maximum(variance, _REPEATED**2) + again**2 + _release(model) ** 2
     scale = interval_scale(_MEASURED if steps else _UNMEASURED)
-    return PlanTimes(parts, np.exp(predicted), scale * np.sqrt(variance))
+    seconds, deviation = np.exp(predicted), scale * np.sqrt(variance)
+    if not any(step.model == model and step.plan.task.kind == "grpo" for step in steps):
+        decoding = np.minimum(parts[:, PARTS.index("rollout")] / seconds, 1.0)
+        deviation = deviation + decoding * (ROLLOUT_DEVIATION - deviation)  # wrong the same way
+    return PlanTimes(parts, seconds, deviation)
 
 
 def _scatter(steps: Sequence[MeasuredStep]) -> dict[Any, float]:

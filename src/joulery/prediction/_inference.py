@@ -16,7 +16,7 @@ from joulery.prediction._bayes import fitted_belief
 from joulery.prediction._devices import BYTES, accelerator
 from joulery.prediction._layers import Batch, LayerCost, layer_costs
 from joulery.prediction._links import call_seconds
-from joulery.prediction._model import transformer
+from joulery.prediction._model import training_model
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -34,6 +34,14 @@ _KV_BYTES = 2.0
 # Deviation of predicted times: against Splitwise's tables of Llama-2-70B on two boards (vLLM of
 # 2023) decode is 16 to 19 % too fast, on eight, where its host bound it, 55 to 59 %.
 _DEVIATION = 0.3
+# Deviation of the time of a step's rollouts, which last as long as the longest answer and come with
+# rewards and a transfer of weights, none of which is predicted: three GRPO steps of NeMo-RL 0.4
+# took 1.6 to 2.8 times what is predicted for them.
+ROLLOUT_DEVIATION = 0.8
+ROLLOUTS_LACK = (
+    "rollouts: answers of unequal length, rewards and the transfer of weights to the engine; "
+    "published GRPO steps took 1.6 to 2.8 times what is predicted"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,15 +104,17 @@ def predict_inference(  # noqa: PLR0913 - all but two by keyword only
         precision: Precision of weights and products.
 
     Raises:
-        InvalidValueError: A count is below 1, or the device lacks the precision.
+        InvalidValueError: A count is below 1, the model does not decode, or the device lacks the
+            precision.
         InfeasibleError: Weights and cache do not fit.
     """
-    shape, board = transformer(model), accelerator(device)
     counts = (devices, batch_size, prompt_tokens, output_tokens)
     if min(counts) < 1:
         raise InvalidValueError(
             "devices, batch size and tokens must be at least 1", remedy="give whole numbers"
         )
+    shape, board = training_model(model, prompt_tokens + output_tokens), accelerator(device)
+    shape.check_decodes()
     if shape.heads % devices:
         raise InvalidValueError(
             f"{shape.heads} heads do not divide among {devices} devices",
@@ -117,8 +127,9 @@ def predict_inference(  # noqa: PLR0913 - all but two by keyword only
     room = _MEMORY_SHARE * board.memory_bytes
     if memory > room:
         raise InfeasibleError(
-            f"weights and cache need {memory / 1e9:.0f} GB on each of {devices} × {board.name}, "
-            f"which has {board.memory_bytes / 1e9:.0f}",
+            f"weights, cache and activations need {memory / 1e9:.0f} GB on each of {devices} × "
+            f"{board.name}, which has {room / 1e9:.0f} GB for them: {board.memory_bytes / 1e9:.0f} "
+            f"less {1 - _MEMORY_SHARE:.0%} that engines leave free",
             remedy="take more devices, a narrower precision or fewer requests at a time",
         )
     requests = Batch(0, batch_size, 1, 1, 1, tensor=devices, precision=precision)

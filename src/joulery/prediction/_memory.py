@@ -12,7 +12,12 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from joulery.prediction._devices import BYTES
-from joulery.prediction._plan import expert_parameters, local_parameters, stage_layers
+from joulery.prediction._plan import (
+    RECOMPUTE,
+    expert_parameters,
+    local_parameters,
+    stage_layers,
+)
 from joulery.prediction._plan_time import trained_share
 
 if TYPE_CHECKING:
@@ -28,9 +33,10 @@ _CASTING = ("compile", "eager", "transformers")
 # Bytes of frozen weights in four bits, with their scales (QLoRA).
 _FOUR_BITS = 0.56
 # Shares of a device's memory: a plan that reserves less than the first fits (reserved bytes were up
-# to 5 % above the prediction on B200, SimuMax data, and drivers take some); one whose tensors, with
-# all that a framework can save, take more than the second does not.
-FITS_SHARE, _LEAN_SHARE = 0.92, 0.98
+# to 5 % above the prediction on B200, SimuMax data, and drivers take some); one whose tensors take
+# more than the second does not: of published plans that say what they recompute (MPT, torchtitan)
+# none that ran is predicted to take more.
+FITS_SHARE, _TIGHT_SHARE = 0.92, 1.05
 # What the framework, the communication library and the allocator hold beside tensors; by hand.
 CONTEXT_BYTES = 0.3e9
 # The allocator keeps freed blocks: share of the activations that is reserved but not allocated;
@@ -129,9 +135,6 @@ def memory_verdict(
 ) -> tuple[Memory, str]:
     """Memory of the fullest stage, and whether it ``fits``, is ``tight`` or ``does not fit``.
 
-    A tight plan fits only if the framework saves what it can: 16-bit gradients, recomputed
-    activations, logits a part at a time.
-
     Args:
         model: Description of the model.
         plan: Parallel plan.
@@ -139,11 +142,37 @@ def memory_verdict(
         factor: Measured peak over predicted.
     """
     memory = plan_memory(model, plan).corrected(factor)
+    return memory, judge_memory(memory, board)
+
+
+def judge_memory(memory: Memory, board: Accelerator) -> str:
+    """Whether memory ``fits``, is ``tight``, within the error of these models, or does not fit.
+
+    An allocator that is short of memory gives back what it holds beside tensors.
+    """
     if memory.reserved <= FITS_SHARE * board.memory_bytes:
-        return memory, "fits"
-    lean = plan_memory(model, replace(plan, recompute="full", chunked_loss=True)).corrected(factor)
-    fits = lean.allocated - lean.gradients / 2 <= _LEAN_SHARE * board.memory_bytes
-    return memory, "tight" if fits else "does not fit"
+        return "fits"
+    return "tight" if memory.allocated <= _TIGHT_SHARE * board.memory_bytes else "does not fit"
+
+
+def lean_variant(
+    model: Transformer, plan: Plan, board: Accelerator, factor: float = 1.0
+) -> Plan | None:
+    """The variant of a plan that costs least time and fits, or is tight; None where none does.
+
+    Variants recompute activations and compute logits a part at a time.
+    """
+    levels = RECOMPUTE[RECOMPUTE.index(plan.recompute) :]
+    variants = [
+        replace(plan, recompute=recompute, chunked_loss=chunked or plan.chunked_loss)
+        for recompute in levels
+        for chunked in (False, True)
+    ]
+    for wanted in ("fits", "tight"):
+        for variant in variants:
+            if memory_verdict(model, variant, board, factor)[1] == wanted:
+                return variant
+    return None
 
 
 def _bytes_per_parameter(plan: Plan) -> tuple[float, float, float]:

@@ -247,6 +247,16 @@ class Plan:
                 remedy=f"give an even number of them, {least} or more: a global batch of "
                 f"{least * self.data * self.micro_batch}, for example",
             )
+        self._check_task(model)
+        if self.pipeline * self.chunks > model.layers + 2:
+            raise InvalidValueError(
+                f"{model.layers} layers do not fill {self.pipeline} pipeline stages of "
+                f"{self.chunks} chunks",
+                remedy="choose fewer stages or chunks",
+            )
+
+    def _check_task(self, model: Transformer) -> None:
+        """Refuse a task that the model cannot be trained for."""
         narrowest = min(model.hidden, model.feedforward, model.key_heads * model.value_width)
         if self.task.rank > narrowest:
             raise InvalidValueError(
@@ -260,12 +270,15 @@ class Plan:
                 f"{model.sequence}",
                 remedy="give longer sequences (--sequence), or the length that they are cut to",
             )
-        if self.pipeline * self.chunks > model.layers + 2:
+        if self.task.prompt_tokens >= model.sequence:
             raise InvalidValueError(
-                f"{model.layers} layers do not fill {self.pipeline} pipeline stages of "
-                f"{self.chunks} chunks",
-                remedy="choose fewer stages or chunks",
+                f"prompts of {self.task.prompt_tokens} tokens leave no room for answers in "
+                f"sequences of {model.sequence}",
+                remedy="give longer sequences (--sequence), which hold prompt and answer, or "
+                "shorter prompts",
             )
+        if self.task.kind == "grpo":
+            model.check_decodes()
 
 
 def _read_word(word: str, text: str) -> tuple[str, Any]:

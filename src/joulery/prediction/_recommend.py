@@ -11,15 +11,21 @@ import numpy as np
 
 from joulery.errors import FileError, InfeasibleError, InvalidValueError, JouleryError
 from joulery.objectives import Totals, parse_objective, score
-from joulery.prediction._assumptions import Assumptions, embodied_grams
+from joulery.prediction._assumptions import (
+    Assumptions,
+    embodied_grams,
+    lost_time,
+    waiting_share,
+)
 from joulery.prediction._bayes import Interval
 from joulery.prediction._calibrate import Calibration, best_probe
 from joulery.prediction._devices import PRECISIONS, accelerator
+from joulery.prediction._inference import ROLLOUTS_LACK
 from joulery.prediction._model import training_model
 from joulery.prediction._plan import Plan
 from joulery.prediction._search import OBJECTIVES, tabulate
 from joulery.tables import Tabular
-from joulery.units import finite, grams_co2, human, human_duration
+from joulery.units import finite, grams_co2, human, human_dollars, human_duration
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -50,7 +56,7 @@ class Choice:
         device: Accelerator type.
         plan: Parallel plan.
         power_limit_watts: Power limit per device.
-        seconds: Time of the training.
+        seconds: Time of the training, with what it loses beside its steps.
         joules: Energy of the building: devices, hosts, cooling.
         dollars: Rent.
         grams_co2: Carbon of energy and manufacture.
@@ -172,6 +178,7 @@ class Recommendation(Tabular):
         return {
             "schema": SCHEMA,
             "provenance": "predicted",
+            "lost_time": asdict(lost_time()),
             **{field.name: getattr(self, field.name) for field in fields(self)},
             "best": self.best.to_dict(),
             "pareto": [choice.to_dict() for choice in self.pareto],
@@ -218,6 +225,8 @@ _EQUAL = 0.005
 # Time that a training may take where no deadline is given; by hand: half a year.
 _HORIZON_SECONDS = 180 * 86400.0
 _MOST_TOKENS = 1e18  # by hand: ten thousand times the largest trainings of 2026
+# No deadline is said to be kept with more confidence: few trainings say how much time they lost.
+_SUREST = 0.95
 _HARDLY_NARROWER = 0.85  # by hand: less is not worth renting a machine for
 
 
@@ -241,14 +250,19 @@ class _Search:
     def rank(self, objective: str) -> list[Choice]:
         """The best choice on each device type, the best first.
 
-        Of choices that the errors cannot tell apart the fastest is taken.
+        Of choices that the errors cannot tell apart the fastest is taken; of those faster by less
+        than a training takes to start, the cheapest.
         """
+        start = lost_time().start_seconds
         best = []
         for candidates, rows in self.list_eligible():
             cost = candidates.cost(objective)[rows]
-            alike = rows[cost <= (1 + _ALIKE) * cost.min()]
-            fastest = alike[np.argmin(candidates.costs["time"][alike])]
-            best.append(self.choice(candidates, int(fastest)))
+            slack = start if objective == "time" else 0.0
+            alike = rows[cost <= max((1 + _ALIKE) * cost.min(), cost.min() + slack)]
+            seconds = candidates.costs["time"][alike]
+            alike = alike[seconds <= seconds.min() + start]
+            cheapest = alike[np.argmin(candidates.costs["money"][alike])]
+            best.append(self.choice(candidates, int(cheapest)))
         return sorted(best, key=lambda choice: choice.value(objective))
 
     def least(self, objective: str, device: str) -> Choice:
@@ -259,7 +273,8 @@ class _Search:
 
     def choice(self, candidates: CandidateTable, row: int) -> Choice:
         """A candidate as a choice."""
-        error = float(candidates.deviation[row])
+        error, lost = float(candidates.deviation[row]), lost_time().deviation
+        power = float(candidates.power_deviation[row])
         return Choice(
             candidates.device.name,
             candidates.plans[int(candidates.plan[row])],
@@ -269,8 +284,8 @@ class _Search:
             float(candidates.costs["money"][row]),
             float(candidates.costs["carbon"][row]),
             float(candidates.memory[row]),
-            error,
-            math.hypot(error, float(candidates.power_deviation[row])),
+            math.hypot(error, lost),
+            math.hypot(error, power, waiting_share() * lost),
             self.calibration.source(candidates.device),
         )
 
@@ -358,6 +373,8 @@ def recommend(  # noqa: PLR0913 - all but three by keyword only
             objective = "time"
             note = f"every choice takes longer than {days} at 90 % confidence; the fastest is shown"
         notes = [f"no deadline: {note}"]
+    if work.task.kind == "grpo":
+        notes.append(f"nothing of {ROLLOUTS_LACK}")
     winner, *rivals = search.rank(objective)
     return Recommendation(
         best=winner,
@@ -386,7 +403,7 @@ def _headline(winner: Choice, objective: str, work: Work, model: Transformer) ->
         f"{winner.power_limit_watts:.0f} W ({plan}, {plan.precision}{batch}) in "
         f"{_lasting(winner.seconds)} ± {100 * winner.relative_error_time:.0f} %, with "
         f"{human(winner.joules / 3600, 'Wh')} ± {100 * winner.relative_error_energy:.0f} % and "
-        f"${human(winner.dollars, '').strip()}"
+        f"{human_dollars(winner.dollars)}"
     )
 
 
@@ -421,6 +438,12 @@ def _list_assumptions(
     grids = {name: f"{grams:g} g CO2 per kWh ({name})" for name, grams in regions.items()}
     plain = f"{assumed.grid():g} g CO2 per kWh"
     yield f"PUE {assumed.overhead():g}, {', '.join(grids.values()) or plain}"
+    lost = lost_time()
+    yield (
+        f"{lost.factor:g} times the time of the steps, ± {100 * lost.deviation:.0f} %, for "
+        f"restarts, checkpoints and evaluations ({lost.source}), and "
+        f"{_lasting(lost.start_seconds)} to start"
+    )
 
 
 def _lasting(seconds: float) -> str:
@@ -510,9 +533,10 @@ def _reasons(
         )
     if search.asked and (deadline := search.deadline) is not None:
         sure = NormalDist().cdf(math.log(deadline / winner.seconds) / winner.relative_error_time)
+        bound = "over " if sure > _SUREST else ""
         yield (
             f"it uses {100 * winner.seconds / deadline:.0f} % of the deadline on average and keeps "
-            f"it with {100 * min(sure, 0.999):.3g} % confidence"
+            f"it with {bound}{100 * min(sure, _SUREST):.2g} % confidence"
         )
 
 
@@ -541,7 +565,7 @@ def _changes(
 def _overtaking(winner: Choice, rival: Choice, objective: str) -> str:
     """The change by which the closest rival would win, and how likely errors make that."""
     gap = math.log(rival.value(objective) / winner.value(objective))
-    error = math.hypot(winner.error(objective), rival.error(objective))
+    error = math.hypot(_own_error(winner, objective), _own_error(rival, objective))
     chance = NormalDist().cdf(-gap / error)
     quantity = {"money": "hourly price", "carbon": "emissions"}.get(objective, objective)
     return (
@@ -549,6 +573,15 @@ def _overtaking(winner: Choice, rival: Choice, objective: str) -> str:
         f"{100 * (1 - math.exp(-gap)):.0f} % lower "
         f"beside {winner.device}'s than assumed, a chance of {100 * chance:.0f} %"
     )
+
+
+def _own_error(choice: Choice, objective: str) -> float:
+    """Error of a cost without that of the lost time, which all choices share."""
+    time = math.sqrt(max(choice.relative_error_time**2 - lost_time().deviation ** 2, 0.0))
+    if choice.error(objective) == choice.relative_error_time:
+        return time
+    lost = waiting_share() * lost_time().deviation
+    return math.sqrt(max(choice.relative_error_energy**2 - lost**2, 0.0))
 
 
 def _count_text(count: float) -> str:
@@ -562,17 +595,17 @@ def _probe(search: _Search, winner: Choice, rivals: Sequence[Choice], objective:
     close = [
         rival
         for rival in rivals
-        if math.log(rival.value(objective) / winner.value(objective)) < rival.error(objective)
+        if math.log(rival.value(objective) / winner.value(objective)) < _own_error(rival, objective)
     ]
     target = close[0] if close else winner
-    time = f"time of {target.device}, too close to call," if close else "winner's time"
+    time = f"step of {target.device}, too close to call," if close else "winner's step"
     table = search.tables[target.device]
     fewest = min(plan.devices for plan in table.plans)
     small = [plan for plan in table.plans if plan.devices == fewest]
     plan, remaining = best_probe(search.model, small, target.plan, table.device, search.calibration)
     if remaining > _HARDLY_NARROWER:
         return ""
-    error = 100 * target.relative_error_time
+    error = 100 * _own_error(target, "time")
     return (
         f"one step of {plan} on {plan.devices} × {target.device}: narrows the {time} from "
         f"± {error:.0f} % to about ± {error * remaining:.0f} %"

@@ -15,7 +15,7 @@ import numpy as np
 
 from joulery.errors import InvalidValueError
 from joulery.objectives import Totals, parse_objective, score
-from joulery.prediction._assumptions import embodied_grams, host_watts, waiting_share
+from joulery.prediction._assumptions import embodied_grams, host_watts, lost_time, waiting_share
 from joulery.prediction._bayes import NINETY_BELOW, Belief, interval_scale
 from joulery.prediction._calibrate import predict_times
 from joulery.prediction._limits import power_limits
@@ -141,12 +141,13 @@ class CandidateTable:
     limit: Array  # power limit of each candidate in watts
     costs: dict[str, Array]  # column per objective: joules, seconds, dollars, grams
     memory: Array  # bytes that each candidate reserves
-    deviation: Array  # standard deviation of the logarithm of each candidate's time
+    deviation: Array  # standard deviation of the logarithm of each candidate's time of steps
     power_deviation: Array  # likewise, of the power
 
     def late_seconds(self) -> Array:
         """Time that each candidate keeps with 90 % confidence."""
-        return np.asarray(self.costs["time"] * np.exp(NINETY_BELOW * self.deviation))
+        deviation = np.hypot(self.deviation, lost_time().deviation)
+        return np.asarray(self.costs["time"] * np.exp(NINETY_BELOW * deviation))
 
     def cost(self, objective: str) -> Array:
         """Column of a cost, by name or by the text of an objective of time and energy."""
@@ -195,6 +196,9 @@ def tabulate(
     drawn = steps * np.array([energy for _, energy in totals])
     busy = np.array([load.busy_seconds for load in loads])[:, None]
     working = steps * busy * np.array([slowdown for slowdown, _ in responses])
+    lost = lost_time().seconds(seconds)
+    drawn = drawn + lost * np.minimum(loads[0].waiting_watts(board), limits)
+    seconds = seconds + lost
     count, host = np.array([plan.devices for plan in plans], float)[:, None], host_watts(board)
     # Fans slow down while devices wait; the rest of a host does not.
     idle_host = host * (0.5 + 0.5 * waiting_share())

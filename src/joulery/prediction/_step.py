@@ -13,8 +13,15 @@ from joulery.prediction._bayes import Interval, correlation, summed_deviation
 from joulery.prediction._calibrate import Calibration, predict_times
 from joulery.prediction._devices import Accelerator, accelerator
 from joulery.prediction._graph import Graph
+from joulery.prediction._inference import ROLLOUTS_LACK
 from joulery.prediction._limits import power_limits
-from joulery.prediction._memory import FITS_SHARE, Memory, memory_verdict, stage_memories
+from joulery.prediction._memory import (
+    Memory,
+    judge_memory,
+    lean_variant,
+    memory_verdict,
+    stage_memories,
+)
 from joulery.prediction._model import training_model
 from joulery.prediction._plan import Plan
 from joulery.prediction._power import LEAST_POWER_DEVIATION, Load, plan_load, step_cost
@@ -41,15 +48,19 @@ class Prediction:
         device: Accelerator type.
         plan: Parallel plan.
         points: Time and energy of the step over all devices, lowest power limit first, then lowest
-            clock first.
+            clock first; of the variant where there is one.
         memory: Peak memory of a device of each pipeline stage, first stage first.
         memory_bytes: Memory that the device has.
         deviation: Standard deviation of the logarithm of the time.
         advice: Effect of power limits on this step, in a sentence.
-        verdict: Whether memory ``fits`` or is ``tight``: then it fits only if the framework saves
-            what it can.
+        verdict: Whether memory ``fits``, is ``tight`` (within the error of the prediction) or
+            ``does not fit``: then a variant does.
         moved: Share by which measured steps changed the time.
         assumed: What the description of the device does not state and is assumed, in words.
+        variant: Variant of a plan that does not fit which does, whose points these are; None where
+            the plan itself fits or is tight.
+        variant_bytes: Peak that the allocator takes on the fullest device with the variant.
+        left_out: Parts of the step that are not predicted, in words.
     """
 
     device: str
@@ -62,6 +73,9 @@ class Prediction:
     verdict: str = "fits"
     moved: float = 0.0
     assumed: tuple[str, ...] = ()
+    variant: Plan | None = None
+    variant_bytes: float = 0.0
+    left_out: tuple[str, ...] = ()
 
     def frontier(self, work: str = "") -> Frontier:
         """The points that no other beats."""
@@ -95,6 +109,8 @@ class Prediction:
             "memory_reserved_bytes_by_stage": [stage.reserved for stage in self.memory],
             "memory_bytes": self.memory_bytes,
             "memory_verdict": self.verdict,
+            "variant": self.variant and str(self.variant),
+            "variant_memory_reserved_bytes": self.variant_bytes if self.variant else None,
             "moved_by_measured_steps": self.moved,
             "relative_error_time": self.deviation,
             "points": [
@@ -107,6 +123,7 @@ class Prediction:
             ],
             "advice": self.advice,
             "assumed": list(self.assumed),
+            "left_out": list(self.left_out),
         }
 
 
@@ -126,7 +143,12 @@ def prediction(  # noqa: PLR0913 - all but three by keyword only
     """
     board, evidence = accelerator(device), calibration or Calibration()
     step = model if isinstance(model, Graph) else training_model(model, sequence)
-    memory, verdict = _fits(step, plan, board, evidence)
+    memory, verdict = _judge(step, plan, board, evidence)
+    asked, variant, lean = plan, None, 0.0
+    if verdict == "does not fit":
+        needed, factor = max(stage.reserved for stage in memory), evidence.memory(board, step)
+        plan, lean = _lean(step, plan, board, factor, needed)
+        variant = plan
     times = predict_times(step, [plan], board, evidence)
     seconds, error = float(times.seconds[0]), float(times.deviation[0])
     factor, power_error = evidence.power(board)
@@ -145,7 +167,7 @@ def prediction(  # noqa: PLR0913 - all but three by keyword only
         moved = seconds / float(predict_times(step, [plan], board, Calibration()).seconds[0]) - 1
     return Prediction(
         board.name,
-        plan,
+        asked,
         tuple(points),
         memory,
         board.memory_bytes,
@@ -154,6 +176,9 @@ def prediction(  # noqa: PLR0913 - all but three by keyword only
         verdict,
         moved,
         board.assumed,
+        variant,
+        lean,
+        (ROLLOUTS_LACK,) if plan.task.kind == "grpo" else (),
     )
 
 
@@ -217,31 +242,36 @@ def _drawn_error(board: Accelerator, load: Load, deviation: float) -> float:
     return float(max(np.log(watts[0] / watts[1]) / 2, LEAST_POWER_DEVIATION))
 
 
-def _fits(
+def _judge(
     step: Transformer | Graph, plan: Plan, board: Accelerator, calibration: Calibration
 ) -> tuple[tuple[Memory, ...], str]:
-    """Memory by stage and the verdict on it; a step that does not fit is refused."""
+    """Memory by stage and the verdict on it."""
     if isinstance(step, Graph):
         _check_copies(plan)
         memory = _graph_memory(step, plan)
-        room = FITS_SHARE * board.memory_bytes
-        verdict = "fits" if memory.reserved <= room else "does not fit"
-        stages: tuple[Memory, ...] = (memory,)
-    else:
-        plan.check(step)
-        board.peak(plan.precision)
-        factor = calibration.memory(board, step)
-        memory, verdict = memory_verdict(step, plan, board, factor)
-        stages = tuple(stage.corrected(factor) for stage in stage_memories(step, plan))
-        if calibration.has_run(step, plan, board):
-            verdict = "fits"
-    if verdict == "does not fit":
-        capacity = board.memory_bytes / 1e9
-        raise InfeasibleError(
-            f"the step needs {memory.reserved / 1e9:.0f} GB, {board.name} has {capacity:.0f}",
-            remedy=_saving_advice(step, plan),
-        )
-    return stages, verdict
+        return (memory,), judge_memory(memory, board)
+    plan.check(step)
+    board.peak(plan.precision)
+    factor = calibration.memory(board, step)
+    verdict = memory_verdict(step, plan, board, factor)[1]
+    stages = tuple(stage.corrected(factor) for stage in stage_memories(step, plan))
+    return stages, "fits" if calibration.has_run(step, plan, board) else verdict
+
+
+def _lean(
+    step: Transformer | Graph, plan: Plan, board: Accelerator, factor: float, needed: float
+) -> tuple[Plan, float]:
+    """The variant that fits of a plan that needs too many bytes, and what it reserves.
+
+    Raises:
+        InfeasibleError: None does.
+    """
+    if not isinstance(step, Graph) and (variant := lean_variant(step, plan, board, factor)):
+        return variant, memory_verdict(step, variant, board, factor)[0].reserved
+    raise InfeasibleError(
+        f"the step needs {needed / 1e9:.0f} GB, {board.name} has {board.memory_bytes / 1e9:.0f}",
+        remedy=_saving_advice(step, plan),
+    )
 
 
 def _saving_advice(step: Transformer | Graph, plan: Plan) -> str:

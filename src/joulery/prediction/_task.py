@@ -113,6 +113,11 @@ def _read(word: str, text: str) -> dict[str, str | int | bool]:
         raise InvalidValueError(
             f"{word!r} in task {text!r} lacks the length of examples", remedy=f"write {name}700"
         )
+    if number and name in KINDS and name != "grpo":
+        raise InvalidValueError(
+            f"{word!r} in task {text!r} has a number that {name} does not take",
+            remedy=f"write {name}, or {name}-packed{number} where examples have {number} tokens",
+        )
     if name in ADAPTERS:
         return {"adapter": name, "rank": number}
     if name in ("packed", "padded"):

@@ -65,14 +65,35 @@ def test_chunked_logits_take_no_memory():
     assert memory().temporaries - memory(chunked_loss=True).temporaries == pytest.approx(logits)
 
 
-def test_there_are_three_verdicts():
+@pytest.mark.parametrize(
+    ("plan", "word"),
+    [
+        (Plan(shard=3), "does not fit"),
+        (Plan(data=4, global_batch=4, shard=3), "tight"),
+        (PLAN, "fits"),
+    ],
+)
+def test_there_are_three_verdicts(plan, word):
     """A plan between certainly fitting and certainly not would be called one of them."""
-    words = {
-        count: memory_verdict(LLAMA, Plan(data=count, global_batch=count, shard=3), board)[1]
-        for board in [accelerator("h100")]
-        for count in (1, 2, 8)
-    }
-    assert words == {1: "does not fit", 2: "tight", 8: "fits"}
+    need, verdict = memory_verdict(LLAMA, plan, accelerator("h100"))
+    assert verdict == word
+    assert (need.allocated > 1.05 * accelerator("h100").memory_bytes) == (word == "does not fit")
+
+
+def test_a_plan_that_only_a_variant_of_fits_is_not_called_tight():
+    """Five times the memory would be tight, at the time of a step that cannot run."""
+    asked = replace(PLAN, micro_batch=8)
+    step = prediction(LLAMA, "h100", asked)
+    lean = replace(asked, recompute="full", chunked_loss=step.variant.chunked_loss)
+    assert (step.verdict, step.plan, step.variant) == ("does not fit", asked, lean)
+    document = step.to_dict()
+    assert document["memory_reserved_bytes"] > 2 * document["memory_bytes"]
+    assert document["variant_memory_reserved_bytes"] < document["memory_bytes"]
+    assert document["variant"] == step.points[0].setting.parallel == str(lean)
+    direct = prediction(LLAMA, "h100", lean)
+    assert direct.points == step.points
+    assert direct.variant is None
+    assert direct.verdict == "fits"
 
 
 def test_a_measured_peak_moves_the_verdict():
@@ -81,7 +102,7 @@ def test_a_measured_peak_moves_the_verdict():
     lean = replace(PLAN, recompute="full")
     peak = 1.5 * plan_memory(LLAMA, lean).reserved
     evidence = Calibration((MeasuredStep(LLAMA, "h100", lean, 6.0, peak_bytes=peak),))
-    assert prediction(LLAMA, "h100", PLAN, calibration=evidence).verdict == "tight"
+    assert prediction(LLAMA, "h100", PLAN, calibration=evidence).verdict == "does not fit"
     same = prediction(LLAMA, "h100", lean, calibration=evidence)
     assert same.verdict == "fits"
     assert same.to_dict()["memory_reserved_bytes"] == pytest.approx(peak, rel=0.03)

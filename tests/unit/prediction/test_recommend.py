@@ -17,6 +17,7 @@ from joulery.prediction import (
     embodied_grams,
     embodied_kilograms,
     plan_memory,
+    prediction,
     recommend,
     transformer,
 )
@@ -197,3 +198,35 @@ def test_layers_that_do_not_divide_still_get_pipelines():
     assert {4, 8} <= {plan.pipeline for plan in plans}
     for plan in plans:
         plan.check(model)
+
+
+def test_a_training_takes_longer_than_its_steps(answer):
+    """A deadline would be kept with 99.9 % confidence by a training that never restarts."""
+    best, document = answer.best, answer.to_dict()
+    steps = WORK.tokens / (best.plan.global_batch * LLAMA["sequence"])
+    alone = prediction(LLAMA, best.device, best.plan, limits=[best.power_limit_watts])
+    assert best.seconds == pytest.approx(1.2 * steps * alone.points[0].seconds + 600, rel=0.01)
+    assert best.relative_error_time > alone.deviation + 0.1
+    low, high = document["best"]["seconds_90_per_cent"]
+    assert high / low > 1.5**2
+    assert document["lost_time"]["factor"] == 1.2
+    assert any("restarts, checkpoints and evaluations" in line for line in answer.assumed)
+    sure = next(line for line in answer.reasons if "confidence" in line)
+    assert float(sure.split(" % confidence")[0].split()[-1]) <= 95
+
+
+@pytest.mark.parametrize("objective", ["energy", "time"])
+def test_a_short_training_does_not_get_a_cluster(objective):
+    """Five minutes on 512 devices would be proposed, which take longer than that to start."""
+    work = Work(1e9, 128)
+    best = recommend(LLAMA, work, ["h100"], max_devices=256, objective=objective).best
+    assert best.devices < 256
+    assert best.seconds > 2 * 600
+
+
+def test_cents_are_not_millions():
+    """88 cents would read $878 m."""
+    tiny = transformer(LLAMA | {"layers": 2, "sequence": 512, "vocabulary": 32000})
+    cheap = recommend(tiny, Work(1e6, 8), ["l4"], max_devices=1, objective="money")
+    assert cheap.best.dollars < 1
+    assert cheap.headline.endswith(f"and ${cheap.best.dollars:.2f}")

@@ -5,7 +5,15 @@ from dataclasses import replace
 import pytest
 
 from joulery.errors import InvalidValueError
-from joulery.prediction import Plan, Task, plan_memory, prediction, transformer
+from joulery.prediction import (
+    Calibration,
+    MeasuredStep,
+    Plan,
+    Task,
+    plan_memory,
+    prediction,
+    transformer,
+)
 
 MODEL = transformer(
     {
@@ -40,6 +48,7 @@ def test_a_task_reads_back_from_its_text(text):
         ("lora-x", "not understood"),
         ("sft7b", "not understood"),
         ("lora0", "asks for none"),
+        ("sft512", "does not take"),
         ("lora-qlora", "contradicts"),
         ("packed700-padded700", "contradicts"),
     ],
@@ -69,3 +78,26 @@ def test_a_reference_model_takes_memory_unless_adapters_make_it():
 def test_longer_answers_cost_rollouts():
     """Rollouts of GRPO are free."""
     assert seconds("grpo2048") < seconds("grpo512")
+
+
+def test_what_is_decoded_is_as_uncertain_as_rollouts_are():
+    """Decoding would make a step of GRPO surer than a served request."""
+    grpo, sft = (
+        prediction(MODEL, "h100", replace(PLAN, task=Task.parse(text))) for text in ("grpo", "sft")
+    )
+    assert grpo.deviation > 2 * sft.deviation
+    assert "answers of unequal length" in grpo.to_dict()["left_out"][0]
+    assert not sft.left_out
+    measured = MeasuredStep(MODEL, "h100", grpo.plan, 2 * grpo.points[-1].seconds)
+    evidence = Calibration((measured,))
+    assert prediction(MODEL, "h100", grpo.plan, calibration=evidence).deviation < sft.deviation
+
+
+@pytest.mark.parametrize(
+    ("text", "changes", "words"),
+    [("grpo4096", {}, "no room"), ("grpo", {"causal": False}, "does not decode")],
+)
+def test_rollouts_that_cannot_be_are_refused(text, changes, words):
+    """Prompts longer than a sequence would be predicted with answers of one token."""
+    with pytest.raises(InvalidValueError, match=words):
+        replace(PLAN, task=Task.parse(text)).check(replace(MODEL, **changes))
