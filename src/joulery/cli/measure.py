@@ -65,9 +65,12 @@ def _measure(command: list[str], arguments: argparse.Namespace) -> tuple[meterin
             )
 
         run_log = _begin_run_log(meter, window, label)
+        environment = None if run_log is None else {**os.environ, **run_log.environment}
         with log:
             try:
-                code = metering.run_command(command, stdout=stdout, on_wait=show)
+                code = metering.run_command(
+                    command, stdout=stdout, environment=environment, on_wait=show
+                )
             finally:
                 meter.end(window)
                 window.settle()
@@ -97,8 +100,11 @@ class _WindowMeter:
 
 
 def _begin_run_log(meter: metering.Meter, window: metering.Window, name: str) -> RunLog | None:
-    """The report of the command to the store; None where ``$JOULERY_STORE`` names none."""
-    if not os.environ.get("JOULERY_STORE"):
+    """The report of the command to the store; None without ``$JOULERY_STORE``.
+
+    Of commands that a launcher starts once for each rank, the first of the machine reports.
+    """
+    if not os.environ.get("JOULERY_STORE") or os.environ.get("LOCAL_RANK", "0") != "0":
         return None
     from joulery.training import DecisionService, RunLog
 

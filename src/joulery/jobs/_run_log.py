@@ -83,6 +83,7 @@ class RunEntry(JsonModel, frozen=True):
         setting: Setting that was held, in words, such as `165 W, batch size 128`.
         energy_saving: Share of the energy that tuning saves; null where unknown.
         decision: Id of the decision of a recurring job that it ran; empty for none.
+        part_of: Key of the run whose joules include those of this one; empty for none.
         devices: Devices of the run.
         tags: Texts by name, for people and for search.
         curves: Curves, thinned; empty in lists.
@@ -104,6 +105,7 @@ class RunEntry(JsonModel, frozen=True):
     setting: Text = ""
     energy_saving: Annotated[float, Meta(ge=-LARGEST, le=1)] | None = None
     decision: Text = ""
+    part_of: Text = ""
     devices: Annotated[tuple[RunDevice, ...], Meta(max_length=MOST_DEVICES)] = ()
     tags: Annotated[dict[str, Text], Meta(max_length=_MOST_TAGS)] = field(default_factory=dict)
     curves: Annotated[tuple[RunCurve, ...], Meta(max_length=_MOST_CURVES)] = ()
@@ -125,7 +127,7 @@ class RunEntry(JsonModel, frozen=True):
         )
 
 
-# Fields that are columns of their own; all others are in the summary.
+# Fields that are columns of their own; all others are in the summary, whose values go before.
 _COLUMNS = ("key", "name", "host", "kind", "started_wall_seconds", "seconds", "joules", "ended")
 
 
@@ -135,6 +137,8 @@ def run_record(run: RunEntry, team: str) -> RunRecord:
     del document["curves"]
     columns = {name: document.pop(name) for name in _COLUMNS}
     del document["id"], document["team"]
+    if run.part_of:  # sums add the column up, in which each joule is once
+        document["joules"], columns["joules"] = run.joules, None
     tags = (f"{name}={value}" for name, value in run.tags.items())
     return RunRecord(
         team=team,

@@ -83,8 +83,9 @@ def _figures(run: RunEntry, now: float, zone: tzinfo | None) -> KeyFigures:
     steps = count_text(run.steps, "step") if run.steps else ""
     pace = f", {run.steps / run.seconds:,.3g} a second" if run.steps and run.seconds else ""
     simulated = "; simulated" if run.origin == Origin.SIMULATED.value else ""
+    part = ", counted in the run around it" * bool(run.part_of)
     figures = [
-        KeyFigure("Energy", _energy(run), run.origin),
+        KeyFigure("Energy", _energy(run), run.origin + part),
         KeyFigure("Time", human_duration(run.seconds), steps + pace),
         KeyFigure(
             "Mean power", NONE if watts is None else human(watts, "W"), f"{run.boards}{simulated}"

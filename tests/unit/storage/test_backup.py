@@ -13,7 +13,7 @@ from joulery.storage import RunRecord, Store, backup, export, put_run, restore
 from joulery.storage._backup import whole_file
 from joulery.testing.workloads import made_up_workload
 
-RUN = RunRecord("speech", "1", "a", "host", "run", "a", 1.0, 2.0, 3.0, True, {})
+RUN = RunRecord("speech", "1", "a", "host", "run", "a", 1.0, 2.0, 3.0, ended=True, summary={})
 
 
 @pytest.fixture
