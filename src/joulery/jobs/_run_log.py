@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
@@ -120,11 +121,14 @@ class RunEntry(JsonModel, frozen=True):
     @property
     def boards(self) -> str:
         """Boards in words, such as ``A100 × 4``."""
-        names = [_INDEX.sub("", device.name) for device in self.devices]
-        counts = {name: names.count(name) for name in names}
         return ", ".join(
-            f"{name} × {count}" if count > 1 else name for name, count in counts.items()
+            f"{name} × {count}" if count > 1 else name for name, count in self.device_counts.items()
         )
+
+    @property
+    def device_counts(self) -> dict[str, int]:
+        """Number of devices by name of their model."""
+        return dict(Counter(_INDEX.sub("", device.name) for device in self.devices))
 
 
 # Fields that are columns of their own; all others are in the summary, whose values go before.
