@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
@@ -20,6 +21,23 @@ if TYPE_CHECKING:
 
 # By hand: short beside the time that a holder needs to write and sync, some milliseconds.
 _LOCK_STEP_SECONDS = 0.005
+# How databases and exports of a store begin.
+_KEPT_BEGINNINGS = (b"SQLite format 3\0", b'{"format":"joulery-store-')
+
+
+def check_replaceable(path: Path) -> None:
+    """Refuse to write over a file that holds more than one command's output.
+
+    Raises:
+        FileExistsError: It is a database, an export of a store, or a disk.
+    """
+    if path.is_block_device():
+        raise FileExistsError(errno.EEXIST, "it is a disk", str(path))
+    if path.is_file():
+        with path.open("rb") as file:
+            if file.read(max(map(len, _KEPT_BEGINNINGS))).startswith(_KEPT_BEGINNINGS):
+                reason = "it is a database, or an export of a store"
+                raise FileExistsError(errno.EEXIST, reason, str(path))
 
 
 @contextmanager
@@ -33,7 +51,11 @@ def replacing(path: Path, *, private: bool = False, sync: bool = False) -> Itera
 
     Yields:
         Descriptor of the new file, open for writing.
+
+    Raises:
+        FileExistsError: It would take the place of a database, or of an export of a store.
     """
+    check_replaceable(path)
     # Unique among processes and threads, and found again should a crash leave it behind.
     draft = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}.part")
     flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC

@@ -47,6 +47,16 @@ def test_secrets_are_for_their_owner_only(tmp_path, private, others):
     assert path.stat().st_mode & (stat.S_IRGRP | stat.S_IROTH) == others
 
 
+@pytest.mark.parametrize("content", [b"SQLite format 3\0...", b'{"format":"joulery-store-1",'])
+def test_a_store_is_never_replaced_by_another_output(tmp_path, content):
+    """A page that is written to the wrong name would cost a team all that it has learned."""
+    path = tmp_path / "team.sqlite"
+    path.write_bytes(content)
+    with pytest.raises(FileExistsError, match="database"):
+        files.write_atomic(path, b"<!doctype html>")
+    assert path.read_bytes() == content
+
+
 def test_short_writes_are_continued(tmp_path, monkeypatch):
     """A signal or a full pipe would cut a line short."""
     real = os.write

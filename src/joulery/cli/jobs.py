@@ -33,7 +33,10 @@ if TYPE_CHECKING:
 def _list_text(entries: Sequence[JobEntry]) -> str:
     """All jobs, one per line."""
     if not entries:
-        return "No jobs yet. A joulery.Run with batch_sizes makes one."
+        return (
+            "No recurring jobs of this team. A joulery.Run with batch_sizes makes one; "
+            "`joulery runs list` shows runs of every kind."
+        )
     return table_of(
         entries,
         {

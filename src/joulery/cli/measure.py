@@ -67,9 +67,12 @@ def _measure(command: list[str], arguments: argparse.Namespace) -> tuple[meterin
             )
 
         run_log = begin_run_log(meter, window, label, "measure")
+        environment = None if run_log is None else {**os.environ, **run_log.environment}
         with log:
             try:
-                code = metering.run_command(command, stdout=stdout, on_wait=show)
+                code = metering.run_command(
+                    command, stdout=stdout, environment=environment, on_wait=show
+                )
             finally:
                 meter.end(window)
                 window.settle()
@@ -105,7 +108,9 @@ def begin_run_log(
     kind: str,
     state: Callable[[], RunState] | None = None,
 ) -> RunLog | None:
-    """The report of a window as a run to the store; None where ``$JOULERY_STORE`` names none.
+    """The report of a window as a run to the store; None without ``$JOULERY_STORE``.
+
+    Of commands that a launcher starts once for each rank, the first of the machine reports.
 
     Args:
         meter: Meter of the window.
@@ -114,7 +119,7 @@ def begin_run_log(
         kind: Reporter, for people.
         state: Function that states what the window does not know.
     """
-    if not os.environ.get("JOULERY_STORE"):
+    if not os.environ.get("JOULERY_STORE") or os.environ.get("LOCAL_RANK", "0") != "0":
         return None
     from joulery.training import DecisionService, RunLog, RunState
 

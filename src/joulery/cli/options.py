@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from joulery import units
 from joulery.errors import FileError, InvalidValueError, MissingExtraError, UsageError
-from joulery.files import write_atomic
+from joulery.files import check_replaceable, write_atomic
 
 if TYPE_CHECKING:
     import argparse
@@ -198,6 +198,7 @@ def write_file(to: Path, text: str, name: str) -> None:
         FileError: The file cannot be written.
     """
     try:
+        check_replaceable(to)
         if to.exists() and not to.is_file():  # a pipe or /dev/stdout stays what it is
             to.write_text(text, encoding="utf-8")
         else:

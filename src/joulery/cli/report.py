@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import argparse
 
     from joulery.client import DecisionBackend
-    from joulery.jobs import JobEntry, JobSummary, Saved
+    from joulery.jobs import JobEntry, JobSummary, RunEntry, Saved
     from joulery.storage import JobHead
 
 _CHUNK = 200  # jobs added up in one query: below SQLite's limit of variables
@@ -106,10 +106,14 @@ def _device_label(device: str, names: dict[str, str]) -> str:
 
 
 def source_of_jobs(backend: DecisionBackend, arguments: argparse.Namespace) -> EnergySource:
-    """Energy that jobs of a store used."""
+    """Energy that a job of a store used, or all jobs and runs of a team."""
     period, since, until = arguments.month or ("", -math.inf, math.inf)
-    summaries = client.usage(backend, arguments.job, arguments.run_id, since, until)
-    if not summaries:
+    runs: list[RunEntry] = []
+    if arguments.job or arguments.run_id:
+        summaries = client.usage(backend, arguments.job, arguments.run_id, since, until)
+    else:
+        summaries, runs = client.team_usage(backend, since, until)
+    if not (summaries or runs):
         remedy = "choose another --month, or leave it out"
         raise UnknownRecordError("nothing was reported in that time", remedy=remedy)
     name = arguments.job or f"team {client.team_of(arguments.team)}"
@@ -128,13 +132,31 @@ def source_of_jobs(backend: DecisionBackend, arguments: argparse.Namespace) -> E
         },
     )
     document = {"jobs": [_summary_document(summary) for summary in summaries]}
-    charts: tuple[reports.Chart, ...] = ()
     if not arguments.job:
-        charts = (reports.jobs_chart(summaries),)
-    elif not arguments.run_id:
-        charts = tuple(chart for part in reports.job_report(summaries[-1]) for chart in part.charts)
-    footprint = reports.jobs_footprint(summaries, name, period)
-    return EnergySource(footprint, document, (table, *charts))
+        document["runs"] = [_run_document(run) for run in runs]
+    footprint = reports.jobs_footprint(summaries, name, period, runs)
+    blocks: list[reports.Paragraph | reports.Table | reports.Chart] = []
+    if summaries:
+        blocks.append(table)
+    if runs:
+        blocks.append(reports.runs_table(runs))
+    return EnergySource(footprint, document, (*blocks, *_charts(summaries, arguments)))
+
+
+def _charts(
+    summaries: list[JobSummary], arguments: argparse.Namespace
+) -> tuple[reports.Chart, ...]:
+    if arguments.run_id or not summaries:
+        return ()
+    if not arguments.job:
+        return (reports.jobs_chart(summaries),)
+    return tuple(chart for part in reports.job_report(summaries[-1]) for chart in part.charts)
+
+
+def _run_document(run: RunEntry) -> dict[str, Any]:
+    """A run that is not of a job, with the joules that count."""
+    names = ("id", "name", "host", "started_wall_seconds", "seconds", "joules", "origin")
+    return {name: getattr(run, name) for name in names}
 
 
 def with_electricity(
@@ -274,11 +296,16 @@ def _overview(arguments: argparse.Namespace) -> Output:
             ),
             zone=datetime.now().astimezone().tzinfo,
         )
+        runs, joules = storage.run_totals(reading, None, 0.0, math.inf)
+    text = f"{reports.count_text(runs, 'run')} of every kind, recurring or not, used "
+    blocks = (reports.Paragraph(text + reports.energy_text(joules)), *report.blocks)
+    report = replace(report, blocks=blocks if runs else report.blocks)
     documents = [
         {"team": job.head.team, **_job_document(job.head, job.recurrences, job.joules, job.saved)}
         for job in totals
     ]
-    return show_report({"jobs": documents}, report, arguments)
+    document = {"jobs": documents, "runs": {"runs": runs, "joules": joules}}
+    return show_report(document, report, arguments)
 
 
 def _job_document(

@@ -50,7 +50,7 @@ def _text(entries: Sequence[RunEntry], searched: str | None) -> str:
             "begun (UTC)": lambda run: reports.date_text(run.started_wall_seconds),
             ">time": lambda run: human_duration(run.seconds),
             ">energy": lambda run: "–" if run.joules is None else human(run.joules, "J"),
-            "obtained": lambda run: run.origin,
+            "obtained": lambda run: run.origin + ", part of another" * bool(run.part_of),
             ">saved": lambda run: "–" if run.energy_saving is None else per_cent(run.energy_saving),
             "boards": lambda run: run.boards,
         },

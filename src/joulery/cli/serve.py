@@ -22,7 +22,7 @@ from joulery.cli.options import (
     quantity,
     whole,
 )
-from joulery.cli.store import STORE_TEXT, store_location
+from joulery.cli.store import STORE_TEXT, open_existing, store_location
 from joulery.clock import REAL_CLOCK
 from joulery.documents import check_name
 from joulery.errors import FileError
@@ -95,11 +95,12 @@ def _ready(ready: FirstStart) -> Output:
 
 def _with_store(
     act: Callable[[argparse.Namespace, Store], Output],
+    open_store: Callable[[argparse.Namespace], Store] = open_existing,
 ) -> Callable[[argparse.Namespace], Output]:
     """The action on the store that the options name."""
 
     def run(arguments: argparse.Namespace) -> Output:
-        with storage.Store.open(store_location(arguments)) as store:
+        with open_store(arguments) as store:
             return act(arguments, store)
 
     return run
@@ -175,7 +176,11 @@ _CREATE = (
 _TOKEN = Action(
     summary="make, list and revoke tokens",
     actions={
-        "create": Action(_with_store(_create), _CREATE, "make a token and show it, this once"),
+        "create": Action(
+            _with_store(_create, lambda arguments: storage.Store.open(store_location(arguments))),
+            _CREATE,
+            "make a token and show it, this once",
+        ),
         "list": Action(_with_store(_list), (_TOKEN_STORE,), "all tokens, without themselves"),
         "revoke": Action(
             _with_store(_revoke),

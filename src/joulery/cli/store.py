@@ -38,14 +38,27 @@ def store_location(arguments: argparse.Namespace) -> str | None:
     return location_text
 
 
+def open_existing(arguments: argparse.Namespace) -> storage.Store:
+    """The store that the options name, for commands that are not to make one.
+
+    Raises:
+        FileError: There is none.
+    """
+    location_text = store_location(arguments)
+    path = location_text or storage.default_path()
+    if "://" not in str(path) and not Path(path).is_file():
+        raise FileError(f"no store at {path}", remedy="give its path with --store")
+    return storage.Store.open(location_text)
+
+
 def _backup(arguments: argparse.Namespace) -> Output:
-    kind = storage.backup(store_location(arguments), arguments.file)
+    kind = storage.backup(store_location(arguments), arguments.file, replace=arguments.replace)
     document = {"backup": str(arguments.file), "kind": kind}
     return Output(document, f"copied the store to {arguments.file}")
 
 
 def _export(arguments: argparse.Namespace) -> Output:
-    rows = storage.export(store_location(arguments), arguments.file)
+    rows = storage.export(store_location(arguments), arguments.file, replace=arguments.replace)
     document = {"export": str(arguments.file), "rows": rows}
     return Output(document, f"exported {rows} rows to {arguments.file}")
 
@@ -68,11 +81,8 @@ def _restore(arguments: argparse.Namespace) -> Output:
 
 
 def _check(arguments: argparse.Namespace) -> Output:
-    location_text = store_location(arguments)
-    path = storage.default_path() if location_text is None else location_text
-    if "://" not in str(path) and not Path(path).is_file():  # opening would make one
-        raise FileError(f"no store at {path}", remedy="give its path with --store")
-    with storage.Store.open(location_text) as store:
+    path = store_location(arguments) or storage.default_path()
+    with open_existing(arguments) as store:
         store.check()
         counts = store.counts()
     rows = ", ".join(f"{number} {table}" for table, number in counts.items())
@@ -82,17 +92,20 @@ def _check(arguments: argparse.Namespace) -> Output:
 STORE_TEXT = "path or postgresql://… ($JOULERY_STORE, or your own store)"
 _STORE = option("--store", STORE_TEXT, "LOCATION", location)
 _REPLACE = flag("--replace", "replace what is there, which is kept in a file beside")
+_OVERWRITE = flag("--replace", "replace the file if it exists")
 COMMAND = Action(
     epilog="""\
 examples:
-  joulery store backup /backups/joulery.sqlite
+  joulery store backup /backups/joulery.sqlite --replace
   joulery store restore /backups/joulery.sqlite --replace
   joulery store export all.jsonl && joulery store import all.jsonl --store postgresql://joulery@db/joulery
   joulery store check
 """,
     actions={
         "backup": Action(
-            _backup, (file("file", "copy to write"), _STORE), "copy the store, even while in use"
+            _backup,
+            (file("file", "copy to write"), _OVERWRITE, _STORE),
+            "copy the store, even while in use",
         ),
         "restore": Action(
             _restore,
@@ -100,7 +113,9 @@ examples:
             "put a backup in the place of the store; restart the server after it",
         ),
         "export": Action(
-            _export, (file("file", "file to write"), _STORE), "write the store as lines of JSON"
+            _export,
+            (file("file", "file to write"), _OVERWRITE, _STORE),
+            "write the store as lines of JSON",
         ),
         "import": Action(
             _restore,

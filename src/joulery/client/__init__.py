@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from joulery.client._history import (
         all_jobs as all_jobs,
         job_summary as job_summary,
+        team_usage as team_usage,
         usage as usage,
     )
     from joulery.client._outbox import RunMeasurements as RunMeasurements

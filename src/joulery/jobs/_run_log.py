@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
@@ -83,6 +84,7 @@ class RunEntry(JsonModel, frozen=True):
         setting: Setting that was held, in words, such as `165 W, batch size 128`.
         energy_saving: Share of the energy that tuning saves; null where unknown.
         decision: Id of the decision of a recurring job that it ran; empty for none.
+        part_of: Key of the run whose joules include those of this one; empty for none.
         devices: Devices of the run.
         tags: Texts by name, for people and for search.
         curves: Curves, thinned; empty in lists.
@@ -104,6 +106,7 @@ class RunEntry(JsonModel, frozen=True):
     setting: Text = ""
     energy_saving: Annotated[float, Meta(ge=-LARGEST, le=1)] | None = None
     decision: Text = ""
+    part_of: Text = ""
     devices: Annotated[tuple[RunDevice, ...], Meta(max_length=MOST_DEVICES)] = ()
     tags: Annotated[dict[str, Text], Meta(max_length=_MOST_TAGS)] = field(default_factory=dict)
     curves: Annotated[tuple[RunCurve, ...], Meta(max_length=_MOST_CURVES)] = ()
@@ -118,14 +121,17 @@ class RunEntry(JsonModel, frozen=True):
     @property
     def boards(self) -> str:
         """Boards in words, such as ``A100 × 4``."""
-        names = [_INDEX.sub("", device.name) for device in self.devices]
-        counts = {name: names.count(name) for name in names}
         return ", ".join(
-            f"{name} × {count}" if count > 1 else name for name, count in counts.items()
+            f"{name} × {count}" if count > 1 else name for name, count in self.device_counts.items()
         )
 
+    @property
+    def device_counts(self) -> dict[str, int]:
+        """Number of devices by name of their model."""
+        return dict(Counter(_INDEX.sub("", device.name) for device in self.devices))
 
-# Fields that are columns of their own; all others are in the summary.
+
+# Fields that are columns of their own; all others are in the summary, whose values go before.
 _COLUMNS = ("key", "name", "host", "kind", "started_wall_seconds", "seconds", "joules", "ended")
 
 
@@ -135,6 +141,8 @@ def run_record(run: RunEntry, team: str) -> RunRecord:
     del document["curves"]
     columns = {name: document.pop(name) for name in _COLUMNS}
     del document["id"], document["team"]
+    if run.part_of:  # sums add the column up, in which each joule is once
+        document["joules"], columns["joules"] = run.joules, None
     tags = (f"{name}={value}" for name, value in run.tags.items())
     return RunRecord(
         team=team,

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         Outcome,
         ProfileEntry,
     )
+    from joulery.jobs._run_log import RunEntry
 
 _UNEXPLAINED = Provenance(Origin.ASSUMED, "reports that do not say how it was measured")
 _ROUNDING = 0.01  # by hand: a smaller share of unknown origin is not worth a word
@@ -310,8 +311,8 @@ def _relative_scatter(sizes: Iterable[RunSums]) -> float | None:
     return math.sqrt(squares / count) if count else None
 
 
-def energy_provenance(summaries: Iterable[JobSummary]) -> Provenance:
-    """Provenance of the energy of jobs.
+def energy_provenance(summaries: Iterable[JobSummary], runs: Iterable[RunEntry] = ()) -> Provenance:
+    """Provenance of the energy of jobs, and of other runs.
 
     A sensor errs alike in all runs, so the errors of one device add up as they are; those of
     different devices add in squares.
@@ -323,6 +324,9 @@ def energy_provenance(summaries: Iterable[JobSummary]) -> Provenance:
             by_device[figure.device].append((provenance, figure.joules))
         if job.unexplained_joules:
             by_device[""].append((_UNEXPLAINED, job.unexplained_joules))
+    for run in runs:
+        provenance = Provenance(Origin(run.origin), "", run.relative_error)
+        by_device[f"{run.host} {run.boards}"].append((provenance, run.joules or 0.0))
     parts = []
     for terms in by_device.values():
         joules, total = sum(part_joules for _, part_joules in terms), Provenance.combined(terms)

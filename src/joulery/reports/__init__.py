@@ -49,6 +49,7 @@ if TYPE_CHECKING:
         logged_run_report as logged_run_report,
         power_chart as power_chart,
         run_state as run_state,
+        runs_table as runs_table,
     )
     from joulery.reports._overview import (
         Measure as Measure,

@@ -13,6 +13,7 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 from joulery.errors import FileError, MissingExtraError
+from joulery.files import check_replaceable
 from joulery.reports._chart import Chart, Gantt, round_ticks, seconds_unit
 
 if TYPE_CHECKING:
@@ -532,6 +533,7 @@ def write_png(drawings: Sequence[Drawing], path: Path, columns: int = 1) -> None
             for shape in (title, *drawing.shapes):
                 _png_shape(axes, shape, *corner)
     try:
+        check_replaceable(path)
         figure.savefig(path)
     except OSError as error:
         raise FileError(

@@ -20,7 +20,7 @@ from joulery.units import JOULES_PER_KILOWATT_HOUR, finite, human, human_duratio
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from joulery.jobs import JobSummary, Saved
+    from joulery.jobs import JobSummary, RunEntry, Saved
     from joulery.metering import LogTotals
     from joulery.reports._document import Block
 
@@ -386,17 +386,23 @@ def log_footprint(totals: LogTotals, name: str) -> Footprint:
     return Footprint(name, totals.joules, totals.seconds, totals.provenance, devices)
 
 
-def jobs_footprint(summaries: Sequence[JobSummary], name: str, period: str = "") -> Footprint:
+def jobs_footprint(
+    summaries: Sequence[JobSummary],
+    name: str,
+    period: str = "",
+    runs: Sequence[RunEntry] = (),
+) -> Footprint:
     """The footprint of recurring jobs, with what they saved and what exploring took.
 
     Args:
         summaries: Summaries of the jobs, as ``joulery.client.usage`` gives them.
         name: Name of the model.
         period: Time that the summaries cover.
+        runs: Other runs that count, as ``joulery.client.team_usage`` gives them.
     """
-    joules = sum(summary.joules for summary in summaries)
+    joules = sum(summary.joules for summary in summaries) + sum(run.joules or 0.0 for run in runs)
     exploring = sum(summary.exploring_joules for summary in summaries)
-    provenance = energy_provenance(summaries)
+    provenance = energy_provenance(summaries, runs)
     devices: dict[str, int] = {}
     seconds: dict[str, float] = {}
     for summary in summaries:
@@ -407,21 +413,41 @@ def jobs_footprint(summaries: Sequence[JobSummary], name: str, period: str = "")
         devices[device] = max(devices.get(device, 1), boards)
         used_seconds = max(sum(board_seconds.values()), count * summary.seconds)
         seconds[device] = seconds.get(device, 0.0) + used_seconds
+    for run in runs:
+        for device, count in _accelerators(run).items():
+            devices[device] = max(devices.get(device, 1), count)
+            seconds[device] = seconds.get(device, 0.0) + count * run.seconds
     return Footprint(
         name,
         joules,
-        sum(summary.seconds for summary in summaries),
+        sum(summary.seconds for summary in summaries) + sum(run.seconds for run in runs),
         provenance,
         devices,
         period=period,
         saved=saved_energy(summaries),
-        saved_method="runs against those of the default batch size, exploring included",
+        saved_method="recurring jobs: runs against those of the default batch size, exploring "
+        "included",
         phases=(
             phase_figure("experiments", exploring, provenance),
             phase_figure("training", joules - exploring, provenance),
         ),
         device_seconds=seconds,
     )
+
+
+def _accelerators(run: RunEntry) -> dict[str, int]:
+    """Number of the boards of a run by name; of all its devices where no board is known."""
+    from joulery.prediction import embodied_grams
+
+    def is_known(name: str) -> bool:
+        try:
+            embodied_grams(name, 0.0)
+        except UnknownDeviceError:
+            return False
+        return True
+
+    counts = run.device_counts
+    return {name: count for name, count in counts.items() if is_known(name)} or counts
 
 
 def _count_boards(device: str) -> tuple[str, int]:

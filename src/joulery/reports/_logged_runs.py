@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from joulery.frontier import Origin
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 _MEGAHERTZ = Unit("MHz", 1e6)
 _MOST_LINES = 5  # by hand: devices with a line each; of more, the sum is drawn
 _LIMIT_COLOUR = 5  # grey, which no device has
+_MOST_ROWS = 30  # by hand: names of runs in a report
 _LATE_SECONDS = 300.0  # by hand: a run under way reports every minute
 
 
@@ -63,6 +65,32 @@ def logged_run_report(run: RunEntry, now: float, zone: tzinfo | None = None) -> 
     return Report(run.name, _origin(run), tuple(blocks))
 
 
+def runs_table(runs: Sequence[RunEntry]) -> Table:
+    """Runs of one name and boards added up, those of the most energy first."""
+    groups: dict[tuple[str, str], list[RunEntry]] = defaultdict(list)
+    for run in runs:
+        groups[run.name, run.boards].append(run)
+    ranked = sorted(groups.items(), key=lambda group: -_sum_joules(group[1]))
+    rest = [run for _, group in ranked[_MOST_ROWS:] for run in group]
+    if rest:
+        ranked[_MOST_ROWS:] = [((f"{len(ranked) - _MOST_ROWS:,} other names", ""), rest)]
+    return Table.of(
+        ranked,
+        {
+            "other runs": lambda group: group[0][0],
+            "boards": lambda group: group[0][1] or NONE,
+            ">runs": lambda group: f"{len(group[1]):,}",
+            ">time": lambda group: human_duration(sum(run.seconds for run in group[1])),
+            ">energy": lambda group: human(_sum_joules(group[1]), "J"),
+            "obtained": lambda group: ", ".join(sorted({run.origin for run in group[1]})),
+        },
+    )
+
+
+def _sum_joules(runs: Sequence[RunEntry]) -> float:
+    return sum(run.joules or 0.0 for run in runs)
+
+
 _NO_CURVES = "The run was too short for curves: they begin with its third second."
 
 
@@ -83,8 +111,9 @@ def _figures(run: RunEntry, now: float, zone: tzinfo | None) -> KeyFigures:
     steps = count_text(run.steps, "step") if run.steps else ""
     pace = f", {run.steps / run.seconds:,.3g} a second" if run.steps and run.seconds else ""
     simulated = "; simulated" if run.origin == Origin.SIMULATED.value else ""
+    part = ", counted in the run around it" * bool(run.part_of)
     figures = [
-        KeyFigure("Energy", _energy(run), run.origin),
+        KeyFigure("Energy", _energy(run), run.origin + part),
         KeyFigure("Time", human_duration(run.seconds), steps + pace),
         KeyFigure(
             "Mean power", NONE if watts is None else human(watts, "W"), f"{run.boards}{simulated}"

@@ -19,7 +19,7 @@ from sqlalchemy.exc import DBAPIError
 
 from joulery.errors import ConflictError, FileError, InvalidValueError, StoreBusyError, StoreError
 from joulery.files import data_folder, sync_folder
-from joulery.storage._engines import explained, open_engine
+from joulery.storage._engines import STORE_TABLES, explained, open_engine
 from joulery.storage._migrate import GENERATION, HEAD, renew_generation, upgrade
 from joulery.storage._records import to_json
 from joulery.storage._schema import (
@@ -61,7 +61,8 @@ _AT_ONCE = 1000  # rows, however many there are
 _REMEDY = "give a whole file that `joulery store export` wrote"
 _SQLITE_MARK = b"SQLite format 3\0"
 _SIDE_FILES = ("-wal", "-shm")
-_STORE_TABLES = {"alembic_version", "jobs", "events", "decisions", "outcomes"}  # of every store
+_HAS_CONTENT = "the store has jobs or runs already"
+_CONTENT_REMEDY = "give an empty or new one with --store, or --replace"
 
 
 def exported(location: str | Path) -> Iterator[bytes]:
@@ -93,15 +94,15 @@ def imported(location: str | Path, file: BinaryIO, *, replace: bool = False) -> 
     all lines are kept or none.
 
     Raises:
-        ConflictError: The store has jobs, and they may not be replaced.
+        ConflictError: The store has jobs or runs, and they may not be replaced.
         FileError: The file is damaged or incomplete.
     """
     header = check_export(file)
     with _connected(location, reads_only=False) as connection:
-        if not replace and connection.execute(select(jobs.c.id).limit(1)).first() is not None:
-            raise ConflictError(
-                "the store has jobs already", remedy="import into an empty one, or give --replace"
-            )
+        if not replace and any(
+            connection.execute(select(table.c.id).limit(1)).first() for table in (jobs, runs)
+        ):
+            raise ConflictError(_HAS_CONTENT, remedy=_CONTENT_REMEDY)
         for table in (snapshots, sessions, *reversed(_TABLES.values())):
             connection.execute(delete(table))
         counts = dict.fromkeys(_TABLES, 0)
@@ -210,26 +211,37 @@ def _set_numbers(connection: Connection, numbers: dict[str, int]) -> None:
             connection.execute(text(statement), parameters)
 
 
-def backup(location: str | None, target: Path) -> str:
+def backup(location: str | None, target: Path, *, replace: bool = False) -> str:
     """Copy a consistent snapshot of a store; the kind of copy, ``sqlite`` or ``export``.
 
     SQLite is copied by its own backup function: the copy is a store. PostgreSQL is exported.
+
+    Raises:
+        ConflictError: The target exists, and may not be replaced.
+        FileError: There is no store, or the target cannot be written.
     """
     store = default_path() if location is None else location
     if "://" in str(store):
-        export(location, target)
+        export(location, target, replace=replace)
         return "export"
     _check_source(store, target)
+    _check_target(target, replace=replace)
     with whole_file(target) as draft:
         _copy(Path(store), draft)
     return "sqlite"
 
 
-def export(location: str | None, target: Path) -> int:
-    """Write a store as lines of JSON; the number of rows."""
+def export(location: str | None, target: Path, *, replace: bool = False) -> int:
+    """Write a store as lines of JSON; the number of rows.
+
+    Raises:
+        ConflictError: The target exists, and may not be replaced.
+        FileError: There is no store, or the target cannot be written.
+    """
     store = default_path() if location is None else location
     if "://" not in str(store):
         _check_source(store, target)
+    _check_target(target, replace=replace)
     rows = -2  # the first and the last line are none
     with whole_file(target) as draft, draft.open("wb") as file:
         for line in exported(store):
@@ -258,7 +270,7 @@ def restore(location: str | None, source: Path, *, replace: bool) -> Restoration
     process which still has the old content open notices, and refuses to continue.
 
     Raises:
-        ConflictError: The store has jobs, and they may not be replaced.
+        ConflictError: The store has jobs or runs, and they may not be replaced.
         FileError: The file is damaged, or neither a backup nor an export.
     """
     store = default_path() if location is None else location
@@ -325,22 +337,34 @@ def _put_in_place(path: Path, source: Path, *, replace: bool) -> Restoration:
 
 def _check_is_store(path: Path) -> None:
     """Refuse the SQLite file of another program before anything is replaced."""
-    try:
-        with _opened(path, "ro") as file:
-            names = {row[0] for row in file.execute("SELECT name FROM sqlite_schema")}
-    except sqlite3.DatabaseError as error:
-        raise FileError(f"{path} is damaged: {error}", remedy="give another backup") from None
-    if not names >= _STORE_TABLES:
+    with _explaining(path), _opened(path, "ro") as file:
+        names = {row[0] for row in file.execute("SELECT name FROM sqlite_schema")}
+    if not names >= STORE_TABLES:
         raise FileError(
             f"{path} is an SQLite file, but not a store of Joulery",
-            remedy="give a file that `joulery store backup` wrote",
+            remedy="give a store, or a file that `joulery store backup` wrote",
         )
 
 
 def _check_source(location: str | Path, target: Path) -> None:
     if not Path(location).exists():
         raise FileError(f"no store at {location}", remedy="give its path with --store")
+    _check_is_store(Path(location))
     _check_apart(Path(location), target)
+
+
+def _check_target(target: Path, *, replace: bool) -> None:
+    """Refuse to write a copy over anything that its user may still need."""
+    if not os.path.lexists(target):
+        return
+    if not target.is_file():
+        raise FileError(f"{target} is not a regular file", remedy="give another file")
+    if any(Path(f"{target}{end}").exists() for end in _SIDE_FILES):
+        raise FileError(  # a new file beside the log of an old one would be a damaged store
+            f"{target} is a store in use", remedy="give another file, or stop what uses it"
+        )
+    if not replace:
+        raise ConflictError(f"{target} exists", remedy="give another file, or --replace")
 
 
 def _check_apart(store: Path, file: Path) -> None:
@@ -352,10 +376,9 @@ def _check_apart(store: Path, file: Path) -> None:
 
 def _check_empty(path: Path) -> None:
     with Store.open(path) as store:
-        if store.counts()["jobs"]:
-            raise ConflictError(
-                "the store has jobs already", remedy="restore to an empty one, or give --replace"
-            )
+        counts = store.counts()
+    if counts["jobs"] or counts["runs"]:
+        raise ConflictError(_HAS_CONTENT, remedy=_CONTENT_REMEDY)
 
 
 @contextlib.contextmanager
@@ -367,9 +390,15 @@ def _opened(path: Path, mode: str) -> Iterator[sqlite3.Connection]:
 
 
 def _copy(source: Path, target: Path) -> None:
+    with _explaining(source), _opened(source, "ro") as store, _opened(target, "rw") as copy:
+        store.backup(copy)
+
+
+@contextlib.contextmanager
+def _explaining(source: Path) -> Iterator[None]:
+    """Raise SQLite's errors as our own."""
     try:
-        with _opened(source, "ro") as store, _opened(target, "rw") as copy:
-            store.backup(copy)
+        yield
     except sqlite3.OperationalError as error:
         if "locked" in str(error) or "busy" in str(error):
             raise StoreBusyError("the store is locked", remedy="try again") from error
@@ -377,7 +406,10 @@ def _copy(source: Path, target: Path) -> None:
             f"cannot copy the store: {error}", remedy="check the disk and rights"
         ) from error
     except sqlite3.DatabaseError as error:
-        raise FileError(f"{source} is not a store", remedy="give the path of one") from error
+        raise FileError(
+            f"{source} is not a store, or a damaged one: {error}",
+            remedy="give a store, or a file that `joulery store backup` wrote",
+        ) from error
 
 
 @contextlib.contextmanager

@@ -46,6 +46,11 @@ _PATIENT_SECONDS = 60.0  # longest wait of migrations and exports for a lock (by
 
 DAMAGED_REMEDY = "restore a backup: joulery store restore FILE --replace"
 
+STORE_TABLES = {"alembic_version", "jobs", "events", "decisions", "outcomes"}
+"""Tables of every store, whatever its version."""
+FOREIGN = "this database belongs to another program: it has tables, and they are not a store's"
+FOREIGN_REMEDY = "give the path or address of a store, or of a new database"
+
 # PostgreSQL's codes for serialization failures, deadlocks and lock timeouts.
 _RETRY_CODES = frozenset({"40001", "40P01", "55P03"})
 
@@ -99,6 +104,9 @@ def _sqlite(path: Path, busy_seconds: float) -> Engine:
     def prepare(connection: Any, _: object) -> None:
         identities.append(_identity(path))
         connection.isolation_level = None  # transactions begin as below, not when the driver likes
+        tables = {row[0] for row in connection.execute("SELECT name FROM sqlite_schema")}
+        if tables and not tables >= STORE_TABLES:  # before anything of another's file changes
+            raise StoreError(FOREIGN, remedy=FOREIGN_REMEDY)
         for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON"):
             connection.execute(f"PRAGMA {pragma}").close()
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from sqlalchemy import Column, MetaData, String, Table, delete, insert, inspect, select, text
 
 from joulery.errors import StoreError
+from joulery.storage._engines import FOREIGN, FOREIGN_REMEDY
 from joulery.storage._schema import jobs, metadata, settings
 
 if TYPE_CHECKING:
@@ -57,15 +58,11 @@ def current(connection: Connection) -> str | None:
 
 
 def _check_owner(connection: Connection, revision: str | None) -> None:
-    """Refuse a database that another program made; PostgreSQL may hold tables beside ours."""
+    """Refuse tables that another program made; PostgreSQL may hold some beside ours."""
     names = set(inspect(connection).get_table_names())
-    shared = connection.dialect.name == "postgresql"
-    foreign = names & set(metadata.tables) if shared else names
+    foreign = names & set(metadata.tables)
     if (revision is None and foreign) or (revision is not None and jobs.name not in names):
-        raise StoreError(
-            "this database belongs to another program: it has tables, and they are not a store's",
-            remedy="give the path or address of a store, or of a new database",
-        )
+        raise StoreError(FOREIGN, remedy=FOREIGN_REMEDY)
 
 
 def generation(connection: Connection) -> bytes | None:

@@ -208,7 +208,7 @@ class RunRecord:
         searched: Text that searches look in: name, host, boards, setting and tags.
         started_wall_seconds: Time of its start.
         seconds: Duration until the report.
-        joules: Energy until then; None where nothing measured it.
+        joules: Energy until then; None where nothing measured it, or another run has it too.
         ended: Whether it has ended.
         summary: Boards, setting, saving, tags and provenance, for lists.
         id: Number of the run; 0 before it is stored.

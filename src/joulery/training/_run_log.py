@@ -18,9 +18,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 from joulery.background import PeriodicTask
 from joulery.clock import VirtualClock
 from joulery.errors import StoreError
+from joulery.hardware import DeviceKind
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from joulery.clock import Clock
     from joulery.hardware import Device
@@ -32,7 +33,10 @@ if TYPE_CHECKING:
 _log = logging.getLogger("joulery")
 
 STORE_VARIABLE = "JOULERY_STORE"
+TEAM_VARIABLE = "JOULERY_TEAM"
 TAGS_VARIABLE = "JOULERY_TAGS"
+OUTER_VARIABLE = "JOULERY_OUTER_RUN"
+"""Key of the run that measures this process too, and the ids of its devices, separated by blanks"""
 _FIRST_SECONDS = 1.0  # between the first samples (by hand: a run of a minute has a curve)
 _SIMULATED_SECONDS = 10.0  # the same on a virtual clock, where they cost more than the run
 _MOST_SAMPLES = 240  # by hand: as many as a chart shows; half of them after each thinning
@@ -105,6 +109,10 @@ class RunLog:
         self._clock, self._meter, self._state = meter.clock, meter, state
         self._simulated = isinstance(self._clock, VirtualClock)
         self._tags = _read_tags(environ.get(TAGS_VARIABLE, ""))
+        self._outer = environ.get(OUTER_VARIABLE, "")
+        store, team = environ.get(STORE_VARIABLE, ""), environ.get(TEAM_VARIABLE, "")
+        if (str(service.location or store), service.team or team) != (store, team):
+            self._outer = ""  # the outer run is in another store
         self._key = uuid.uuid4().hex
         self._task: PeriodicTask | None = None
         self._reader: LiveReader | None = None
@@ -113,6 +121,17 @@ class RunLog:
         self._period = _SIMULATED_SECONDS if self._simulated else _FIRST_SECONDS
         self._put_at = self._clock.now() + _FIRST_PUT_SECONDS
         self._failed = False
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Variables that tell a program, whose runs this one measures too, not to count twice."""
+        return {OUTER_VARIABLE: " ".join([self._key, *_ids(self._meter.devices)])}
+
+    def _part_of(self) -> str:
+        """Key of the run around this one; empty for none, or where that lacks one of the boards."""
+        key, *devices = self._outer.split() or [""]
+        boards = (device for device in self._meter.devices if device.info.kind == DeviceKind.GPU)
+        return key if set(_ids(boards)) <= set(devices) else ""
 
     def start(self) -> None:
         """Begin to sample; may be called twice."""
@@ -211,6 +230,7 @@ class RunLog:
             setting=state.setting[:200],
             energy_saving=saving if math.isfinite(saving) else None,
             decision=state.decision,
+            part_of=self._part_of(),
             devices=tuple(self._device_figures(measured)),
             tags={**state.tags, **self._tags},
             curves=self._curves(),
@@ -255,6 +275,11 @@ class RunLog:
         return thinned(
             [RunCurve(*key, tuple(points)) for key, points in lines.items() if len(points) > 1]
         )
+
+
+def _ids(devices: Iterable[Device]) -> list[str]:
+    """Ids without the blanks that separate them."""
+    return ["".join(device.info.id.split()) for device in devices]
 
 
 def logs_runs(location: object, environ: Mapping[str, str] = os.environ) -> bool:

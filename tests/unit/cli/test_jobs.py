@@ -62,7 +62,7 @@ def test_an_empty_store_says_how_to_begin(tmp_path, monkeypatch, capsys):
     monkeypatch.delenv("JOULERY_STORE", raising=False)
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
     assert main(["jobs", "list"]) == 0
-    assert "No jobs yet" in capsys.readouterr().out
+    assert "No recurring jobs" in capsys.readouterr().out
 
 
 def test_a_job_is_shown_with_its_costs_and_reasons(store, capsys):

@@ -11,7 +11,7 @@ from joulery.cli import main
 from joulery.client import open_backend
 from joulery.clock import VirtualClock
 from joulery.frontier import Frontier, OperatingPoint, Setting
-from joulery.jobs import Definition, EnergyEntry, Job, Outcome, Request
+from joulery.jobs import Definition, EnergyEntry, Job, Outcome, Request, RunDevice, RunEntry
 from joulery.jobs.policies import RunEnd
 from joulery.objectives import Cost
 from joulery.prediction import embodied_grams
@@ -265,7 +265,56 @@ def test_months_runs_and_teams_are_told_apart(store, capsys):
     assert team["energy of the devices"]["provenance"] == "assumed"
     assert "do not say how" in team["energy of the devices"]["source"]
     assert main(["report", "--team", "vision", "--store", path]) == 2
-    assert "no jobs" in capsys.readouterr().err
+    assert "no jobs and no runs" in capsys.readouterr().err
+
+
+def test_a_team_is_reported_with_every_run_and_each_joule_once(store, capsys):
+    """A third of a team's energy would be missing from what it discloses, or be in it twice."""
+    path, decisions = store
+    job_joules = 250.0 * (9600 + 3600)
+    wall = datetime(2026, 10, 1, 1, tzinfo=UTC).timestamp()
+    boards = (RunDevice("A100 0", 1e6), RunDevice("A100 1", 1e6), RunDevice("a CPU", 1e3))
+    fields = {"started_wall_seconds": wall, "seconds": 1e4, "origin": "measured"}
+    with closing(open_backend(path, "default")) as backend:
+        again = backend.decide(1, Request("killed", only=128)).id
+        for key, more in {
+            "recurs": {"joules": 9e5, "decision": decisions[0]},  # as its job reports it
+            "around it": {"joules": 1e6, "kind": "measure"},
+            "within": {"joules": 3e5, "part_of": "around it", "decision": decisions[1]},
+            "fine-tune": {"joules": 2e6, "devices": boards, "relative_error": 0.05},
+            "of it": {"joules": 1.5e6, "part_of": "fine-tune"},
+            "killed": {"joules": 4e5, "decision": again, "ended": False},
+            "job deleted": {"joules": 5e5, "decision": "99.1"},
+            "unknown": {},
+        }.items():
+            backend.put_run(RunEntry(key, key, **fields, **more))
+    joules = job_joules + (1e6 - 3e5) + 2e6 + 4e5 + 5e5
+    for words in (("--team", "default"), ("--month", "2026-10")):
+        document, figures = _figures(capsys, *words, "--store", path)
+        month = words[0] == "--month"
+        expected = joules - 250.0 * 7200 * month
+        energy = figures["energy of the devices"]
+        assert energy["value"] == pytest.approx(expected / 3.6e6)
+        assert sum(run["joules"] for run in document["runs"]) == pytest.approx(joules - job_joules)
+        jobs_joules = sum(job["joules"] for job in document["jobs"])
+        assert jobs_joules == pytest.approx(job_joules - 250.0 * 7200 * month)
+    disclosed, figures = _figures(capsys, "--team", "default", "--store", path, command="disclose")
+    assert disclosed["hardware"] == {"NVIDIA A100-SXM4-80GB": 2, "A100": 2}
+    assert main(["report", "--team", "default", "--store", path]) == 0
+    assert "fine-tune" in capsys.readouterr().out
+    assert main(["report", "--month", "2026-09", "--store", path]) == 0
+
+
+def test_a_store_without_jobs_is_reported_by_its_runs(tmp_path, capsys, monkeypatch):
+    """Whoever never trains the same twice would be told that nothing was measured."""
+    monkeypatch.delenv("JOULERY_TEAM", raising=False)
+    path = str(tmp_path / "store.sqlite")
+    with closing(open_backend(path, "default")) as backend:
+        backend.put_run(RunEntry("a", "a", 1e9, 1e4, 3.6e6))
+    _, figures = _figures(capsys, "--team", "default", "--store", path)
+    assert figures["energy of the devices"]["value"] == pytest.approx(1.0)
+    assert main(["report", "--store", path]) == 0
+    assert "1 run of every kind, recurring or not, used 1.00 kWh" in capsys.readouterr().out
 
 
 def test_phases_and_pages_come_from_files(file, tmp_path, capsys, monkeypatch):

@@ -61,7 +61,7 @@ def test_only_the_token_is_on_stdout(capsys):
         (["token", "create", "--team", "v", "--expires", "-1d"], "--expires"),
         (["token", "create", "--team", "v", "--expires", "x"], "--expires"),
         (["token", "create", "--team", "a\nb"], "team"),
-        (["token", "revoke", "7"], "7"),
+        (["token", "revoke", "7"], "no store"),
         (["token", "revoke", "x"], "x"),
         (["--listen", "0.0.0.0:8420"], "unencrypted"),
         (["--listen", "256.1.1.1:8420", "--insecure-bind"], "256"),

@@ -64,6 +64,34 @@ def test_wrong_use_is_told_in_a_line(capsys, tmp_path, monkeypatch, arguments, w
     assert not (tmp_path / "store.sqlite").exists()
 
 
+@pytest.mark.parametrize("action", [["list"], ["revoke", "1"]])
+def test_a_mistyped_store_is_not_made(capsys, tmp_path, action):
+    """An administrator sees an empty list and takes it for the tokens of the team."""
+    typo = tmp_path / "typo.sqlite"
+    assert main(["serve", "token", *action, "--store", str(typo)]) == 2
+    assert "no store" in capsys.readouterr().err
+    assert not typo.exists()
+
+
+def test_an_unknown_token_is_told(capsys):
+    """A mistyped number would pass for a token that is void now."""
+    printed(capsys, "serve", "token", "create", "--team", "vision")
+    code, document = printed(capsys, "serve", "token", "revoke", "7")
+    assert (code, "7" in document["error"]) == (2, True)
+
+
+def test_a_copy_replaces_nothing_unasked(capsys, tmp_path):
+    """A mistyped name would cost the script that trains."""
+    printed(capsys, "serve", "token", "create", "--team", "vision")
+    script = tmp_path / "train.py"
+    script.write_text("train()")
+    for action in ("backup", "export"):
+        code, document = printed(capsys, "store", action, str(script))
+        assert (code, "--replace" in document["remedy"]) == (2, True)
+    assert script.read_text() == "train()"
+    assert printed(capsys, "store", "export", str(script), "--replace")[0] == 0
+
+
 @pytest.mark.parametrize("command", [["serve"], ["store", "check"], ["jobs", "list"]])
 def test_a_password_on_the_command_line_is_refused(capsys, command):
     """Every user of the machine reads it in the process list."""

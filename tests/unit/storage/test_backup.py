@@ -9,9 +9,11 @@ import pytest
 
 from joulery.errors import ConflictError, FileError, InvalidValueError, StoreError
 from joulery.jobs import Definition, JobService, Request
-from joulery.storage import Store, backup, export, restore
+from joulery.storage import RunRecord, Store, backup, export, put_run, restore
 from joulery.storage._backup import whole_file
 from joulery.testing.workloads import made_up_workload
+
+RUN = RunRecord("speech", "1", "a", "host", "run", "a", 1.0, 2.0, 3.0, ended=True, summary={})
 
 
 @pytest.fixture
@@ -75,6 +77,56 @@ def test_what_cannot_be_copied_is_told(store, tmp_path):
     backup(store, tmp_path / "b.sqlite")
     with pytest.raises(InvalidValueError, match="another database"):
         restore("postgresql://host/database", tmp_path / "b.sqlite", replace=True)
+
+
+@pytest.mark.parametrize("copy", [backup, export])
+def test_a_copy_replaces_nothing_unasked(store, tmp_path, copy):
+    """A mistyped name would cost another team's store, or the script that trains."""
+    script, other, folder = tmp_path / "train.py", tmp_path / "other.sqlite", tmp_path / "folder"
+    script.write_text("train()")
+    folder.mkdir()
+    with Store.open(other) as used:
+        used.counts()
+        with pytest.raises(FileError, match="in use"):
+            copy(store, other, replace=True)
+    for target in (script, other):
+        with pytest.raises(ConflictError, match="exists"):
+            copy(store, target)
+    for target in (folder, Path("/dev/null")):
+        with pytest.raises(FileError, match="regular"):
+            copy(store, target, replace=True)
+    assert script.read_text() == "train()"
+    copy(store, script, replace=True)
+    copy(store, script, replace=True)  # as every night
+    new = tmp_path / "new.sqlite"
+    assert restore(str(new), script, replace=False).rows["jobs"] == 1
+
+
+@pytest.mark.parametrize("copy", [backup, export])
+def test_the_file_of_another_program_is_not_copied_or_changed(tmp_path, copy):
+    """Backups of nothing would be made every night; a foreign file would get another journal."""
+    photos = tmp_path / "photos.db"
+    with contextlib.closing(sqlite3.connect(photos)) as database:
+        database.execute("CREATE TABLE photos (name)")
+        database.commit()
+    content = photos.read_bytes()
+    with pytest.raises(FileError, match="not a store of Joulery"):
+        copy(str(photos), tmp_path / "copy")
+    with pytest.raises(StoreError, match="another program"):
+        Store.open(photos)
+    assert photos.read_bytes() == content
+    assert list(tmp_path.iterdir()) == [photos]
+
+
+@pytest.mark.parametrize("copy", [backup, export])
+def test_a_store_with_runs_alone_is_not_empty(store, tmp_path, copy):
+    """Runs of people without recurring jobs would be deleted by a restore."""
+    target = tmp_path / "runs.sqlite"
+    with Store.open(target) as used:
+        used.write(lambda transaction: put_run(transaction, RUN, []))
+    copy(store, tmp_path / "copy")
+    with pytest.raises(ConflictError, match="has jobs or runs"):
+        restore(str(target), tmp_path / "copy", replace=False)
 
 
 def test_a_store_is_not_copied_onto_itself(store, tmp_path):
