@@ -44,6 +44,7 @@ from joulery.hardware._device import (
     attempt,
     check_clock,
     working_capabilities,
+    device_text,
 )
 from joulery.units import (
     HERTZ_PER_MEGAHERTZ,
@@ -153,6 +154,8 @@ class AmdGpu:
             name=_text(name) or self.info.name,
             max_watts=None if limits is None else limits.max_watts,
         )
+
+    __repr__ = device_text
 
     def read_energy(self) -> EnergyReading:
         """Accumulator value, with its time stamp converted to the device's clock.
