@@ -22,7 +22,14 @@ from typing import TYPE_CHECKING
 from joulery.clock import REAL_CLOCK
 from joulery.errors import DeviceError, MissingHardwareError
 from joulery.frontier import Origin, Provenance
-from joulery.hardware._device import Capability, DeviceInfo, DeviceKind, EnergyReading, Survey, device_text
+from joulery.hardware._device import (
+    Capability,
+    DeviceInfo,
+    DeviceKind,
+    EnergyReading,
+    Survey,
+    device_text,
+)
 from joulery.units import finite
 
 if TYPE_CHECKING:

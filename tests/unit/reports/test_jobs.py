@@ -128,7 +128,7 @@ def test_attention_is_drawn_to_what_needs_it():
 
 def test_empty_states_say_what_to_do():
     """If this fails, a new user sees a page of dashes."""
-    assert "No jobs yet" in overview([], WORLD, NOW)
+    assert "No recurring jobs yet" in overview([], WORLD, NOW)
     fresh = figures(saved=None, joules=0.0, origins={})
     unknown = overview([fresh], WORLD, NOW)
     assert "Nothing to compare yet" in unknown

@@ -43,8 +43,8 @@ from joulery.hardware._device import (
     Telemetry,
     attempt,
     check_clock,
-    working_capabilities,
     device_text,
+    working_capabilities,
 )
 from joulery.units import (
     HERTZ_PER_MEGAHERTZ,

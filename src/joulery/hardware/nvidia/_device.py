@@ -23,8 +23,8 @@ from joulery.hardware._device import (
     Throttle,
     attempt,
     check_clock,
-    working_capabilities,
     device_text,
+    working_capabilities,
 )
 from joulery.hardware._sensors import PowerSensor, sensor_of
 from joulery.hardware.nvidia._binding import (
