@@ -108,7 +108,7 @@ def _allocation_text(document: Mapping[str, Any]) -> str:
         f"weighted performance {100 * document['weighted_performance']:.1f} %, "
         f"worst {100 * document['worst_performance']:.1f} %"
     )
-    cost = "" if price is None else f"a MWh not used costs {price:.0f} GPU-hours of delay\n"
+    cost = "" if price is None else f"each MWh saved delays jobs by {price:.0f} GPU-hours\n"
     shares = table_of(
         document["jobs"],
         {

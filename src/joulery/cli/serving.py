@@ -382,7 +382,7 @@ def _simulate(arguments: argparse.Namespace) -> Output:
         write_file(arguments.frontier, text + "\n", "--frontier")
     document = {
         "schema": SCHEMA,
-        "provenance": Origin.SIMULATED.value,
+        "origin": Origin.SIMULATED.value,
         "model": case.model.name,
         "device": case.board.name,
         "count": case.model.boards,
