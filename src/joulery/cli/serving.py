@@ -522,6 +522,9 @@ COMMAND = Action(
                 file("--html", "write a page"),
             ),
             summary="joules per prompt token, generated token and request of a running engine",
+            epilog="Engines are vLLM, SGLang (--enable-metrics), TensorRT-LLM, llama.cpp "
+            "(--metrics) and TGI;\nrequests do not pass through Joulery.\n\nexample: joulery "
+            "serving meter --engine http://127.0.0.1:8000 --seconds 2min",
         ),
         "tune": Action(
             _tune,
@@ -554,6 +557,7 @@ COMMAND = Action(
                 file("--html", "write a page"),
             ),
             summary="watts, tokens per second, latencies and joules per token by setting",
+            epilog="example: joulery serving sweep --engine http://127.0.0.1:8000 --html page.html",
         ),
         "simulate": Action(
             _simulate,

@@ -183,7 +183,7 @@ class EnergyLog:
         except OSError as error:
             raise FileError(
                 f"cannot {verb} {self.path}: {error.strerror or error}",
-                remedy="give a path to a file that you may read and write",
+                remedy=f"give a path to an energy log that you may {verb}",
             ) from None
 
 
