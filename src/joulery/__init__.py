@@ -1,5 +1,14 @@
 """Spend fewer joules per trained model.
 
+- ``Run``: a training that is measured, and held at the power limit that an objective asks for.
+- ``Meter``: the energy of any piece of code.
+- ``predict`` and ``recommend``: time, energy and hardware of a training before it runs.
+- ``plan_pipeline``: clocks of a pipeline-parallel training.
+- ``Frontier`` and ``choose``: what these return, and how an objective picks from it.
+- ``discover``: devices of this machine.
+
+Framework callbacks are in ``joulery.integrations``, services in ``joulery.serving``.
+
 Examples:
     >>> import joulery
     >>> meter = joulery.Meter()                   # doctest: +SKIP

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from joulery.errors import FileError, InfeasibleError, InvalidValueError
 from joulery.tables import Tabular
-from joulery.units import finite, per_cent
+from joulery.units import finite, human, human_duration, per_cent
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -297,8 +297,9 @@ class Frontier(Tabular):
     def __str__(self) -> str:
         first, last, work = self.fastest, self.least_energy, f" of {self.work}" * bool(self.work)
         return (
-            f"{len(self)} point{'s' * (len(self) > 1)}{work}, {first.seconds:.4g} s and "
-            f"{first.joules:.4g} J to {last.seconds:.4g} s and {last.joules:.4g} J"
+            f"{len(self)} point{'s' * (len(self) > 1)}{work}, {human_duration(first.seconds)} and "
+            f"{human(first.joules, 'J')} to {human_duration(last.seconds)} and "
+            f"{human(last.joules, 'J')}"
         )
 
     def rows(self) -> list[dict[str, Any]]:

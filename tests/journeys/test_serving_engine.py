@@ -162,7 +162,10 @@ def test_an_engine_that_fails_gets_full_power_back(world):
         Tuner(engine.url, objective, devices=_boards()) as tuner,
     ):
         for fault in ("empty", "renamed", "hang"):
-            assert wait_for(lambda: engine.is_slowed, PATIENCE_SECONDS), (fault, tuner.report().trouble)
+            assert wait_for(lambda: engine.is_slowed, PATIENCE_SECONDS), (
+                fault,
+                tuner.report().trouble,
+            )
             failures = tuner.report().failures
             faults.append(fault)
             told = lambda failures=failures: tuner.report().failures > failures  # noqa: E731

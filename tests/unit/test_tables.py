@@ -6,12 +6,14 @@ import types
 
 import pytest
 
+import joulery
 from joulery.clock import VirtualClock
 from joulery.errors import InvalidValueError, MissingExtraError
 from joulery.frontier import Frontier, OperatingPoint, Setting
 from joulery.hardware import SimulatedGpu, catalog
 from joulery.metering import Meter
 from joulery.objectives import LeastEnergy, choose
+from joulery.prediction import Plan, Work, prediction
 
 POINTS = [
     OperatingPoint(1.0, 300.0, Setting(power_limit_watts=300.0)),
@@ -23,11 +25,42 @@ POINTS = [
 def test_a_frontier_shows_itself():
     """If this fails, a notebook shows a frontier as a page of constructor calls."""
     frontier = Frontier.from_points(POINTS, "an <epoch>")
-    assert repr(frontier).startswith("<Frontier: 3 points of an <epoch>, 1 s")
+    assert repr(frontier).startswith("<Frontier: 3 points of an <epoch>, 1.00 s and 300 J to")
     page = frontier._repr_html_()
     assert "an &lt;epoch&gt;" in page
     assert page.count("<tr>") == 4
     assert "<td>1.04 s</td><td>250 J</td>" in page
+
+
+def test_what_people_hold_fits_into_a_line():
+    """If this fails, a prompt answers with pages of numbers, or with an address in memory."""
+    board = catalog.board("V100")
+    gpu = SimulatedGpu(board, VirtualClock())
+    step = catalog.workload("resnet50", board)
+    with joulery.Run("resnet", objective="edp", devices=[gpu]) as run:
+        for _ in run.steps(range(200)):
+            gpu.run(step)
+    model = {"layers": 24, "hidden": 2048, "heads": 16, "feedforward": 8192, "vocabulary": 50304}
+    model["sequence"] = 2048
+    step = prediction(model, "h100", Plan())
+    for shown in (gpu, Meter([gpu]), run, run.result, step):
+        assert repr(shown).startswith(f"<{type(shown).__name__}")
+        assert len(repr(shown)) < 250
+        assert " object at " not in repr(shown)
+
+
+def test_plans_and_tokens_are_taken_as_on_the_command_line():
+    """If this fails, Python asks for classes where the command line takes a word."""
+    model = {"layers": 24, "hidden": 2048, "heads": 16, "feedforward": 8192, "vocabulary": 50304}
+    model["sequence"] = 2048
+    plan = Plan(data=8, shard=3)
+    told = joulery.predict(model, "h100", plan="dp8-mb1-zero3", batch_size=64)
+    assert told == joulery.predict(model, "h100", plan=plan, batch_size=64)
+    assert joulery.recommend(model, 1e10, "h100", max_devices=8) == joulery.recommend(
+        model, Work(1e10), ["h100"], max_devices=8
+    )
+    with pytest.raises(InvalidValueError, match="dp8-mb1-zero3"):
+        joulery.predict(model, "h100", plan=8)
 
 
 def test_rows_become_a_data_frame_where_pandas_is(monkeypatch):

@@ -108,7 +108,7 @@ def _allocation_text(document: Mapping[str, Any]) -> str:
         f"weighted performance {100 * document['weighted_performance']:.1f} %, "
         f"worst {100 * document['worst_performance']:.1f} %"
     )
-    cost = "" if price is None else f"a MWh not used costs {price:.0f} GPU-hours of delay\n"
+    cost = "" if price is None else f"each MWh saved delays jobs by {price:.0f} GPU-hours\n"
     shares = table_of(
         document["jobs"],
         {
@@ -255,11 +255,24 @@ def _read_policy(text: str) -> str:
 
 
 _POLICY = (
-    option("--policy", "rule of the shares (fair)", "NAME", _read_policy, default="fair"),
+    option(
+        "--policy",
+        "rule of the shares: fair (default), max-min, throughput, equal-watts, equal-fraction or "
+        "alpha-fair",
+        "NAME",
+        _read_policy,
+        default="fair",
+    ),
     option("--alpha", "for alpha-fair", read=number(0.0), default=2.0),
 )
 _JOBS = file("--jobs", "jobs as JSON", required=True)
 _ZONE = option("--zone", "of times without one, such as UTC", "NAME", _zone)
+_ALLOCATE_EXAMPLE = """\
+FILE lists jobs with watts of one GPU and throughput: {"jobs": [{"id": "resnet", "gpus": 4,
+"points": [[100, 0.60], [160, 0.97], [250, 1.0]]}]}. A frontier in "frontier" will do as well.
+
+example: joulery cluster allocate --jobs jobs.json --budget 20kW
+"""
 _ALLOCATE = (
     _JOBS,
     option("--budget", "IT power of the cluster, such as 20kW", "W", watts),
@@ -318,7 +331,9 @@ _SHAPE = (
 COMMAND = Action(
     epilog=_EPILOG,
     actions={
-        "allocate": Action(_allocate, _ALLOCATE, "share a power budget over jobs, once"),
+        "allocate": Action(
+            _allocate, _ALLOCATE, "share a power budget over jobs, once", _ALLOCATE_EXAMPLE
+        ),
         "simulate": Action(_simulate, _SIMULATE, "what a budget would have done to a trace"),
         "replay": Action(_replay, _REPLAY, "jobs under a recorded power, step by step"),
         "shape": Action(_shape, _SHAPE, "power over time, when the grid is best"),

@@ -145,7 +145,8 @@ def limits(text: str) -> tuple[float, ...]:
         return tuple(sorted(set(listed(read)(text)), reverse=True))
     if len(ends) != 3:
         raise InvalidValueError(
-            f"{text!r} is not a range of power limits", remedy="write low:high:step"
+            f"{text!r} is not a range of power limits",
+            remedy="write low:high:step in watts, such as 100:260:40",
         )
     low, high, step = map(read, ends)
     if high < low:

@@ -23,6 +23,7 @@ from joulery.cli.options import (
     whole,
 )
 from joulery.errors import InvalidValueError
+from joulery.frontier import Origin
 from joulery.units import human
 
 if TYPE_CHECKING:
@@ -171,6 +172,7 @@ def _document(view: PipelineView) -> dict[str, Any]:
     """Everything that was planned; ``planned_seconds`` is the iteration time of the last plan."""
     problem, full = view.plan.problem, view.plan.full_clocks
     document = {
+        "provenance": Origin.PREDICTED.value,
         "planned_seconds": view.savings[-1].plan.seconds,
         "planning_cpu_seconds": view.plan.planning_cpu_seconds,
         "schedule": problem.schedule,

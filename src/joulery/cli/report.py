@@ -351,6 +351,8 @@ def _describe_log(totals: metering.LogTotals) -> str:
     sessions = f"{totals.sessions:,} session{'s' * (totals.sessions != 1)}{unfinished}"
     energy = "unknown" if totals.joules is None else human(totals.joules, "J")
     text = f"{sessions}: {human_duration(totals.seconds)}, {energy} ({totals.provenance})"
+    if totals.started_wall_seconds is not None:
+        text += f"; begun {reports.date_text(totals.started_wall_seconds)} UTC"
     if totals.damaged_lines:
         lines = ", ".join(map(str, totals.damaged_lines))
         text += f"; lines that a crash damaged, left out: {lines}"

@@ -28,6 +28,7 @@ from joulery.cli.options import (
 from joulery.cli.progress import Progress
 from joulery.clock import REAL_CLOCK
 from joulery.errors import InvalidValueError, NotPossibleHereError, UsageError
+from joulery.frontier import Origin
 from joulery.reports import Paragraph, Report, Table, frontier_report
 from joulery.training import RunState
 from joulery.units import human, human_duration, kilowatt_hours, per_cent
@@ -91,9 +92,7 @@ def _meter(arguments: argparse.Namespace) -> Output:
     return Output(document, lambda: _account_report(account, watch), page=arguments.html)
 
 
-def _begin_run_log(
-    watch: serving.ServiceWatch, state: Callable[[], RunState]
-) -> RunLog | None:
+def _begin_run_log(watch: serving.ServiceWatch, state: Callable[[], RunState]) -> RunLog | None:
     """The service as a run of the team, by the names of its models."""
     models = ", ".join(filter(None, watch.reader.tokens_by_model)) or "a model"
     name = f"{models} on {watch.metrics.engine}"
@@ -240,18 +239,21 @@ _FLAGS = {
 
 def _account_report(account: LedgerAccount, watch: serving.ServiceWatch) -> Report:
     rows = [
-        ("energy", f"{human(account.joules, 'J')} in {human_duration(account.seconds)}"),
-        ("prompt token", _figure(account.prefill_joules_per_token, "J")),
-        ("generated token", _figure(account.decode_joules_per_token, "J")),
-        ("request", _figure(account.joules_per_request, "J")),
-        ("waiting", f"{account.waiting_watts:.0f} W, {human(account.waiting_joules, 'J')}"),
-        ("requests", f"{account.requests}"),
-        (
-            "tokens",
-            f"{account.prompt_tokens:.0f} prompt, {account.generation_tokens:.0f} generated",
-        ),
+        ("energy", human(account.joules, "J")),
+        ("per prompt token", _figure(account.prefill_joules_per_token, "J")),
+        ("per generated token", _figure(account.decode_joules_per_token, "J")),
+        ("per request", _figure(account.joules_per_request, "J")),
+        ("while waiting", human(account.waiting_joules, "J")),
+        ("power while waiting", f"{account.waiting_watts:.0f} W"),
+        ("time", human_duration(account.seconds)),
+        ("requests", f"{account.requests:,}"),
+        ("prompt tokens", f"{account.prompt_tokens:,.0f}"),
+        ("generated tokens", f"{account.generation_tokens:,.0f}"),
     ]
-    columns = {"what": lambda row: row[0], "figure": lambda row: row[1]}
+    columns = {
+        "figure": lambda row: row[0],
+        f">{watch.provenance.origin.value}": lambda row: row[1],
+    }
     notes = [Paragraph(_FLAGS[name], soft=True) for name in account.flags]
     if watch.throttles:
         reasons = ", ".join(watch.throttles)
@@ -431,6 +433,7 @@ def _simulate(arguments: argparse.Namespace) -> Output:
         write_file(arguments.frontier, text + "\n", "--frontier")
     document = {
         "schema": SCHEMA,
+        "origin": Origin.SIMULATED.value,
         "model": case.model.name,
         "device": case.board.name,
         "count": case.model.boards,
@@ -491,8 +494,9 @@ def _simulate_report(
         ">within bounds": lambda outcome: f"{100 * outcome.attained:.2f} %",
         ">TTFT 99 %": lambda outcome: _milliseconds(outcome.ttft_seconds[1]),
         ">TPOT 99 %": lambda outcome: _milliseconds(outcome.tpot_seconds[1]),
-        ">cost": lambda outcome: f"{kilowatt_hours(outcome.joules) * price:.3g}",
     }
+    if price is not None:
+        columns[">cost"] = lambda outcome: f"{kilowatt_hours(outcome.joules) * price:.3g}"
     words = _sleep_words(advice)
     full, quantile = outcomes.get("full"), case.objective.quantile
     if full is not None and full.attained < quantile:
@@ -501,7 +505,7 @@ def _simulate_report(
             f"requests keep their bounds, not {100 * quantile:g} %."
         )
     boards = f"{case.model.boards} × {case.board.name}"
-    title = f"{case.model.name} on {boards}, {len(case.requests)} requests"
+    title = f"{case.model.name} on {boards}, {len(case.requests):,} requests, simulated"
     return Report(title, "simulated", (Table.of(outcomes.values(), columns), Paragraph(words)))
 
 
@@ -569,6 +573,9 @@ COMMAND = Action(
                 file("--html", "write a page"),
             ),
             summary="joules per prompt token, generated token and request of a running engine",
+            epilog="Engines are vLLM, SGLang (--enable-metrics), TensorRT-LLM, llama.cpp "
+            "(--metrics) and TGI;\nrequests do not pass through Joulery.\n\nexample: joulery "
+            "serving meter --engine http://127.0.0.1:8000 --seconds 2min",
         ),
         "tune": Action(
             _tune,
@@ -601,6 +608,7 @@ COMMAND = Action(
                 file("--html", "write a page"),
             ),
             summary="watts, tokens per second, latencies and joules per token by setting",
+            epilog="example: joulery serving sweep --engine http://127.0.0.1:8000 --html page.html",
         ),
         "simulate": Action(
             _simulate,
@@ -649,7 +657,7 @@ COMMAND = Action(
                     duration,
                     default=0.1,
                 ),
-                option("--price", "price of a kilowatt-hour (0.2)", "X", number(0.0), default=0.2),
+                option("--price", "price of a kilowatt-hour, to print the money", "X", number(0.0)),
                 option(
                     "--asleep-watts", "power of a board asleep (20)", "W", number(0.0), default=20.0
                 ),

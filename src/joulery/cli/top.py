@@ -30,6 +30,7 @@ def _run(arguments: argparse.Namespace) -> Output:
     seconds = arguments.interval
     with metering.Meter(arguments.device) as meter:
         window = meter.begin("top")
+        REAL_CLOCK.sleep(_SHORTEST_SECONDS)  # an estimate knows nothing before its second reading
         reader = LiveReader(meter.devices, REAL_CLOCK, window.measurement, 0)
         try:
             while True:

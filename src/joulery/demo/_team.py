@@ -30,7 +30,7 @@ from joulery.jobs import (
     thinned,
 )
 from joulery.jobs.policies import ActionKind, RunEnd
-from joulery.objectives import Cost
+from joulery.objectives import Cost, LeastEnergy, choose
 from joulery.units import SECONDS_PER_DAY
 
 if TYPE_CHECKING:
@@ -302,17 +302,27 @@ class _SimulatedRun:
         yield RunCurve("steps_per_second", "", tuple(zip(times, pace, strict=True)))
 
 
+def _least_energy_limit(board: Board, work: Workload, slowdown: float) -> int:
+    points = []
+    for watts in range(round(board.min_limit_watts), round(board.default_limit_watts) + 1):
+        steady = _settle(board, work, watts)
+        joules = steady.seconds * steady.watts
+        points.append(OperatingPoint(steady.seconds, joules, Setting(float(watts))))
+    chosen = choose(LeastEnergy(slowdown), points)
+    return round(chosen.setting.power_limit_watts or board.default_limit_watts)
+
+
 def _fine_tunes(end: float, draw: random.Random) -> Iterator[tuple[str, RunEntry]]:
-    """Runs that do not recur, one on most days, with the limit that costs least."""
+    """Runs that do not recur, one on most days, at the limit of least energy in a time to spare."""
     for day in range(_DAYS):
         team, name, board_name, boards, work_name = draw.choice(_FINE_TUNES)
         board = catalog.board(board_name)
         work = catalog.workload(work_name, board)
         original = _settle(board, work, board.default_limit_watts)
-        watts = draw.uniform(0.6, 0.85) * board.default_limit_watts
+        watts = _least_energy_limit(board, work, draw.choice((0.05, 0.1)))
         steady = _settle(board, work, watts)
         seconds = draw.uniform(0.5, 6.0) * 3600.0
-        run = _SimulatedRun(board, work, boards, round(watts), draw).entry(
+        run = _SimulatedRun(board, work, boards, watts, draw).entry(
             name=name,
             key=f"{name}, {day}",
             started_wall_seconds=end

@@ -260,6 +260,11 @@ def check_devices(devices: Any, *, allow_names: bool = False) -> tuple[Any, ...]
     )
 
 
+def device_text(device: Any) -> str:
+    """A device for people, such as ``<NvidiaGpu GPU-212e4085: NVIDIA V100>``."""
+    return f"<{type(device).__name__} {device.info.id}: {device.info.name}>"
+
+
 def check_clock(hertz: float, clocks: Sequence[float], name: str) -> None:
     """Raise ``InvalidValueError`` unless ``hertz`` is within device ``name``'s ``clocks``."""
     low, high = clocks[0] / HERTZ_PER_MEGAHERTZ, clocks[-1] / HERTZ_PER_MEGAHERTZ

@@ -22,7 +22,14 @@ from typing import TYPE_CHECKING
 from joulery.clock import REAL_CLOCK
 from joulery.errors import DeviceError, MissingHardwareError
 from joulery.frontier import Origin, Provenance
-from joulery.hardware._device import Capability, DeviceInfo, DeviceKind, EnergyReading, Survey
+from joulery.hardware._device import (
+    Capability,
+    DeviceInfo,
+    DeviceKind,
+    EnergyReading,
+    Survey,
+    device_text,
+)
 from joulery.units import finite
 
 if TYPE_CHECKING:
@@ -80,6 +87,8 @@ class CpuEstimate:
         self._tdp_watts, self._idle_watts = tdp_watts, _IDLE_SHARE * tdp_watts
         self._clock = clock
         self._stat = stat
+
+    __repr__ = device_text
 
     def read_energy(self) -> EnergyReading:
         """Estimated energy, from cumulative busy time."""

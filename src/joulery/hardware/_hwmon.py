@@ -24,6 +24,7 @@ from joulery.hardware._device import (
     EnergyReading,
     Obstacle,
     Survey,
+    device_text,
 )
 from joulery.units import joules_from_microjoules, watts_from_microwatts
 
@@ -61,6 +62,8 @@ class IntelGpu:
         source = f"{energy_file.name.removesuffix('_input')} of hwmon"
         self.provenance = Provenance(Origin.MEASURED, source, _RELATIVE_ERROR)
         self._energy_file, self._clock = energy_file, clock
+
+    __repr__ = device_text
 
     def read_energy(self) -> EnergyReading:
         """Energy since the driver was loaded."""

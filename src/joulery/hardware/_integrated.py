@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from joulery.errors import DeviceError
-from joulery.hardware._device import Capability, Device, EnergyReading, PowerMeter
+from joulery.hardware._device import Capability, Device, EnergyReading, PowerMeter, device_text
 
 if TYPE_CHECKING:
     from joulery.clock import Clock
@@ -63,6 +63,8 @@ class IntegratedPower:
         self._lock = threading.Lock()
         self._joules = 0.0
         self._last: tuple[float, float] | None = None
+
+    __repr__ = device_text
 
     def read_energy(self) -> EnergyReading:
         """Take a sample and return the joules since the first one.

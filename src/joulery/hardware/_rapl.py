@@ -30,6 +30,7 @@ from joulery.hardware._device import (
     EnergyReading,
     Obstacle,
     Survey,
+    device_text,
 )
 from joulery.units import joules_from_microjoules, watts_from_microwatts
 
@@ -73,6 +74,8 @@ class RaplDevice:
         self._lock = threading.Lock()
         self._wrapped_joules = 0.0
         self._last: tuple[float, float] | None = None
+
+    __repr__ = device_text
 
     def read_energy(self) -> EnergyReading:
         """Counter value plus the wraps seen.

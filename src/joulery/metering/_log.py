@@ -44,6 +44,7 @@ class LogTotals:
         devices: Joules by device id.
         accelerators: Name by device id of the accelerators among them; None where a session does
             not say.
+        started_wall_seconds: Unix time at which the first session began; None where unknown.
         sessions: Number of sessions.
         unfinished: Number of sessions without a final line: killed, or still running.
         damaged_lines: Numbers of the lines that could not be read.
@@ -54,6 +55,7 @@ class LogTotals:
     joules: float | None = None
     devices: dict[str, float] = field(default_factory=dict)
     accelerators: dict[str, str] | None = None
+    started_wall_seconds: float | None = None
     sessions: int = 0
     unfinished: int = 0
     damaged_lines: tuple[int, ...] = ()
@@ -181,7 +183,7 @@ class EnergyLog:
         except OSError as error:
             raise FileError(
                 f"cannot {verb} {self.path}: {error.strerror or error}",
-                remedy="give a path to a file that you may read and write",
+                remedy=f"give a path to an energy log that you may {verb}",
             ) from None
 
 
@@ -249,12 +251,14 @@ def _added_up(sessions: list[dict[str, Any]], damaged: tuple[int, ...]) -> LogTo
             accelerators = None
         else:
             accelerators |= {str(device): str(name) for device, name in names.items()}
+    starts = [session.get("started") for session in sessions]
     metered = [session for session in sessions if session["joules"] is not None]
     return LogTotals(
         seconds=sum(session["seconds"] for session in sessions),
         joules=sum(session["joules"] for session in metered) if metered else None,
         devices=devices,
         accelerators=accelerators,
+        started_wall_seconds=min((s for s in starts if isinstance(s, float)), default=None),
         sessions=len(sessions),
         unfinished=sum(not session.get("final") for session in sessions),
         damaged_lines=damaged,

@@ -151,7 +151,7 @@ class Measurement(Tabular):
         if math.isnan(self.joules):
             return f"{human_duration(self.seconds)}, energy unknown (see `joulery doctor`)"
         error = self.relative_error
-        bar = "" if error is None else f" ± {100 * error:.1f} %"
+        bar = "" if error is None else f" ± {100 * error:.1f} %".replace("± 0.0 %", "± < 0.1 %")
         billed = f" ({self.kwh:.3g} kWh)" if self.kwh >= 1e-3 else ""
         return (
             f"{human(self.joules, 'J')}{bar}{billed} in "

@@ -103,6 +103,11 @@ class Meter:
         self._closing: dict[int, tuple[int, Window]] = {}
         self._starting = threading.Lock()
 
+    def __repr__(self) -> str:
+        subject = "all" if self._wanted is None else len(self._wanted)
+        state = "not started" if self._sampler is None else "sampling"
+        return f"<Meter: {state}, devices: {subject}>"
+
     def start(self) -> Self:
         """Find the devices and start sampling. The first window does this by itself.
 

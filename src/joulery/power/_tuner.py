@@ -38,6 +38,7 @@ from joulery.power._step_profiler import (
     TuningEvent,
 )
 from joulery.power._unequal import MOST_RANKS, UnequalBoards
+from joulery.tables import Tabular
 from joulery.units import per_cent
 
 if TYPE_CHECKING:
@@ -66,8 +67,8 @@ _NEARLY, _MOST_VISITS = 0.02, 1000
 _MOST_PREDICTED = 60
 
 
-@dataclass(frozen=True, slots=True)
-class TuningResult:
+@dataclass(frozen=True, slots=True, repr=False)
+class TuningResult(Tabular):
     """Seconds and joules of one step at every setting that was measured or predicted.
 
     Attributes:
@@ -104,6 +105,10 @@ class TuningResult:
     def frontier(self) -> Frontier:
         """The Pareto set of all points, per step."""
         return Frontier.from_points(self.points, "one step")
+
+    def rows(self) -> list[dict[str, Any]]:
+        """A row per point of the frontier: seconds, joules, setting and origin."""
+        return self.frontier.rows()
 
     @property
     def energy_saving(self) -> float:

@@ -443,7 +443,8 @@ def _read(path: Path) -> dict[str, Any]:
         document = json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=_once)
     except OSError as problem:
         raise FileError(
-            f"cannot read {path}: {problem.strerror}", remedy="give the path of a JSON file"
+            f"cannot read {path}: {problem.strerror}",
+            remedy="give the path of a JSON file; of a model on a hub, that of its config.json",
         ) from None
     except (ValueError, RecursionError) as problem:
         raise FileError(f"{path} is not JSON: {problem}", remedy="write one JSON object") from None

@@ -237,7 +237,7 @@ class Plan:
             if total % part or total < part:
                 raise InvalidValueError(
                     f"{of_what} {total} does not divide by {by_what} {part}",
-                    remedy=f"choose {by_what} so that it divides {total}",
+                    remedy=f"choose {of_what} as a multiple of {part}, or another {by_what}",
                 )
         least = 2 * self.pipeline
         if self.schedule == "dualpipe" and (self.micro_batches < least or self.micro_batches % 2):

@@ -23,7 +23,7 @@ from joulery.prediction._devices import PRECISIONS, accelerator
 from joulery.prediction._inference import ROLLOUTS_LACK
 from joulery.prediction._model import training_model
 from joulery.prediction._plan import Plan
-from joulery.prediction._search import OBJECTIVES, tabulate
+from joulery.prediction._search import OBJECTIVES, Work, tabulate
 from joulery.tables import Tabular
 from joulery.units import finite, grams_co2, human, human_dollars, human_duration
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from joulery.prediction._devices import Accelerator
     from joulery.prediction._model import Transformer
-    from joulery.prediction._search import CandidateTable, Rows, Work
+    from joulery.prediction._search import CandidateTable, Rows
 
 SCHEMA = "joulery.recommendation/1"
 _FIGURES = (
@@ -308,8 +308,8 @@ class _Search:
 
 def recommend(  # noqa: PLR0913 - all but three by keyword only
     model: Transformer | dict[str, Any] | str | Path,
-    work: Work,
-    devices: Sequence[str | Path | Accelerator],
+    work: Work | float,
+    devices: Sequence[str | Path | Accelerator] | str,
     *,
     max_devices: int = 512,
     sequence: int | None = None,
@@ -322,8 +322,9 @@ def recommend(  # noqa: PLR0913 - all but three by keyword only
 
     Args:
         model: Description of a transformer: object, document or JSON file.
-        work: The training to be done.
-        devices: Names of device types in the catalog, TOML files, or accelerators.
+        work: The training to be done, or the tokens to train on.
+        devices: Names of device types in the catalog, TOML files, or accelerators; a single name
+            too.
         max_devices: Largest number of devices.
         sequence: Tokens per sequence in training, where the description does not say.
         objective: ``energy``, ``time``, ``money`` or ``carbon``, or the text of an objective of
@@ -336,10 +337,16 @@ def recommend(  # noqa: PLR0913 - all but three by keyword only
         InfeasibleError: Nothing fits into memory or keeps the deadline; the remedy names the
             fastest that fits.
         UnknownDeviceError: No such device.
+
+    Examples:
+        >>> recommend("llama-8b.json", 100e9, ["a100", "h100"])        # doctest: +SKIP
+        <Recommendation: Least energy: train llama-8b on 512 × H100 at 450 W …>
     """
     description = training_model(model, sequence)
     assumed, calibration = assumptions or Assumptions(), calibration or Calibration()
-    boards = {board.name: board for board in map(accelerator, devices)}
+    work = work if isinstance(work, Work) else Work(finite(work, "tokens", minimum=1.0))
+    names = [devices] if isinstance(devices, str) else devices
+    boards = {board.name: board for board in map(accelerator, names)}
     objective = _check(work, boards, max_devices, objective, assumed)
     Plan(task=work.task).check(description)
     if work.tokens < (step := work.global_batch * description.sequence):

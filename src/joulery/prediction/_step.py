@@ -25,6 +25,7 @@ from joulery.prediction._memory import (
 from joulery.prediction._model import training_model
 from joulery.prediction._plan import Plan
 from joulery.prediction._power import LEAST_POWER_DEVIATION, Load, plan_load, step_cost
+from joulery.tables import Tabular
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -40,8 +41,8 @@ _CLOCKS = 9
 _JITTER = 0.04
 
 
-@dataclass(frozen=True, slots=True)
-class Prediction:
+@dataclass(frozen=True, slots=True, repr=False)
+class Prediction(Tabular):
     """A step under a parallel plan at several power limits and clocks.
 
     Attributes:
@@ -76,6 +77,13 @@ class Prediction:
     variant: Plan | None = None
     variant_bytes: float = 0.0
     left_out: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return f"{self.frontier(f'{self.plan} on {self.plan.devices} × {self.device}')}"
+
+    def rows(self) -> list[dict[str, Any]]:
+        """A row per point that no other beats: seconds, joules, setting and origin."""
+        return self.frontier().rows()
 
     def frontier(self, work: str = "") -> Frontier:
         """The points that no other beats."""
@@ -186,7 +194,7 @@ def predict(  # noqa: PLR0913 - all but two by keyword only
     model: Transformer | Graph | dict[str, Any] | str | Path,
     device: str | Path | Accelerator,
     *,
-    plan: Plan | None = None,
+    plan: Plan | str | None = None,
     batch_size: int | None = None,
     precision: str | None = None,
     sequence: int | None = None,
@@ -200,10 +208,12 @@ def predict(  # noqa: PLR0913 - all but two by keyword only
         model: Description of a transformer (object, document or JSON file), or a captured graph.
         device: Name in the catalog, such as ``h100``, path of a TOML file with a specification, or
             an accelerator.
-        plan: Parallel plan; one device with ``batch_size`` sequences where None. Of a captured
-            graph, data-parallel copies (``Plan(data=8, shard=3, framework="eager")``): each
-            computes what was captured per micro-batch of 1.
-        batch_size: Sequences per step; of a captured graph, what it was captured with.
+        plan: Parallel plan, or its text such as ``dp8-mb1-zero3``; one device with ``batch_size``
+            sequences where None. Of a captured graph, data-parallel copies
+            (``Plan(data=8, shard=3, framework="eager")``): each computes what was captured per
+            micro-batch of 1.
+        batch_size: Sequences per step of all devices, by default the plan's; a captured graph has
+            its own.
         precision: Precision of the matrix products, such as ``bf16`` or ``fp8``.
         sequence: Tokens per sequence in training, where the description does not say.
         limits: Power limits in watts; from the lowest to the default one where None.
@@ -215,7 +225,19 @@ def predict(  # noqa: PLR0913 - all but two by keyword only
         UnknownDeviceError: No such device in the catalog.
         InvalidValueError: The plan does not divide, or the device lacks the precision.
         InfeasibleError: The step does not fit into the device's memory.
+
+    Examples:
+        >>> model = {"layers": 32, "hidden": 4096, "heads": 32, "kv_heads": 8, "feedforward": 14336}
+        >>> model |= {"vocabulary": 128256, "sequence": 8192}
+        >>> predict(model, "h100", plan="dp8-mb1-zero3", batch_size=128).fastest.setting.devices
+        8
     """
+    if isinstance(plan, str):
+        plan = Plan.parse(plan, batch_size or 1)
+    if not (plan is None or isinstance(plan, Plan)):
+        raise InvalidValueError(
+            f"plan={plan!r} is not a plan", remedy='give its text, such as "dp8-mb1-zero3"'
+        )
     if isinstance(model, Graph):
         plan = plan or Plan(framework="eager", shard=0)
         asked = None if plan.precision == Plan().precision else plan.precision
@@ -223,8 +245,12 @@ def predict(  # noqa: PLR0913 - all but two by keyword only
         work = f"step of {model.name}"
     else:
         model = training_model(model, sequence)
-        plan = plan or Plan(micro_batch=batch_size or 1, global_batch=batch_size or 1)
-        plan = plan if precision is None else replace(plan, precision=precision)
+        plan = plan or Plan(micro_batch=batch_size or 1)
+        plan = replace(
+            plan,
+            global_batch=batch_size or plan.global_batch,
+            precision=precision or plan.precision,
+        )
         work = f"step of {model.name or 'a transformer'}"
     step = prediction(model, device, plan, limits=limits, clocks=clocks, calibration=calibration)
     return step.frontier(work)

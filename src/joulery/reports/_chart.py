@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import TYPE_CHECKING, Literal
 
@@ -106,6 +106,7 @@ class Axis:
         ticks: Values to label, in the unit; round ones unless given.
         labels: Text of each tick; the value unless given.
         most_ticks: Number of ticks shown at once; 0 for all.
+        from_zero: Whether it begins at 0, so that lengths compare.
     """
 
     name: str
@@ -113,6 +114,7 @@ class Axis:
     ticks: tuple[float, ...] = ()
     labels: tuple[str, ...] = ()
     most_ticks: int = 0
+    from_zero: bool = False
 
     def text(self, tick: float) -> str:
         """The label of a tick."""
@@ -130,8 +132,8 @@ def energy_axis(values: Iterable[float], origin: str = "", name: str = "energy")
 
 
 def power_axis(values: Iterable[float], origin: str = "", name: str = "power") -> Axis:
-    """Axis of watts in the unit that suits them, with their origin if it is given."""
-    return _axis(name, _unit_for(values, _WATTS), origin)
+    """Axis of watts from 0, in the unit that suits them, with their origin if it is given."""
+    return replace(_axis(name, _unit_for(values, _WATTS), origin), from_zero=True)
 
 
 def _axis(name: str, unit: Unit, origin: str) -> Axis:
@@ -167,6 +169,8 @@ def scale_of(values: Iterable[float], axis: Axis, most_ticks: int) -> Scale:
     if low == high == 0.0:  # such as no epoch yet: an axis upwards from 0
         margin, high = _MARGIN, 1.0
     low, high = low - margin, high + margin
+    if axis.from_zero and low > 0.0:
+        low = 0.0
     stated_ticks = tuple(tick for tick in axis.ticks if low <= tick <= high)
     if axis.most_ticks:
         stated_ticks = stated_ticks[:: -(-len(stated_ticks) // axis.most_ticks) or 1]

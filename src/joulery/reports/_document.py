@@ -289,8 +289,8 @@ h2 { font-size: 1.1rem; margin: 1.6rem 0 .5rem; }
 p { max-width: 60rem; }
 .badge { display: inline-block; background: #fff3c4; color: #5c4400; font-size: .85rem;
   font-weight: 600; padding: .1rem .6rem; border-radius: 1rem; }
-figure { margin: 0 0 1rem; } figcaption { font-weight: 600; }
-.chart { max-width: 56rem; } .chart svg, .gantt svg { width: 100%; height: auto; }
+figure { margin: 0 0 1rem; } figcaption { font-weight: 600; } .grid figure { margin: 0; }
+.chart { max-width: 56rem; } .chart svg, .gantt svg { display: block; width: 100%; height: auto; }
 .phone { display: none; }
 @media (max-width: 34rem) { .chart .phone { display: inline; } .chart .screen { display: none; } }
 .gantt svg { min-width: 44rem; } .heat { width: 16rem; min-width: 0; }
@@ -298,9 +298,14 @@ figure { margin: 0 0 1rem; } figcaption { font-weight: 600; }
 svg text { font-family: system-ui, sans-serif; font-size: 13px; paint-order: stroke;
   stroke: var(--paper); stroke-width: 3px; }
 svg text.bare { stroke: none; font-size: 11px; } svg g:focus { outline: 2px solid var(--s0); }
-.wide { overflow-x: auto; margin: 0 0 1rem; }
+.wide { overflow-x: auto; margin: 0 0 1rem;  /* shadows at the sides that can be scrolled */
+  background: linear-gradient(to right, var(--paper) 1rem, transparent) left / 2rem 100% local,
+    linear-gradient(to left, var(--paper) 1rem, transparent) right / 2rem 100% local,
+    linear-gradient(to right, var(--rule), transparent) left / .8rem 100%,
+    linear-gradient(to left, var(--rule), transparent) right / .8rem 100%;
+  background-repeat: no-repeat; }
 .grid { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 29rem), 1fr));
-  gap: 1.5rem 2rem; margin: 1.5rem 0; }
+  gap: 1rem 2rem; margin: 1rem 0; }
 table { border-collapse: collapse; font-size: .95rem; font-variant-numeric: tabular-nums; }
 th, td { text-align: right; border-bottom: 1px solid var(--rule); white-space: nowrap;
   padding: .25rem .6rem; }
@@ -310,7 +315,7 @@ tr.default > * { color: var(--s1); }
 .soft { color: var(--soft); font-size: .9rem; }
 .error { border-left: 4px solid var(--s4); padding: .2rem .8rem; }
 a { color: var(--s0); } td a { font-weight: 600; text-decoration: none; }
-.figures { display: grid; grid-template-columns: repeat(auto-fit, minmax(11.5rem, 1fr)); gap: 1rem;
+.figures { display: grid; grid-template-columns: repeat(auto-fit, minmax(15rem, 1fr)); gap: 1rem;
   margin: 1rem 0; padding: 0; }
 .figures > div { border: 1px solid var(--rule); border-radius: .6rem; padding: .8rem 1rem; }
 .figures dt { color: var(--soft); font-size: .9rem; } .figures dd { margin: 0; }

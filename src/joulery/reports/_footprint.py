@@ -55,6 +55,8 @@ class Figure:
             return "unknown"
         if self.unit == "s":
             return human_duration(self.value)
+        if self.unit == "kWh" and self.value < 1e-3:
+            return human(JOULES_PER_KILOWATT_HOUR * self.value, "J")
         for unit, base in (("kWh", "Wh"), ("kg CO2", "g CO2")):
             if self.unit == unit and not 0.1 <= self.value < 1000:
                 return human(1000 * self.value, base)

@@ -202,7 +202,9 @@ def _sizes_table(summary: JobSummary) -> Table:
     return Table.of(
         summary.batch_sizes,
         {
-            ">batch size": lambda row: str(row.batch_size),
+            ">batch size": lambda row: (
+                f"{row.batch_size}{' (default)' * (row.batch_size == summary.job.default)}"
+            ),
             ">reached": count(RunEnd.REACHED),
             ">stopped early": count(RunEnd.STOPPED),
             ">failed": count(RunEnd.EXHAUSTED),

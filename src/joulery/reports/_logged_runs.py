@@ -147,8 +147,8 @@ def _charts(run: RunEntry) -> Iterator[Chart]:
         axis = power_axis([y for line in power for _, y in line.points])
         yield Chart("Power by device", time, axis, tuple(power), "Power over the time of the run.")
     for title, quantity, axis in (
-        ("Core clock by device", "clock_hertz", Axis("clock in MHz", _MEGAHERTZ)),
-        ("Training steps", "steps_per_second", Axis("steps per second")),
+        ("Core clock by device", "clock_hertz", Axis("clock in MHz", _MEGAHERTZ, from_zero=True)),
+        ("Training steps", "steps_per_second", Axis("steps per second", from_zero=True)),
         ("Metric", "metric", Axis("metric")),
     ):
         lines = _device_lines(_curves(run, quantity))
@@ -262,9 +262,8 @@ def comparison_report(runs: Sequence[RunEntry], zone: tzinfo | None = None) -> R
         time = time_axis([run.seconds for run in runs])
         text = "Power of all devices of each run over its time."
         blocks.append(Chart("Power of all devices", time, axis, tuple(lines), text))
-    simulated = any(run.origin == "simulated" for run in runs)
-    names = " and ".join(headers[1:])
-    return Report(f"{names}", "simulated" if simulated else "", tuple(blocks))
+    simulated = all(_origin(run) for run in runs)
+    return Report(" and ".join(headers[1:]), "simulated" if simulated else "", tuple(blocks))
 
 
 def power_chart(curves: Mapping[str, Sequence[tuple[float, float]]]) -> Chart | None:

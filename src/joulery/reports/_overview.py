@@ -99,7 +99,7 @@ def overview_report(
         span: Time to cover; all of it unless given.
     """
     if not (jobs or outstanding):
-        empty = "No recurring jobs yet. A joulery.Run with batch_sizes=[…] makes one when it runs."
+        empty = "No recurring jobs yet. A joulery.Run with batch_sizes=[…] makes one."
         return Report("Overview", "", (Paragraph(empty),)), Report("Jobs", "", ())
     span = span or all_time(jobs, now_wall_seconds)
     bounds = span.start_wall_seconds, span.end_wall_seconds

@@ -372,7 +372,8 @@ def _remarks(view: PipelineView) -> list[str]:
 def _holding_remark(holding: HeldPlan, joules: float) -> str:
     """What it costs to hold clocks for as long as boards need to change them."""
     extra = max(0.0, holding.extra_joules)
-    cost = f"{human(extra, 'J')}, {100 * extra / joules:.2f} %" if extra else "nothing here"
+    share = round(100 * extra / joules, 2)
+    cost = f"{human(extra, 'J')}, {share:.2f} %" if share else "nothing here"
     ranks = ", ".join(map(str, holding.unheld_ranks))
     return (
         f"Ranks hold each clock for at least {1000 * MINIMUM_HOLD_SECONDS:.0f} ms; on short "

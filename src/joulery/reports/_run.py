@@ -145,7 +145,7 @@ def _charts(beats: Sequence[RunProgress], live: Sequence[LiveState]) -> Iterator
         if any(len(line.points) > 1 for line in series):
             yield Chart(title, time, y, tuple(series), f"{y.name} over the time of the run.")
 
-    watts = Axis("power in W", _WATT)
+    watts = Axis("power in W", _WATT, from_zero=True)
     devices = _lines(live, lambda device: device.watts)
     yield from chart("Power by device", watts, [*devices, *_limit_lines(live)])
     if not any(len(line.points) > 1 for line in devices) or live[-1].processes > 1:
@@ -156,9 +156,13 @@ def _charts(beats: Sequence[RunProgress], live: Sequence[LiveState]) -> Iterator
         ]
         yield from chart("Power of all devices", watts, [Series.curve("", thin(power))])
     clocks = _lines(live, lambda device: device.clock_hertz)
-    yield from chart("Core clock by device", Axis("clock in MHz", _MEGAHERTZ), clocks)
+    yield from chart(
+        "Core clock by device", Axis("clock in MHz", _MEGAHERTZ, from_zero=True), clocks
+    )
     steps = [(s.seconds, s.steps_per_second) for s in live if s.steps_per_second is not None]
-    yield from chart("Training steps", Axis("steps per second"), [Series.curve("", thin(steps))])
+    yield from chart(
+        "Training steps", Axis("steps per second", from_zero=True), [Series.curve("", thin(steps))]
+    )
     epochs = [(beat.seconds, beat.epochs) for beat in beats]
     yield from chart("Epochs trained", Axis("epochs"), [Series.curve("", thin(epochs))])
 

@@ -70,7 +70,10 @@ def _watch(request: Request) -> ClusterWatch:
     """The agent, for tokens of every team: its page names the jobs of all of them."""
     watch: ClusterWatch | None = request.app.state.cluster
     if watch is None:
-        raise not_found()
+        raise not_found(
+            "this server shows no cluster",
+            "start it with --cluster-state DIR, the state folder of a `joulery cluster agent`",
+        )
     if not may_see_all(request.state.caller):
         raise no_permission()
     return watch

@@ -281,6 +281,8 @@ def overview(request: Request) -> Response:
         "overview.html",
         "Overview",
         runs=count_text(runs, "run"),
+        joules=joules,
+        request_address=str(request.base_url).rstrip("/"),
         runs_energy=energy_text(joules),
         events="jobs",
         mark=mark,

@@ -95,14 +95,13 @@ def internal() -> ProblemError:
     )
 
 
-def not_found() -> ProblemError:
+def not_found(
+    detail: str = "there is no such record, or it belongs to another team",
+    remedy: str = "list the jobs of your team, by --team or $JOULERY_TEAM; the job may have been "
+    "deleted",
+) -> ProblemError:
     """A record does not exist, or is not the caller's: the same for both."""
-    return ProblemError(
-        404,
-        UnknownRecordError,
-        "there is no such record, or it belongs to another team",
-        "list the jobs of your team, by --team or $JOULERY_TEAM; the job may have been deleted",
-    )
+    return ProblemError(404, UnknownRecordError, detail, remedy)
 
 
 def no_token(realm: str = "joulery") -> ProblemError:

@@ -221,6 +221,12 @@ def explained(error: DBAPIError) -> JouleryError:
         )
     if "malformed" in reason:
         return StoreError(f"the store is damaged: {reason}", remedy=DAMAGED_REMEDY)
+    if "not a database" in reason:
+        return InvalidValueError(
+            "the store is not a database of Joulery",
+            remedy="give another path (--store or $JOULERY_STORE); a new store is made where none "
+            "is",
+        )
     return StoreError(
         f"the store failed: {reason}", remedy="check the database's disk, rights and log"
     )

@@ -57,7 +57,7 @@ def test_a_file_that_is_no_database_is_refused(tmp_path):
     """Somebody's file would be overwritten, or an internal error shown."""
     path = tmp_path / "letter.txt"
     path.write_text("Dear Sir or Madam, " * 500)
-    with pytest.raises(StoreError, match="not a database"):
+    with pytest.raises(InvalidValueError, match="not a database"):
         Store.open(path)
     assert path.read_text().startswith("Dear")
 

@@ -43,6 +43,7 @@ from joulery.hardware._device import (
     Telemetry,
     attempt,
     check_clock,
+    device_text,
     working_capabilities,
 )
 from joulery.units import (
@@ -153,6 +154,8 @@ class AmdGpu:
             name=_text(name) or self.info.name,
             max_watts=None if limits is None else limits.max_watts,
         )
+
+    __repr__ = device_text
 
     def read_energy(self) -> EnergyReading:
         """Accumulator value, with its time stamp converted to the device's clock.

@@ -23,6 +23,7 @@ from joulery.hardware._device import (
     Throttle,
     attempt,
     check_clock,
+    device_text,
     working_capabilities,
 )
 from joulery.hardware._sensors import PowerSensor, sensor_of
@@ -98,6 +99,8 @@ class NvidiaGpu:
         field = "instant" if self._power_reader else "plain"
         self.power_sensor: PowerSensor | None = sensor_of(name, field=field, driver=driver)
         self.capabilities = working_capabilities(self)
+
+    __repr__ = device_text
 
     def read_energy(self) -> EnergyReading:
         """Counter value, with the driver's stamp of its refresh and the instant power if given.
@@ -216,6 +219,8 @@ class MigInstance:
         self._nvml = nvml
         self._handle = handle
         self._board = board
+
+    __repr__ = device_text
 
     def telemetry(self) -> Telemetry:
         """Processes of the instance, temperature and clock of the board."""

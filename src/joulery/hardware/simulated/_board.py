@@ -27,6 +27,7 @@ from joulery.hardware._device import (
     Telemetry,
     Throttle,
     check_clock,
+    device_text,
 )
 from joulery.hardware.simulated import _physics as physics
 
@@ -164,6 +165,8 @@ class SimulatedGpu:
         self._intervals = [_Drawn(now, 0.0, board.idle_watts, board.idle_watts)]
         self._sensed = _Sensed(self._tick(now), board.idle_watts)
         self._lock = threading.RLock()
+
+    __repr__ = device_text
 
     def set_load(self, workload: Workload | None) -> None:
         """Run ``workload`` repeatedly from now on; None for idle."""

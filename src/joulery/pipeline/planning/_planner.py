@@ -7,7 +7,7 @@ import json
 import math
 import time
 from bisect import bisect_left, bisect_right
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -78,10 +78,10 @@ class Timetable:
 
     seconds: float
     joules: float
-    starts: NDArray[np.float64]
-    durations: NDArray[np.float64]
-    joules_each: NDArray[np.float64]
-    clocks_hertz: NDArray[np.float64]
+    starts: NDArray[np.float64] = field(repr=False)
+    durations: NDArray[np.float64] = field(repr=False)
+    joules_each: NDArray[np.float64] = field(repr=False)
+    clocks_hertz: NDArray[np.float64] = field(repr=False)
     blocking_watts: float
 
     @property

@@ -44,7 +44,7 @@ if (main?.dataset.events) {
       lost = setTimeout(() => { note.textContent = "connection lost, trying again"; }, 3000);
       return;
     }
-    note.textContent = "live";
+    note.textContent = "· live";
     if (data !== mark) refresh(location.href);
     mark = data;
   };
