@@ -169,7 +169,10 @@ def _list(backend: DecisionBackend, arguments: argparse.Namespace) -> Output:
     if not arguments.all:
         newest = {(entry.name, entry.device): entry for entry in entries}
         entries = sorted(newest.values(), key=lambda entry: (entry.name, entry.device))
-    return Output({"jobs": [entry.to_document() for entry in entries]}, _list_text(entries, client.team_of(arguments.team)))
+    return Output(
+        {"jobs": [entry.to_document() for entry in entries]},
+        _list_text(entries, client.team_of(arguments.team)),
+    )
 
 
 def _show(backend: DecisionBackend, arguments: argparse.Namespace) -> Output:
