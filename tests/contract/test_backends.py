@@ -471,6 +471,9 @@ def test_a_report_that_was_delayed_does_not_undo_a_later_one(backend):
     for seconds in (120.0, 60.0):
         backend.put_run(replace(run, key="k2", seconds=seconds, ended=False))
     assert backend.runs(limit=1)[0][0].seconds == 120.0
+    backend.put_run(replace(run, key="k3"))
+    (under_way,), _ = backend.runs(limit=1, open_only=True)  # however many began since
+    assert under_way.key == "k2"
 
 
 @pytest.mark.parametrize(
@@ -484,6 +487,7 @@ def test_a_report_that_was_delayed_does_not_undo_a_later_one(backend):
         {"joules": 1e15},
         {"devices": (RunDevice("A40", joules=1e6),), "joules": 1e6},
         {"devices": (RunDevice("A40", joules=1.0), RunDevice("A40", joules=1.0))},
+        {"devices": (RunDevice("A40", joules=90.0),), "joules": 5.0},
     ],
 )
 def test_a_run_that_cannot_be_is_refused(backend, wrong):

@@ -30,11 +30,11 @@ if TYPE_CHECKING:
     from joulery.jobs import BatchSizeSummary, JobEntry, JobSummary, ProfileEntry
 
 
-def _list_text(entries: Sequence[JobEntry]) -> str:
+def _list_text(entries: Sequence[JobEntry], team: str) -> str:
     """All jobs, one per line."""
     if not entries:
         return (
-            "No recurring jobs of this team. A joulery.Run with batch_sizes makes one; "
+            f"No recurring jobs of team {team}. A joulery.Run with batch_sizes makes one; "
             "`joulery runs list` shows runs of every kind."
         )
     return table_of(
@@ -169,7 +169,10 @@ def _list(backend: DecisionBackend, arguments: argparse.Namespace) -> Output:
     if not arguments.all:
         newest = {(entry.name, entry.device): entry for entry in entries}
         entries = sorted(newest.values(), key=lambda entry: (entry.name, entry.device))
-    return Output({"jobs": [entry.to_document() for entry in entries]}, _list_text(entries))
+    return Output(
+        {"jobs": [entry.to_document() for entry in entries]},
+        _list_text(entries, client.team_of(arguments.team)),
+    )
 
 
 def _show(backend: DecisionBackend, arguments: argparse.Namespace) -> Output:

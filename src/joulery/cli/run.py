@@ -114,7 +114,8 @@ def _text(
         "",
         (
             f"{human_duration(measured.seconds)}, {human(measured.joules, 'J')} "
-            f"{error_bar(measured.relative_error)}: {measured.provenance.origin}; exit code {code}"
+            f"{error_bar(measured.relative_error)} of {measured.devices_text}: "
+            f"{measured.provenance.origin}; exit code {code}"
         ),
     ]
     for report in reports:

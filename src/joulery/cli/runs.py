@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
-from joulery import reports
+from joulery import client, reports
 from joulery.cli.dispatch import Output
 from joulery.cli.jobs import STORE_OPTIONS, with_store
 from joulery.cli.options import Action, file, option, whole
@@ -24,9 +25,16 @@ _MOST = 1000  # runs of a list, as of a page of the server
 
 
 def _list(backend: DecisionBackend, arguments: argparse.Namespace) -> Output:
-    entries, _ = backend.runs(arguments.text or "", limit=arguments.limit)
+    entries, following = backend.runs(arguments.text or "", limit=arguments.limit)
     documents = [_listed(entry) for entry in entries]
-    return Output({"runs": documents}, lambda: _text(entries, arguments.text))
+
+    def text() -> str:
+        if not entries:
+            return _no_runs(arguments)
+        more = f"\nThere are more: these are the latest {len(entries):,}; --limit shows others."
+        return _table(entries) + more * (following is not None)
+
+    return Output({"runs": documents, "complete": following is None}, text)
 
 
 def _listed(entry: RunEntry) -> dict[str, object]:
@@ -35,11 +43,17 @@ def _listed(entry: RunEntry) -> dict[str, object]:
     return document
 
 
-def _text(entries: Sequence[RunEntry], searched: str | None) -> str:
-    if not entries and searched:
-        return f"No run of this team contains {searched!r}; JOULERY_TEAM names another team."
-    if not entries:
-        return "No runs. Set JOULERY_STORE, and every joulery.Run and `joulery measure` is kept."
+def _no_runs(arguments: argparse.Namespace) -> str:
+    team = client.team_of(arguments.team)
+    other = "--team or JOULERY_TEAM names another team."
+    if arguments.text:
+        return f"No run of team {team} contains {arguments.text!r}; {other}"
+    if arguments.store or os.environ.get(client.STORE_VARIABLE):
+        return f"No runs of team {team} in this store; {other}"
+    return "No runs. Set JOULERY_STORE, and every joulery.Run and `joulery measure` is kept."
+
+
+def _table(entries: Sequence[RunEntry]) -> str:
     now = REAL_CLOCK.wall()
     return table_of(
         entries,

@@ -52,7 +52,7 @@ def _runs_under_way() -> list[RunEntry]:
         return []
     try:
         with closing(client.open_backend()) as backend:
-            entries, _ = backend.runs(limit=100)
+            entries, _ = backend.runs(limit=100, open_only=True)
     except JouleryError:
         return []  # power matters here, and a store that is down must not hide it
     now = REAL_CLOCK.wall()

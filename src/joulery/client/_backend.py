@@ -99,9 +99,12 @@ class DecisionBackend(Protocol):
         ...
 
     def runs(
-        self, text: str = "", below: int = 0, limit: int = 100
+        self, text: str = "", below: int = 0, limit: int = 100, *, open_only: bool = False
     ) -> tuple[list[RunEntry], int | None]:
-        """Runs that contain a text, the latest first, and where the next page begins."""
+        """Runs that contain a text, the latest first, and where the next page begins.
+
+        With ``open_only``, those that have not reported their end.
+        """
         ...
 
     def run(self, number: int) -> RunEntry:

@@ -158,9 +158,10 @@ class HttpBackend:
         self.ask("PUT", self._runs, self._token, run.checked())
 
     def runs(
-        self, text: str = "", below: int = 0, limit: int = 100
+        self, text: str = "", below: int = 0, limit: int = 100, *, open_only: bool = False
     ) -> tuple[list[RunEntry], int | None]:
-        query = urlencode({"text": text, "below": below, "limit": limit})
+        values = {"text": text, "below": below, "limit": limit}
+        query = urlencode(values | ({"open": "true"} if open_only else {}))
         page = self._call(RunPage, "GET", f"{self._runs}?{query}")
         return list(page.runs), page.next
 

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from joulery.clock import VirtualClock
 from joulery.frontier import Frontier, OperatingPoint, Origin, Provenance, Setting
 from joulery.hardware import catalog, settle
@@ -238,6 +240,8 @@ class _History:
         epochs = max(1.0, 3500.0 // seconds)
         progress = Outcome(RunEnd.ABANDONED, epochs, 3500.0, 3500.0 / seconds * joules, limit)
         self._service.heartbeat(decision, progress)
+        run = self._run_entry(decision, progress, self._end - 3500.0)
+        self._service.put_run(msgspec.structs.replace(run, ended=False))
 
     def _put_profiles(self) -> None:
         simulated = Provenance(Origin.SIMULATED, _SOURCE, 0.02)

@@ -150,8 +150,9 @@ def without_probe(probe: Actions, best_cost: float) -> Actions:
     """A training of the batch size that was to be probed.
 
     It measures the limits that the probe would have measured, and holds the limit if it is a single
-    one. It may cost twice what the best batch size takes: a client that tries it without having
-    measured is stopped there, and what it measured until then is what the probe would have shown.
+    one. It may cost twice what the best batch size takes, or what ``_with_patience`` allows: a
+    client that tries it without having measured is stopped there, and what it measured until then
+    is what the probe would have shown.
     Before anything has reached the target there is nothing to compare with, and so no ceiling.
     """
     mask = probe.probe_limits

@@ -282,13 +282,14 @@ class JobService:
         self._store.write(lambda transaction: put_run(transaction, record, curves))
 
     def runs(
-        self, text: str = "", below: int = 0, limit: int = 100
+        self, text: str = "", below: int = 0, limit: int = 100, *, open_only: bool = False
     ) -> tuple[list[RunEntry], int | None]:
         """Runs that contain a text, the latest first, and where the next page begins.
 
-        A search for a text looks at the latest 20,000 runs.
+        A search for a text looks at the latest 20,000 runs. With ``open_only``, those that have not
+        reported their end.
         """
-        query = RunQuery(self._team, text, below=below, sort="number")
+        query = RunQuery(self._team, text, open_only=open_only, below=below, sort="number")
         with self._store.reading() as transaction:
             records = list_runs(transaction, query, limit + 1)
         following = records[limit - 1].id if len(records) > limit else None

@@ -69,6 +69,12 @@ def check_run(run: RunEntry, now_wall_seconds: float) -> None:
     devices = [(device.joules, _DEVICE_WATTS) for device in run.devices]
     for joules, most_watts in [(run.joules, _RUN_WATTS), *devices]:
         _check_power(joules or 0.0, run.seconds + 1.0, most_watts)  # begun before it is timed
+    parts = sum(device.joules or 0.0 for device in run.devices)
+    if run.joules is not None and parts > run.joules * (1 + _ENERGY_ERROR):
+        raise InvalidValueError(
+            f"devices of {human(parts, 'J')} in a run of {human(run.joules, 'J')}",
+            remedy="give the joules of all its devices as those of the run",
+        )
 
 
 def _check_end(outcome: Outcome, job: Job, kind: ActionKind) -> None:

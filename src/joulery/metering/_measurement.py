@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,12 @@ if TYPE_CHECKING:
 
 # Half the width of the interval of 95 %, in standard errors.
 SIGMAS_95 = 1.96
+_KIND_TEXTS = {
+    DeviceKind.GPU: "GPU",
+    DeviceKind.CPU: "CPU",
+    DeviceKind.MEMORY: "memory meter",
+    DeviceKind.NODE: "node meter",
+}
 
 
 class Flag(StrEnum):
@@ -118,6 +125,19 @@ class Measurement(Tabular):
     peak_watts: float = math.nan
     started_at_wall: float = math.nan
     events: frozenset[Flag] = frozenset()
+
+    @property
+    def devices_text(self) -> str:
+        """Devices that make up the total, such as ``2 GPUs and 1 CPU (estimated)``."""
+        groups = Counter(
+            (device.info.kind, device.provenance.origin is Origin.ASSUMED)
+            for device in self.counted
+        )
+        words = [
+            f"{count} {_KIND_TEXTS[kind]}{'s' * (count > 1)}{' (estimated)' * estimated}"
+            for (kind, estimated), count in groups.items()
+        ] or ["no device"]
+        return " and ".join([", ".join(words[:-1]), words[-1]] if words[1:] else words)
 
     @property
     def counted(self) -> tuple[DeviceMeasurement, ...]:

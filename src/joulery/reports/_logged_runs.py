@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 _MEGAHERTZ = Unit("MHz", 1e6)
 _MOST_LINES = 5  # by hand: devices with a line each; of more, the sum is drawn
 _LIMIT_COLOUR = 5  # grey, which no device has
+_CURVE_SECONDS = 10.0  # by hand: on a busy machine, sampling begins some seconds late
 _MOST_ROWS = 30  # by hand: names of runs in a report
 _LATE_SECONDS = 300.0  # by hand: a run under way reports every minute
 
@@ -53,7 +54,7 @@ def logged_run_report(run: RunEntry, now: float, zone: tzinfo | None = None) -> 
     """
     blocks: list[Block] = [_figures(run, now, zone)]
     charts = tuple(_charts(run))
-    blocks.append(Grid(charts) if charts else Paragraph(_NO_CURVES, soft=True))
+    blocks.append(Grid(charts) if charts else Paragraph(_no_curves(run), soft=True))
     if run.devices:
         blocks += [Heading("Energy by device"), _device_table(run)]
     if run.tags:
@@ -91,7 +92,10 @@ def _sum_joules(runs: Sequence[RunEntry]) -> float:
     return sum(run.joules or 0.0 for run in runs)
 
 
-_NO_CURVES = "The run was too short for curves: they begin with its third second."
+def _no_curves(run: RunEntry) -> str:
+    if run.seconds < _CURVE_SECONDS:
+        return "The run was too short for curves: they begin with its third second."
+    return "The run was reported without curves."
 
 
 def _origin(run: RunEntry) -> str:

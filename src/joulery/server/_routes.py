@@ -551,12 +551,16 @@ def list_runs(
     limit: Annotated[
         int, Query(ge=1, le=MOST_PER_PAGE, description="most entries of the page")
     ] = 100,
+    *,
+    open_only: Annotated[
+        bool, Query(alias="open", description="only runs that have not reported their end")
+    ] = False,
 ) -> Response:
     """List the runs of a team, recurring or not, the latest first."""
-    _only_known(request, "text", "below", "limit")
+    _only_known(request, "text", "below", "limit", "open")
     if "\0" in text:  # no name has one, and PostgreSQL accepts none
         return _answer(RunPage((), None))
-    entries, following = _jobs_of(request, team).runs(text, below, limit)
+    entries, following = _jobs_of(request, team).runs(text, below, limit, open_only=open_only)
     return _answer(RunPage(tuple(entries), following))
 
 

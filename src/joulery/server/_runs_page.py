@@ -85,7 +85,9 @@ def _row(run: RunEntry, now: float) -> dict[str, Any]:
         "time": human_duration(run.seconds),
         "power": "–" if watts is None else human(watts, "W"),
         "saved": "–" if run.energy_saving is None else per_cent(run.energy_saving),
-        "simulated": run.origin == "simulated",
+        "note": ", ".join(
+            ["simulated"] * (run.origin == "simulated") + ["part of another"] * bool(run.part_of)
+        ),
     }
 
 

@@ -3,6 +3,7 @@
 import json
 import math
 import sys
+from dataclasses import replace
 
 import pytest
 
@@ -47,6 +48,15 @@ def measured(monkeypatch):
         return commands
 
     return install
+
+
+def test_a_total_says_what_it_is_of():
+    """The joules of a CPU that is only estimated would pass for those of the boards."""
+    cpu = replace(UNREAD, joules=5.0)
+    total = Measurement("run", 1.0, (GPU, replace(GPU, info=replace(GPU.info, id="GPU-2")), cpu))
+    assert total.devices_text == "2 GPUs and 1 CPU (estimated)"
+    assert replace(total, devices=(GPU,)).devices_text == "1 GPU"
+    assert replace(total, devices=()).devices_text == "no device"
 
 
 @pytest.mark.parametrize("separator", [[], ["--"]])
