@@ -12,7 +12,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from playwright.sync_api import sync_playwright
+from playwright.sync_api import Browser, sync_playwright
 
 ROOT = Path(__file__).resolve().parents[1]
 CHROMIUM = "/usr/bin/chromium"
@@ -23,25 +23,23 @@ WIDTH = 1280
 PICTURES = (("overview", "", 700), ("run", "/runs", 880), ("job", "/jobs", 1000))
 
 
-def take_pictures(address: str, token: str, folder: Path) -> None:
+def take_pictures(browser: Browser, address: str, token: str, folder: Path) -> None:
     """The overview, the first run and the first job, each as one screen."""
-    with sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
-        page = browser.new_page(timezone_id="UTC")
-        page.set_default_timeout(PATIENCE_MILLISECONDS)
-        page.goto(f"{address}/login")
-        page.fill("#token", token)
-        page.click("button.main")
-        page.wait_for_selector("nav")
-        for name, path, height in PICTURES:
-            page.set_viewport_size({"width": WIDTH, "height": height})
-            page.goto(address + path)
-            if path:
-                page.click(f'tbody a[href^="{path}/"]')
-            page.wait_for_selector("svg, canvas")
-            page.wait_for_load_state("load")
-            page.screenshot(path=str(folder / f"dashboard-{name}.png"))
-        browser.close()
+    page = browser.new_page(timezone_id="UTC")
+    page.set_default_timeout(PATIENCE_MILLISECONDS)
+    page.goto(f"{address}/login")
+    page.fill("#token", token)
+    page.click("button.main")
+    page.wait_for_selector("nav")
+    for name, path, height in PICTURES:
+        page.set_viewport_size({"width": WIDTH, "height": height})
+        page.goto(address + path)
+        if path:
+            page.click(f'tbody a[href^="{path}/"]')
+        page.wait_for_selector("figure svg")
+        page.wait_for_load_state("load")
+        page.screenshot(path=str(folder / f"dashboard-{name}.png"))
+    page.close()
 
 
 def main() -> int:
@@ -56,7 +54,9 @@ def main() -> int:
         ) as server:
             try:
                 served = json.loads(server.stdout.readline())  # type: ignore[union-attr]
-                take_pictures(served["address"], served["token"], folder)
+                with sync_playwright() as driver:
+                    browser = driver.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+                    take_pictures(browser, served["address"], served["token"], folder)
             finally:
                 server.terminate()
     return 0

@@ -3,6 +3,8 @@
 import gzip
 import json
 import os
+import runpy
+import struct
 import time
 from datetime import datetime
 from pathlib import Path
@@ -14,6 +16,7 @@ from joulery.jobs import JobService, Request
 from joulery.storage import Store
 from support.dashboard_store import copy_job
 
+ROOT = Path(__file__).parents[2]
 # Those in the first line on every kind of screen.
 PATHS = (
     *("/", "/jobs/{job}", "/jobs/{job}/runs/{live}", "/plans/gpt.json"),
@@ -302,22 +305,27 @@ def test_many_tabs_share_one_stream(visit):
             tab.close()
 
 
+def put_run(server, name, watts):
+    """A run of ten seconds, as a training reports it."""
+    curve = {"quantity": "watts", "device": "A40", "points": [[1, watts], [9, watts]]}
+    run = {
+        "key": name,
+        "name": name,
+        "started_wall_seconds": 1.7e9,
+        "seconds": 10.0,
+        "joules": 10 * watts,
+        "devices": [{"name": "A40", "joules": 10 * watts}],
+        "curves": [curve],
+    }
+    answer = server.ask("PUT", "/v1/teams/vision/runs", run)
+    assert answer.status == 204, answer.body
+
+
 def test_runs_are_searched_opened_and_compared(visit):
     """Someone looks for a run and does not find it, or what made it differ."""
     with visit() as visitor:
         for number, watts in enumerate((300.0, 200.0)):
-            curve = {"quantity": "watts", "device": "A40", "points": [[1, watts], [9, watts]]}
-            run = {
-                "key": f"{number}",
-                "name": f"tune {number}",
-                "started_wall_seconds": 1.7e9,
-                "seconds": 10.0,
-                "joules": 10 * watts,
-                "devices": [{"name": "A40", "joules": 10 * watts}],
-                "curves": [curve],
-            }
-            answer = visitor.server.ask("PUT", "/v1/teams/vision/runs", run)
-            assert answer.status == 204, answer.body
+            put_run(visitor.server, f"tune {number}", watts)
         page = visitor.page
         visitor.goto("/runs")
         page.fill("[name=q]", "TUNE")
@@ -331,3 +339,13 @@ def test_runs_are_searched_opened_and_compared(visit):
         visitor.goto("/runs")
         page.click("text=tune 1")
         page.wait_for_selector("text=Energy by device")
+
+
+def test_pictures_for_the_docs_are_taken(browser, server, tmp_path):
+    """The pictures in the docs can no longer be made anew, and show pages of the past."""
+    put_run(server, "pictured", 250.0)
+    names = runpy.run_path(str(ROOT / "scripts" / "dashboard_images.py"))
+    names["take_pictures"](browser, server.address, server.admin_token, tmp_path)
+    for name, _, height in names["PICTURES"]:
+        header = (tmp_path / f"dashboard-{name}.png").read_bytes()[:24]
+        assert struct.unpack(">II", header[16:]) == (names["WIDTH"], height)

@@ -105,7 +105,8 @@ def _text(document: dict[str, Any]) -> str:
     lines = [
         (
             f"{document['workload']} on every board, busy for "
-            f"{human_duration(document['busy_seconds'])} of {human_duration(seconds)}: simulated"
+            f"{human_duration(document['busy_seconds'])} of {human_duration(seconds)}, from the "
+            "start of the command to its end: simulated"
         )
     ]
     if document["paused_seconds"]:

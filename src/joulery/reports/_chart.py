@@ -160,7 +160,7 @@ class Scale:
 
 def scale_of(values: Iterable[float], axis: Axis, most_ticks: int) -> Scale:
     """A scale around SI values, with some room at both ends."""
-    scaled = [value / axis.unit.size for value in values]
+    scaled = [value / axis.unit.size for value in values] + [0.0] * axis.from_zero
     low, high = min(scaled), max(scaled)
     margin = _MARGIN * (high - low)
     # A single point needs room on both sides, and rounding is not to be magnified.
@@ -169,7 +169,7 @@ def scale_of(values: Iterable[float], axis: Axis, most_ticks: int) -> Scale:
     if low == high == 0.0:  # such as no epoch yet: an axis upwards from 0
         margin, high = _MARGIN, 1.0
     low, high = low - margin, high + margin
-    if axis.from_zero and low > 0.0:
+    if axis.from_zero and low == -margin:  # nothing is below 0
         low = 0.0
     stated_ticks = tuple(tick for tick in axis.ticks if low <= tick <= high)
     if axis.most_ticks:
