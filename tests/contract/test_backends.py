@@ -439,7 +439,7 @@ def test_a_decision_is_reported_on_with_its_own_token_only(server, monkeypatch):
 def test_a_run_is_stored_once_under_its_key_and_found_by_text(backend):
     """If this fails, a run that reports every minute fills the list, or nobody finds it."""
     curve = RunCurve("watts", "A100 0", ((1.0, 250.0), (2.0, 260.0)))
-    run = RunEntry("k1", "fine-tune", 1.7e9, 10.0, 2500.0, ended=False, tags={"lr": "0.1"})
+    run = RunEntry("k1", "fine-tune", 1.7e9, 10.0, 2500.0, tags={"lr": "0.1"})
     backend.put_run(run)
     ended = replace(run, seconds=20.0, joules=None, ended=True, curves=(curve,))
     backend.put_run(ended)
@@ -462,7 +462,7 @@ def test_a_run_is_stored_once_under_its_key_and_found_by_text(backend):
 
 def test_a_report_that_was_delayed_does_not_undo_a_later_one(backend):
     """If this fails, a run that has ended is listed as lost, with the figures of its first hour."""
-    run = RunEntry("k1", "fine-tune", 1.7e9, 3600.0, 1e6)
+    run = RunEntry("k1", "fine-tune", 1.7e9, 3600.0, 1e6, ended=True)
     backend.put_run(run)
     backend.put_run(replace(run, seconds=60.0, joules=1e4, ended=False))
     backend.put_run(replace(run, seconds=7200.0, ended=False))

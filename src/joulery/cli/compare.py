@@ -59,6 +59,7 @@ def _read_log(path: Path) -> RunEntry:
         started_wall_seconds=0.0,
         seconds=totals.seconds,
         joules=totals.joules,
+        ended=True,
         kind="log",
         origin=origin,
         relative_error=totals.provenance.relative_error,

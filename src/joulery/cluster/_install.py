@@ -189,6 +189,8 @@ node_watts = {plan.boards * plan.limits_watts[1]:g}
 state = "state"
 token_file = "agent.token"
 ca_file = "ca.pem"
+# 5 s above ttl_seconds, so that caps are down when an event begins even if the agent dies before
+lead_seconds = 15
 
 [nodes]
 {nodes}

@@ -282,6 +282,7 @@ class _SimulatedRun:
         )
         return RunEntry(
             **fields,
+            ended=True,
             origin=Origin.SIMULATED.value,
             relative_error=0.02,
             devices=devices,

@@ -75,7 +75,7 @@ class RunEntry(JsonModel, frozen=True):
         started_wall_seconds: Unix time of the start.
         seconds: Seconds until this report.
         joules: Joules of all devices until then; null where nothing measures them.
-        ended: Whether the run has ended.
+        ended: Whether the run has ended; it goes on until it says so.
         kind: Reporter: `run`, `measure`, `serving`, or `callback` of a framework.
         host: Machine that it ran on; of several, the first.
         origin: Origin of the joules.
@@ -97,7 +97,7 @@ class RunEntry(JsonModel, frozen=True):
     started_wall_seconds: Quantity
     seconds: Quantity
     joules: Quantity | None = None
-    ended: bool = True
+    ended: bool = False
     kind: Text = "run"
     host: Text = ""
     origin: _Origin = Origin.ASSUMED.value

@@ -528,6 +528,7 @@ def add_energy(
         started_wall_seconds=1.7e9,
         seconds=50.0,
         joules=12_500.0,
+        ended=True,
         host="node1",
         devices=[{"name": "A40", "joules": 12_500.0}],
         curves=[{"quantity": "watts", "device": "A40", "points": [[0.0, 240.0], [50.0, 260.0]]}],

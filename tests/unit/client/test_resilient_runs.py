@@ -10,7 +10,7 @@ from joulery.jobs import Definition, Job, Outcome, Request, RunEntry
 from joulery.jobs.policies import RunEnd
 from joulery.objectives import Cost
 
-RUN = RunEntry("k1", "fine-tune", 1.7e9, 60.0, 1e4)
+RUN = RunEntry("k1", "fine-tune", 1.7e9, 60.0, 1e4, ended=True)
 REPORT = PendingReport(
     "default",
     Definition(Job("nightly", (64, 128), 128, Cost(0.5, 300.0))),

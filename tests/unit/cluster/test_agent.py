@@ -292,6 +292,23 @@ def test_the_page_of_a_cluster_says_what_needs_attention():
     assert '<p class="error">! The budget does not cover' in short
 
 
+@pytest.mark.parametrize("last_tick", range(6, 30, 3))
+def test_an_announced_event_is_met_by_a_long_lead_whenever_the_agent_dies(tmp_path, last_tick):
+    """An agent that dies as an event begins leaves the caps of before in force."""
+    bench = Bench(tmp_path, lead_seconds=15.0, ttl_seconds=10.0)
+    bench.engine.held = [job(1, {"n1": (0, 1), "n2": (0, 1)})]
+    now = bench.clock.wall()
+    announce(tmp_path, GridEvent("cut", now + 30, now + 90, target_watts=1000.0), bench.clock)
+    for second in range(1, 60):
+        if second <= last_tick:
+            bench.tick()
+        else:
+            bench.clock.sleep(1.0)
+            bench.tick_governors()
+        assert second != 6 or sum(bench.caps()) == pytest.approx(1600), "there is more at first"
+        assert second < 30 or sum(bench.caps()) <= 1000.1
+
+
 def test_a_silent_agent_leaves_caps_that_only_fall(tmp_path):
     """Caps rise, or stay high for good, when the agent is killed."""
     bench = Bench(tmp_path, ttl_seconds=5.0)

@@ -36,9 +36,9 @@ def test_nodes_with_domains_and_addresses_get_settings_and_certificates_that_wor
     """A dot in a node's name breaks the settings, or its certificate names no address."""
     nodes = ("n1.hall.example", "10.0.0.7")
     write_site(tmp_path, SitePlan(nodes, 8, 9000.0), {})
-    assert read_agent_settings(tmp_path / "agent.toml").nodes == {
-        node: f"{node}:7001" for node in nodes
-    }
+    settings = read_agent_settings(tmp_path / "agent.toml")
+    assert settings.nodes == {node: f"{node}:7001" for node in nodes}
+    assert settings.lead_seconds >= settings.ttl_seconds + 5, "an agent may die before an event"
     for node, name in zip(nodes, ("DNS:n1.hall.example", "IP Address:10.0.0.7"), strict=True):
         words = ["openssl", "x509", "-noout", "-ext", "subjectAltName"]
         command = [*words, "-in", str(tmp_path / node / "node.pem")]
