@@ -41,6 +41,7 @@ def test_unit_tests_are_named_after_modules():
     folder, whole = (
         ROOT / "tests" / "unit",
         {
+            "test_commands_page",
             "test_docstrings",
             "test_environment_page",
             "test_package",

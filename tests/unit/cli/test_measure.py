@@ -3,11 +3,13 @@
 import json
 import math
 import sys
+from contextlib import closing
 from dataclasses import replace
 
 import pytest
 
 from joulery.cli import main, measure
+from joulery.client import open_backend
 from joulery.frontier import Origin, Provenance
 from joulery.hardware import DeviceInfo, DeviceKind
 from joulery.metering import Measurement
@@ -57,6 +59,24 @@ def test_a_total_says_what_it_is_of():
     assert total.devices_text == "2 GPUs and 1 CPU (estimated)"
     assert replace(total, devices=(GPU,)).devices_text == "1 GPU"
     assert replace(total, devices=()).devices_text == "no device"
+
+
+def test_a_command_knows_the_run_that_measures_it(tmp_path, monkeypatch):
+    """Joules of a training under `joulery measure` would be counted once by each of them."""
+    path, seen = str(tmp_path / "store.sqlite"), tmp_path / "seen"
+    monkeypatch.setenv("JOULERY_STORE", path)
+    for name in ("JOULERY_TEAM", "JOULERY_OUTER_RUN", "LOCAL_RANK"):
+        monkeypatch.delenv(name, raising=False)
+    program = f"import os; open({str(seen)!r}, 'w').write(os.environ.get('JOULERY_OUTER_RUN', ''))"
+    command = ["measure", "--", sys.executable, "-c", program]
+    assert main(command) == 0
+    with closing(open_backend(path)) as backend:
+        (run,), _ = backend.runs()
+        assert seen.read_text().split()[0] == run.key
+        monkeypatch.setenv("LOCAL_RANK", "1")  # the first rank of the machine measures the same
+        assert main(command) == 0
+        assert seen.read_text() == ""
+        assert len(backend.runs()[0]) == 1
 
 
 @pytest.mark.parametrize("separator", [[], ["--"]])
