@@ -9,6 +9,7 @@ back where it saves most.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from bisect import bisect_left, bisect_right
@@ -75,6 +76,7 @@ def hold_power(pipeline: PipelinePlan, watts: float) -> HeldPlan:
         InfeasibleError: The lowest clocks draw more.
     """
 
+    @functools.cache
     def held(seconds: float) -> HeldPlan:
         plans = pipeline.slowed(seconds)
         return hold_clocks(plans, plans.at(seconds))
