@@ -60,21 +60,18 @@ BARS = {
 }
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("name", BARS)
 def test_errors_stay_within_their_bars(figures, name):
     """A change of the model made predictions for something unseen worse."""
     assert figures[name] <= BARS[name]
 
 
-@pytest.mark.timeout(300)
 def test_intervals_cover_what_they_claim(figures):
     """A deadline kept with 90 % confidence on paper would be missed more often."""
     for name in ("GEMM power", "published trainings, time"):
         assert 84.0 <= figures[f"{name}, specs, ours, covered"] <= 97.0, name
 
 
-@pytest.mark.timeout(300)
 def test_simple_rules_are_beaten(figures):
     """A model that loses to a one-line rule has no place here."""
     rivals = {

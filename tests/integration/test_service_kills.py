@@ -24,7 +24,6 @@ def kill_test(program, *options):
     return json.loads(done.stdout)
 
 
-@pytest.mark.timeout(300)
 def test_kills_on_sqlite_lose_nothing():
     """Clients delete what was acknowledged; a server that forgets it loses it for good."""
     result = kill_test("driver", "--kills", 16, "--seed", 3, "--clients", 6)
@@ -34,7 +33,6 @@ def test_kills_on_sqlite_lose_nothing():
     assert result["counts"]["acknowledged over HTTP"] > 5
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.usefixtures("_postgresql_installed")
 def test_kills_and_crashes_on_postgresql_lose_nothing():
     """The same where many machines write, and the database itself crashes."""
@@ -45,7 +43,6 @@ def test_kills_and_crashes_on_postgresql_lose_nothing():
     assert result["counts"]["reports acknowledged"] > 2
 
 
-@pytest.mark.timeout(300)
 def test_trainings_go_on_while_their_server_dies():
     """A training that waits for a dead server, or loses its report, costs more than it saves."""
     result = kill_test("soak", "--seconds", 5, "--reports", 60, "--seed", 2)

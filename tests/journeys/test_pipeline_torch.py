@@ -15,7 +15,7 @@ from support.journeys import BOARDS
 from support.virtual_pipelines import stage_works, write_measured
 
 pytest.importorskip("torch")
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.slow
 
 SCRIPT = Path(__file__).parents[1] / "support" / "torch_pipelines.py"
 RANKS = 4

@@ -11,7 +11,7 @@ import pytest
 from joulery.testing.emulator import EmulatedNode
 
 pytest.importorskip("torch")
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.slow
 
 # Four batches are accumulated per step, and two optimizers make a step together. Only the lines
 # that load the emulated board are there for the test.

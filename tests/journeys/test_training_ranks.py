@@ -13,7 +13,7 @@ import pytest
 from joulery.testing.emulator import EmulatedNode
 
 pytest.importorskip("torch")
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.slow
 
 SCRIPT = Path(__file__).parents[1] / "support" / "ranks.py"
 
