@@ -59,7 +59,6 @@ def node(tmp_path):
         yield made
 
 
-@pytest.mark.timeout(300)
 def test_workers_of_ray_leave_no_limit_behind(node, tmp_path):
     """If this fails, a worker that Ray ends leaves the next job on a slow board."""
     done = subprocess.run(
