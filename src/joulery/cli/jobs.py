@@ -89,6 +89,7 @@ def _summary_document(summary: JobSummary) -> dict[str, Any]:
         "batch_sizes": [_size_document(row) for row in summary.batch_sizes],
         "recurrences": [asdict(recurrence) for recurrence in summary.recurrences],
         "saved": None if summary.saved is None else asdict(summary.saved),
+        "own_change": summary.own_change,
         "decisions": [entry.to_document() for entry in summary.decisions],
         "complete": not summary.cut,
         "energy": {

@@ -6,6 +6,7 @@ import math
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from statistics import mean, variance
 from typing import TYPE_CHECKING
 
 from joulery.frontier import ASSUMED, Origin, Provenance
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 
 _UNEXPLAINED = Provenance(Origin.ASSUMED, "reports that do not say how it was measured")
 _ROUNDING = 0.01  # by hand: a smaller share of unknown origin is not worth a word
+# Relative change of equal runs, and in standard errors, that is worth a word; by hand.
+_OWN_CHANGE, _OWN_CHANGE_ERRORS = 0.05, 3.0
 _HOST_IDS = ("rapl:", "cpu", "ipmi:", "redfish:", "scpi:")  # of devices that are no accelerators
 
 
@@ -220,6 +223,29 @@ class JobSummary:
             cost = self.job.cost.of(seconds, joules)
             recurrences.append(RecurrenceSummary(number, reached, cost, seconds, joules))
         return tuple(recurrences)
+
+    @cached_property
+    def own_change(self) -> float | None:
+        """Relative change of the energy of equal runs over time, which no choice explains.
+
+        From the first half to the second of the runs of one batch size and limit, that with most
+        runs; None where there are too few, or chance explains it.
+        """
+        groups: dict[tuple[int, float | None], list[float]] = defaultdict(list)
+        for entry in self.decisions:
+            outcome = entry.outcome
+            if outcome is not None and outcome.end == RunEnd.REACHED and outcome.joules > 0:
+                key = entry.decision.batch_size, outcome.limit_watts
+                groups[key].append(math.log(outcome.joules))
+        values = max(groups.values(), key=len, default=[])
+        half = len(values) // 2
+        if half < 2:
+            return None
+        early, late = values[:half], values[-half:]
+        change = mean(late) - mean(early)
+        error = math.sqrt((variance(early) + variance(late)) / half)
+        is_telling = abs(change) > max(_OWN_CHANGE, _OWN_CHANGE_ERRORS * error)
+        return math.expm1(change) if is_telling else None
 
     @cached_property
     def saved(self) -> Savings | None:

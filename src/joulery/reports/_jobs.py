@@ -32,7 +32,7 @@ from joulery.reports._text import (
     saved_text,
     simulated_text,
 )
-from joulery.units import human_duration
+from joulery.units import human_duration, per_cent
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -68,7 +68,7 @@ def job_report(
         zone: Time zone of the reader; UTC unless given.
     """
     return (
-        Report(summary.entry.name, "", (_job_figures(summary),)),
+        Report(summary.entry.name, "", (_job_figures(summary), *_own_change(summary))),
         Report("What to run", "", _choice_blocks(summary, objective)),
         Report("How it went", "", _history_blocks(summary, beliefs, link, zone)),
     )
@@ -119,6 +119,20 @@ def _difference_from_latest(summary: JobSummary, choice: SettingChoice) -> str:
         "the means of all runs; the policy also weighs how sure it is of them, and a run holds the "
         "nearest limit that its boards and the caps on them allow."
     )
+
+
+def _own_change(summary: JobSummary) -> tuple[Block, ...]:
+    """A word of warning where the job itself became cheaper or dearer."""
+    change = summary.own_change
+    if change is None or summary.saved is None:
+        return ()
+    text = (
+        f"Runs of one batch size and limit use {per_cent(abs(change))} "
+        f"{'less' if change < 0 else 'more'} energy than at first, so the job itself has changed. "
+        "What was saved is counted against runs of the default, also old ones: that part of it is "
+        "not the choice's."
+    )
+    return (Paragraph(text, soft=True),)
 
 
 def _job_figures(summary: JobSummary) -> KeyFigures:

@@ -225,6 +225,20 @@ def test_history_shows_beliefs_path_regret_and_drift():
         assert words in text
 
 
+@pytest.mark.parametrize(
+    ("level", "limit", "says"),
+    [(0.8, 250.0, "20 % less"), (1.25, 250.0, "25 % more"), (1.0, 250.0, ""), (0.8, 200.0, "")],
+)
+def test_a_job_that_changes_by_itself_is_not_our_saving(level, limit, says):
+    """If this fails, a job whose data shrank is credited to the choice without a word."""
+    noise = (1.01, 0.99, 1.0, 1.005)
+    early = [run(2 + n, 64, 80.0, 1500.0 * noise[n]) for n in range(4)]
+    late = [run(6 + n, 64, 80.0, level * 1500.0 * noise[n], watts=limit) for n in range(4)]
+    text = job_report(summary(run(1, 256, 100.0, 2000.0), *early, *late))[0].body()
+    assert ("the job itself has changed" in text) == bool(says)
+    assert says in text
+
+
 def test_long_lines_are_thinned():
     """If this fails, the page of an old job has megabytes."""
     line = thin([(float(n), 2.0) for n in range(10_000)])
