@@ -129,7 +129,7 @@ def predict_inference(  # noqa: PLR0913 - all but two by keyword only
         raise InfeasibleError(
             f"weights, cache and activations need {memory / 1e9:.0f} GB on each of {devices} × "
             f"{board.name}, which has {room / 1e9:.0f} GB for them: {board.memory_bytes / 1e9:.0f} "
-            f"less {1 - _MEMORY_SHARE:.0%} that engines leave free",
+            f"less {100 * (1 - _MEMORY_SHARE):.0f} % that engines leave free",
             remedy="take more devices, a narrower precision or fewer requests at a time",
         )
     requests = Batch(0, batch_size, 1, 1, 1, tensor=devices, precision=precision)

@@ -2,10 +2,12 @@
 
 A ring over several nodes runs once per network card, each with its share of the data; so a group
 with ``g`` members in a node moves data at ``g`` cards' rate, as long as the links inside keep up.
+Every member of a ring adds a hop.
 """
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from joulery.prediction._plan import expert_parameters, local_parameters
@@ -27,6 +29,12 @@ _SOCKET_DEVICES, _BETWEEN_SOCKETS = 4, 0.5
 # Bytes of gradients that are added up, and of parameters that are handed out, per parameter: 32-bit
 # gradients and 16-bit parameters, as Megatron and FSDP do it.
 _GRADIENT_BYTES, _PARAMETER_BYTES = 4.0, 2.0
+# Seconds that a ring takes from one member to the next, within a node and between nodes: NCCL's own
+# estimate for large messages (src/graph/tuning.cc, hwLat, ring, Simple).
+_HOP_SECONDS, _NETWORK_HOP_SECONDS = 3.4e-6, 14e-6
+# Collectives of a layer that FSDP shards: gathers for forward and backward, a scatter. Copies that
+# do not share parameters add up buckets that grow with them, so that hops matter little (Megatron).
+_SHARDED_CALLS = 3.0
 
 
 def group_rate(device: Accelerator, size: int, inside: int = 1) -> float:
@@ -54,6 +62,16 @@ def call_seconds(device: Accelerator, size: int, traffic: float, inside: int = 1
     moved = others(size) * traffic + min(traffic / 2, _FILLING_BYTES)
     fixed = _CALL_SECONDS + _MEMBER_SECONDS * size
     return fixed + moved / group_rate(device, size, inside)
+
+
+def ring_seconds(device: Accelerator, size: int, inside: int = 1) -> float:
+    """Seconds of a ring's hops from one end to the other, which no bandwidth shortens.
+
+    Arguments are those of ``group_rate``.
+    """
+    domain = device.node_devices if device.in_pcie_server else device.link_domain
+    nodes = math.ceil(size / max(1, domain // inside))
+    return (size - nodes) * _HOP_SECONDS + (nodes - 1) * _NETWORK_HOP_SECONDS
 
 
 def others(copies: float) -> float:
@@ -102,17 +120,27 @@ def copy_seconds(model: Transformer, plan: Plan, device: Accelerator) -> float:
         far = others(expert_copies) * experts
         return traffic * (near + far / group_rate(device, expert_copies, plan.expert))
     group = plan.shard_group or copies
-    return gather_seconds(
-        device, plan, dense + experts * others(min(group, expert_copies)), group, copies // group
-    )
+    parameters = dense + experts * others(min(group, expert_copies))
+    layers = model.layers / plan.pipeline
+    return gather_seconds(device, plan, (parameters, layers), group, copies // group)
 
 
 def gather_seconds(
-    device: Accelerator, plan: Plan, parameters: float, group: int, replicas: int
+    device: Accelerator, plan: Plan, sharded: tuple[float, float], group: int, replicas: int
 ) -> float:
-    """Seconds to gather sharded parameters twice per micro-batch and to scatter gradients."""
+    """Seconds to gather sharded parameters twice per micro-batch and to scatter gradients.
+
+    Args:
+        device: Device of the group.
+        plan: Parallel plan.
+        sharded: Parameters, and layers that hold them.
+        group: Devices that share them.
+        replicas: Groups.
+    """
+    parameters, layers = sharded
     gathered = others(group) * parameters / group_rate(device, group, plan.tensor)
     apart = group * plan.tensor
     added = others(replicas) * parameters / group / group_rate(device, replicas, apart)
     passes = 2 * _PARAMETER_BYTES + _GRADIENT_BYTES
-    return plan.micro_batches * passes * gathered + 2 * _GRADIENT_BYTES * added
+    hops = _SHARDED_CALLS * layers * ring_seconds(device, group, plan.tensor)
+    return plan.micro_batches * (passes * gathered + hops) + 2 * _GRADIENT_BYTES * added

@@ -89,6 +89,9 @@ _ASIDE, _HIDDEN = 3.0, 0.9
 # Bytes of a parameter's gradient, master copy and two moments that an optimizer step moves: 30 in
 # mixed precision, seven passes where all are of one kind.
 _OPTIMIZER_TRAFFIC = {32: 30.0, 16: 14.0, 8: 16.0}
+# Parameters of a layer of a captured model, which does not say where one ends: FSDP's default of
+# what it wraps as a whole.
+_LAYER_PARAMETERS = 1e8
 # Bandwidth between device and host, one direction, where the optimizer's state lies there.
 _HOST_LINK = 25e9
 
@@ -177,8 +180,9 @@ def _graph_parts(graph: Graph, plan: Plan, device: Accelerator) -> Array:
         traffic = others(plan.data) * graph.parameters / group_rate(device, plan.data)
         data = 2.0 * graph.gradient_bytes / max(graph.parameters, 1) * traffic
     else:
-        data = gather_seconds(device, plan, graph.parameters, group, plan.data // group)
-    calls = float(kernels.count.sum()) * _OPERATOR_LAUNCHES.get(plan.framework, 1.0)
+        sharded = graph.parameters, graph.parameters / _LAYER_PARAMETERS
+        data = gather_seconds(device, plan, sharded, group, plan.data // group)
+    launches = float(kernels.count.sum()) * _OPERATOR_LAUNCHES.get(plan.framework, 1.0)
     return _parts(
         plan,
         dense=runs * cost.seconds,
@@ -190,7 +194,7 @@ def _graph_parts(graph: Graph, plan: Plan, device: Accelerator) -> Array:
         context=0.0,
         data=data,
         optimizer=moved / (plan.data if plan.shard else 1) / device.bytes_per_second,
-        host=(runs * calls + _STEP_LAUNCHES.get(plan.framework, 0.0)) * _HOST_SECONDS,
+        host=(runs * launches + _STEP_LAUNCHES.get(plan.framework, 0.0)) * _HOST_SECONDS,
         bubble=0.0,
         overlappable=runs * (cost.seconds + cost.attention) * (1.0 if plan.shard == 3 else 0.6),
         operations=runs * cost.operations,

@@ -370,15 +370,9 @@ def recommend(  # noqa: PLR0913 - all but three by keyword only
     search = _Search(description, tables, calibration, work.deadline_seconds)
     if not search.list_eligible():
         raise _too_slow(search)
-    notes: list[str] = []
+    notes = []
     if search.deadline is None:
-        within = replace(search, deadline=_HORIZON_SECONDS, asked=False)
-        days = f"{_HORIZON_SECONDS / 86400:.0f} days"
-        if within.list_eligible():
-            search, note = within, f"choices that take longer than {days} were left out"
-        else:
-            objective = "time"
-            note = f"every choice takes longer than {days} at 90 % confidence; the fastest is shown"
+        search, objective, note = _bound_time(search, objective)
         notes = [f"no deadline: {note}"]
     if work.task.kind == "grpo":
         notes.append(f"nothing of {ROLLOUTS_LACK}")
@@ -398,6 +392,16 @@ def recommend(  # noqa: PLR0913 - all but three by keyword only
         headline=_headline(winner, objective, work, description),
         regions=_regions(winner, tables[winner.device].device, regions or {}),
     )
+
+
+def _bound_time(search: _Search, objective: str) -> tuple[_Search, str, str]:
+    """Search and objective where no deadline was given, and what that means in words."""
+    within = replace(search, deadline=_HORIZON_SECONDS, asked=False)
+    days = f"{_HORIZON_SECONDS / 86400:.0f} days"
+    if within.list_eligible():
+        return within, objective, f"choices that take longer than {days} were left out"
+    note = f"every choice takes longer than {days} at 90 % confidence; the fastest is shown"
+    return search, "time", note
 
 
 def _headline(winner: Choice, objective: str, work: Work, model: Transformer) -> str:
@@ -523,6 +527,12 @@ def _reasons(
         yield (
             f"{cheapest} needs {more:.1f} % less {objective}, which the errors cannot tell apart, "
             f"and {cheapest.seconds / winner.seconds:.1f} times the time: the faster one is taken"
+        )
+    elif objective == "time" and cheapest.dollars > 1.05 * winner.dollars:
+        gain = human_duration(winner.seconds - cheapest.seconds)
+        yield (
+            f"{cheapest} is {gain} faster, less than a training takes to start, for "
+            f"{cheapest.dollars / winner.dollars:.1f} times the money"
         )
     table = search.tables[winner.device]
     default = table.device.limit_watts

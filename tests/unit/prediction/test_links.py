@@ -1,5 +1,7 @@
 """Collectives: all cards of a node work for a group; small messages are latency."""
 
+from dataclasses import replace
+
 import pytest
 
 from joulery.prediction import Plan, accelerator, prediction, transformer
@@ -38,6 +40,20 @@ def test_fsdp_loses_little_from_one_node_to_sixteen():
         for count in (8, 128)
     )
     assert 0.98 < many / few < 1.1
+
+
+def test_fsdp_loses_much_on_thousands_of_devices_unless_groups_share():
+    """Llama 7B lost 37 % per device from 128 to 2,048 H100 (arXiv 2411.13055)."""
+    model = replace(LLAMA, kv_heads=0, feedforward=11008, vocabulary=32000, sequence=4096)
+    plan = Plan(micro_batch=2, shard=3, framework="compile")
+    few, many, grouped = (
+        prediction(model, "h100", replace(plan, data=count, global_batch=2 * count, **changes))
+        .points[-1]
+        .seconds
+        for count, changes in ((128, {}), (2048, {}), (2048, {"shard_group": 128}))
+    )
+    assert 0.5 < few / many < 0.75
+    assert few / grouped > 0.95
 
 
 def test_small_messages_take_microseconds():

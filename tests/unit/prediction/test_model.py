@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from joulery.errors import FileError, InvalidValueError
+from joulery.errors import FileError, InfeasibleError, InvalidValueError
 from joulery.prediction import Plan, Transformer, predict_inference, training_model, transformer
 from joulery.prediction._inference import total_parameters
 from joulery.prediction._plan import local_parameters
@@ -199,3 +199,9 @@ def test_a_model_that_sees_both_ways_does_not_decode():
     assert not training_model(bert, 512).causal
     with pytest.raises(InvalidValueError, match="does not decode"):
         predict_inference(bert, "h100")
+
+
+def test_a_refusal_to_serve_names_what_engines_leave_free():
+    """79 GB would be refused on a device of 86 without a reason."""
+    with pytest.raises(InfeasibleError, match="has 79 GB for them: 86 less 8 %"):
+        predict_inference(LLAMA, "h100", batch_size=128, prompt_tokens=4096)

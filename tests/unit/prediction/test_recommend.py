@@ -219,9 +219,10 @@ def test_a_training_takes_longer_than_its_steps(answer):
 def test_a_short_training_does_not_get_a_cluster(objective):
     """Five minutes on 512 devices would be proposed, which take longer than that to start."""
     work = Work(1e9, 128)
-    best = recommend(LLAMA, work, ["h100"], max_devices=256, objective=objective).best
-    assert best.devices < 256
-    assert best.seconds > 2 * 600
+    answer = recommend(LLAMA, work, ["h100"], max_devices=256, objective=objective)
+    assert answer.best.devices < 256
+    assert answer.best.seconds > 2 * 600
+    assert any("takes to start" in reason for reason in answer.reasons) == (objective == "time")
 
 
 def test_cents_are_not_millions():
