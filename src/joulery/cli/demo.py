@@ -125,7 +125,11 @@ def _story(
     def text() -> str:
         page = demo.story_report(story, objective).text(Terminal.of(widest=80))
         files = f"Written: {', '.join(map(str, written))}"
-        hint = "A dozen nights of it, with batch sizes chosen: joulery demo --recurring"
+        hint = (
+            "A dozen nights of it, with batch sizes chosen: joulery demo --recurring\n"
+            "On your own training: joulery run --objective least-energy:slowdown=5% -- python "
+            "train.py"
+        )
         return "\n".join([page, "", hint, files, *remarks])
 
     return Output({**story.to_dict(), **document}, text)

@@ -188,7 +188,8 @@ def _hints(survey: Survey) -> Iterator[tuple[str, str]]:
     """What else could be measured or done, and how; besides removing obstacles."""
     kinds = {device.info.kind for device in survey.devices}
     if DeviceKind.GPU not in kinds and not any("GPU" in o.subject for o in survey.obstacles):
-        yield "GPUs", "none found; they show up once their vendor's driver is loaded"
+        text = "none found; they show up with their vendor's driver"
+        yield "GPUs", f"{text}. To try things without one: joulery emulate a100 -- COMMAND"
     if DeviceKind.NODE not in kinds:
         meters = "visa:…, ipmi:, redfish:https://…"
         yield "the whole node", f"name a meter in JOULERY_NODE_METER ({meters})"

@@ -21,6 +21,7 @@ from joulery.cli.options import (
 )
 from joulery.clock import REAL_CLOCK
 from joulery.errors import InvalidValueError
+from joulery.hardware import DeviceKind
 from joulery.objectives import OBJECTIVE_HELP, parse_objective
 from joulery.units import human, human_duration
 
@@ -114,7 +115,8 @@ def _text(
         "",
         (
             f"{human_duration(measured.seconds)}, {human(measured.joules, 'J')} "
-            f"{error_bar(measured.relative_error)} of {measured.devices_text}: "
+            f"{error_bar(measured.relative_error)} of {measured.devices_text}"
+            f"{_gpu_share(measured)}: "
             f"{measured.provenance.origin}; exit code {code}"
         ),
     ]
@@ -128,6 +130,14 @@ def _text(
         lines.append("no step of an optimizer of torch or of joulery.Run was seen: nothing changed")
         lines += advice
     return "\n".join(lines) + "\n"
+
+
+def _gpu_share(measured: metering.Measurement) -> str:
+    """Energy of the GPUs, which is what tuning changes, where other devices count too."""
+    gpus = [d.joules for d in measured.devices if d.info.kind is DeviceKind.GPU]
+    if not gpus or len(gpus) == len(measured.devices):
+        return ""
+    return f", {human(sum(gpus), 'J')} of it in GPUs"
 
 
 def _summary(report: dict[str, Any]) -> str:

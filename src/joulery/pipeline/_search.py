@@ -107,9 +107,10 @@ def _exists(path: Path) -> bool:
 
 
 def _require(microbatches: int | None) -> int:
-    if microbatches is None:
+    if microbatches is None or not hasattr(microbatches, "__index__"):
         raise InvalidValueError(
-            "a schedule by name needs the number of microbatches", remedy="give microbatches=…"
+            f"a schedule by name needs the number of microbatches, not {microbatches!r}",
+            remedy="give microbatches=16, say",
         )
     return microbatches
 
