@@ -27,7 +27,6 @@ from joulery.units import grams_co2, human, human_duration, money, per_cent
 
 if TYPE_CHECKING:
     import argparse
-
     from collections.abc import Callable
 
     from joulery.clock import Clock

@@ -91,9 +91,7 @@ def _meter(arguments: argparse.Namespace) -> Output:
     return Output(document, lambda: _account_report(account, watch), page=arguments.html)
 
 
-def _begin_run_log(
-    watch: serving.ServiceWatch, state: Callable[[], RunState]
-) -> RunLog | None:
+def _begin_run_log(watch: serving.ServiceWatch, state: Callable[[], RunState]) -> RunLog | None:
     """The service as a run of the team, by the names of its models."""
     models = ", ".join(filter(None, watch.reader.tokens_by_model)) or "a model"
     name = f"{models} on {watch.metrics.engine}"
@@ -269,8 +267,11 @@ def _tune(arguments: argparse.Namespace) -> Output:
     tuner = serving.Tuner(
         arguments.engine, _objective(arguments), devices=arguments.device, knob=arguments.knob
     )
-    began, report = REAL_CLOCK.now(), tuner.report()
-    run_log = None
+    began, report, run_log = REAL_CLOCK.now(), tuner.report(), None
+
+    def state() -> RunState:
+        return _tune_state(tuner, report)
+
     try:
         with signals_interrupt(), tuner:
             while REAL_CLOCK.now() - began < arguments.seconds:
@@ -278,9 +279,7 @@ def _tune(arguments: argparse.Namespace) -> Output:
                 with suppress(Exception):  # a figure that fails does not end the tuner
                     report = tuner.report()
                     progress.show(f"joulery: {_tune_line(report)}")
-                    run_log = run_log or _begin_run_log(
-                        tuner.watch, lambda: _tune_state(tuner, report)
-                    )
+                    run_log = run_log or _begin_run_log(tuner.watch, state)
     except KeyboardInterrupt:
         tuner.close()  # the signal may have come before the block was entered
     finally:
