@@ -271,8 +271,11 @@ def _tune(arguments: argparse.Namespace) -> Output:
     tuner = serving.Tuner(
         arguments.engine, _objective(arguments), devices=arguments.device, knob=arguments.knob
     )
-    began, report = REAL_CLOCK.now(), tuner.report()
-    run_log = None
+    began, report, run_log = REAL_CLOCK.now(), tuner.report(), None
+
+    def state() -> RunState:
+        return _tune_state(tuner, report)
+
     try:
         with signals_interrupt(), tuner:
             while REAL_CLOCK.now() - began < arguments.seconds:
@@ -280,9 +283,7 @@ def _tune(arguments: argparse.Namespace) -> Output:
                 with suppress(Exception):  # a figure that fails does not end the tuner
                     report = tuner.report()
                     progress.show(f"joulery: {_tune_line(report)}")
-                    run_log = run_log or _begin_run_log(
-                        tuner.watch, lambda: _tune_state(tuner, report)
-                    )
+                    run_log = run_log or _begin_run_log(tuner.watch, state)
     except KeyboardInterrupt:
         tuner.close()  # the signal may have come before the block was entered
     finally:

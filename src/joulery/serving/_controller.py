@@ -6,10 +6,12 @@ would have been at full power, and predicts how each setting stretches them: tok
 prompts until the next reading shows that one waits. A setting is good when, of the requests that
 would keep their bounds at full power, no more than a small share would miss them. Part of the room
 between a latency and its bound, the margin, stays unused; the margin grows with each request that
-missed a bound because of us and shrinks slowly while none does.
+missed a bound because of us and shrinks slowly while none does. It is larger while few latencies
+are known. Settings that would fill the engine are out: its queue would grow without end.
 
 Beside this standing choice, which needs a history, three guards act on what is seen now: a queue
-that will not drain in time, tokens that already come too slowly, and a jump of the load.
+that will not drain in time, tokens that already come too slowly, and a jump of the load or an
+engine that is full.
 """
 
 from __future__ import annotations
@@ -34,24 +36,30 @@ if TYPE_CHECKING:
 
 # Share of all requests that may miss a bound because of us, as predicted with the margin. Constants
 # of this module were chosen on simulated boards with traces of `benchmarks/serving.py`, whose
-# figures are of other arrivals; this one and the margin on 23 cases of three voltage curves.
+# figures are of other arrivals; this one and the margin on 56 cases of three voltage curves.
 _ALLOWANCE = 0.004
-# Margin as a share of the slack: at the start and at least, and at most.
-_LEAST_MARGIN, _MOST_MARGIN = 0.25, 0.9
+# Margin as a share of the slack: at the start and at least, and at most; it is larger by the next
+# over the root of the number of latencies that are known.
+_LEAST_MARGIN, _MOST_MARGIN, _EARLY_MARGIN = 0.25, 0.9, 1.0
 # Growth of the margin at a miss, and its decline per request that is well.
 _MARGIN_UP, _MARGIN_DOWN = 0.12, 0.0004
-# Latencies are remembered for so long, at least so many of them before the power goes down.
-_MEMORY_SECONDS, _MOST_SAMPLES, _LEAST_SAMPLES = 600.0, 1000, 8
-_RECENT_SECONDS = 60.0
+# Latencies are remembered for so long, at least so many of them and at most so many; before the
+# power goes down, a few are needed.
+_MEMORY_SECONDS, _KEPT_SAMPLES, _MOST_SAMPLES, _LEAST_SAMPLES = 600.0, 300, 1000, 8
+_RECENT_SECONDS = 30.0
 # The standing choice is made anew so often, and goes down by at most so many positions at once.
 _CHOICE_SECONDS, _STEPS_DOWN = 1.0, 2
-# A clock takes up to so long to change (by hand: boards differ, and none has told us).
-_LAG_SECONDS = 0.2
+# A clock takes so long to follow a setting until it was seen to do so, so many times, in less or
+# more (by hand: the slowest that we know of).
+_LAG_SECONDS, _LEAST_LAGS = 0.2, 3
 # Bounds are tight when latencies at full power reach this share of them.
 _TIGHT = 0.7
 # Arrivals beyond so many standard deviations above the recent mean are a jump of the load; full
 # power stays until so long after its last sign, when latencies show what the new load needs.
 _JUMP_SIGMAS, _JUMP_SECONDS, _JUMP_HOLD_SECONDS = 4.0, 2.0, 5.0
+# The batch shall stay below this share of the one at which the engine was full; weight of the
+# latest reading in its mean (jumps to 92 % of a goodput, arrivals by seeds 401 to 403).
+_CROWDED, _LATEST_WEIGHT = 0.9, 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +127,22 @@ def knob_curves(
     return KnobCurves(*(relative[:, column] for column in range(4)))
 
 
+class ClockLag:
+    """Time that boards take to follow a setting, from the latest times that it took."""
+
+    def __init__(self) -> None:
+        self._times: deque[float] = deque(maxlen=4 * _LEAST_LAGS)
+
+    def add(self, seconds: float) -> None:
+        """Add the time that one change took."""
+        self._times.append(seconds)
+
+    @property
+    def seconds(self) -> float:
+        """The longest of the latest times; NaN after too few changes."""
+        return max(self._times) if len(self._times) >= _LEAST_LAGS else math.nan
+
+
 class _Latencies:
     """Recent latencies of one kind as they would have been at full power, and their margin.
 
@@ -142,22 +166,31 @@ class _Latencies:
     def __len__(self) -> int:
         return min(self._count, _MOST_SAMPLES)
 
-    def add(self, now: float, latency: float, tokens: float, prompts: float) -> None:
-        """Add a request with its parts at full power; the margin learns from it."""
-        self._ring[:, self._count % _MOST_SAMPLES] = now, tokens, prompts
+    def add(self, now: float, latency: float, parts: tuple[float, float], least: float) -> None:
+        """Add a request; the margin learns from it.
+
+        Args:
+            now: Time of the reading.
+            latency: Latency as it was.
+            parts: Tokens and prompts of it at full power, as long as they may have been.
+            least: Latency at full power if all of it was stretched.
+        """
+        self._ring[:, self._count % _MOST_SAMPLES] = now, *parts
         self._count += 1
-        ours = latency > self._bound >= tokens + prompts
+        ours = latency > self._bound >= least
         change = _MARGIN_UP if ours else -_MARGIN_DOWN
         self.margin = min(_MOST_MARGIN, max(_LEAST_MARGIN, self.margin + change))
 
     def _samples(self, now: float) -> NDArray[np.float64]:
         samples = self._ring[:, : len(self)]
-        return samples[:, samples[0] >= now - _MEMORY_SECONDS]
+        age = (self._count - 1 - np.arange(len(self))) % _MOST_SAMPLES
+        return samples[:, (samples[0] >= now - _MEMORY_SECONDS) | (age < _KEPT_SAMPLES)]
 
     def is_kept(self, stretched: Any, at_full_power: Any) -> NDArray[np.bool_]:
         """Whether stretched latencies leave the margin of the slack unused."""
         slack = self._bound - at_full_power
-        return np.asarray(stretched - at_full_power <= (1 - self.margin) * slack)
+        margin = min(_MOST_MARGIN, self.margin + _EARLY_MARGIN / math.sqrt(max(1, len(self))))
+        return np.asarray(stretched - at_full_power <= (1 - margin) * slack)
 
     def is_tight(self, now: float) -> bool:
         """Whether some requests come close to the bound already at full power."""
@@ -200,7 +233,7 @@ class ServingController:
         self._objective = objective
         self._curves = curves
         self._top = len(curves.prefill) - 1
-        self._position = self._standing = self._top
+        self._position = self._standing = self._with_prompts = self._top
         self._ttft = _Latencies(objective.ttft_seconds)
         self._tpot = _Latencies(objective.tpot_seconds)
         self._past: deque[tuple[float, float, float]] = deque(maxlen=600)  # time and stretches
@@ -214,7 +247,8 @@ class ServingController:
         self._learn(state)
         if now >= self._next_choice:
             self._next_choice = now + _CHOICE_SECONDS
-            self._standing = max(self._choose(now), self._standing - _STEPS_DOWN)
+            lag = _LAG_SECONDS if math.isnan(state.lag_seconds) else state.lag_seconds
+            self._standing = max(self._choose(now, lag), self._standing - _STEPS_DOWN)
         if self._load.jumped(now):
             self._standing = self._top
         self._position = max(
@@ -234,11 +268,13 @@ class ServingController:
         for latency in state.ttft_seconds:
             prefill, _ = self._stretches_since(now - latency)
             own = min(self._load.prompt_seconds, latency / prefill)
-            self._ttft.add(now, latency, 0.0, latency - own * (prefill - 1))
+            parts = 0.0, latency - own * (prefill - 1)
+            self._ttft.add(now, latency, parts, latency / prefill)
         for latency in state.tpot_seconds:
-            _, decode = self._stretches_since(now - self._load.answer_tokens * latency)
+            prefill, decode = self._stretches_since(now - self._load.answer_tokens * latency)
             own = min(self._load.usual_token_seconds, latency / decode)
-            self._tpot.add(now, latency, own, latency - own * decode)
+            prompts = latency - own * decode
+            self._tpot.add(now, latency, (own, prompts), own + prompts / prefill)
 
     def _stretches_since(self, since: float) -> tuple[float, float]:
         """Mean stretches of prompts and tokens that were in force since a moment."""
@@ -250,19 +286,24 @@ class ServingController:
             prefill, decode, count = prefill + one_prefill, decode + one_decode, count + 1
         return (prefill / count, decode / count) if count else (1.0, 1.0)
 
-    def _choose(self, now: float) -> int:
+    def _choose(self, now: float, lag_seconds: float) -> int:
         """The standing position: least energy among those that keep the objective."""
         if len(self._ttft) < _LEAST_SAMPLES or len(self._tpot) < _LEAST_SAMPLES:
             return self._top
         # A prompt to which the clock has not responded yet delays its first token, or one of an
         # answer's tokens: half of their mean number, since short answers suffer most.
-        unseen, tokens = self._load.tick_seconds + _LAG_SECONDS, 0.5 * self._load.answer_tokens
+        unseen, tokens = self._load.tick_seconds + lag_seconds, 0.5 * self._load.answer_tokens
+        stretched = self._tpot.losses(now, self._curves, math.inf) <= _ALLOWANCE
+        self._with_prompts = int(np.argmax(stretched)) if stretched.any() else self._top
         losses = self._ttft.losses(now, self._curves, unseen)
         losses = losses + self._tpot.losses(now, self._curves, unseen / tokens)
         share = self._load.prompt_share
         joules = share * self._curves.prefill_joules + (1 - share) * self._curves.decode_joules
-        allowed = np.flatnonzero(losses <= _ALLOWANCE)
-        lowest = int(allowed[0]) if len(allowed) else self._top
+        # A slower batch is a larger one, the more so the nearer the engine is to its capacity.
+        running = self._load.running * (self._curves.decode / self._stretches[1]) ** 2
+        allowed = (losses <= _ALLOWANCE) & (running <= _CROWDED * self._load.most_running(now))
+        allowed[-1] = True
+        lowest = int(np.argmax(allowed))
         return lowest + int(np.argmin(joules[lowest:]))
 
     def _queue_guard(self, now: float) -> int:
@@ -288,12 +329,8 @@ class ServingController:
         return int(np.argmax(kept)) if kept.any() else self._top
 
     def _chunk_guard(self, now: float) -> int:
-        """Lowest position at which chunks of waiting prompts delay the tokens of others in time."""
-        if not self._load.prompts_wait or not self._tpot.is_tight(now):
-            return 0
-        seconds = self._load.chunk_seconds
-        kept = self._tpot.is_kept(seconds * self._curves.prefill, seconds)
-        return int(np.argmax(kept)) if kept.any() else self._top
+        """Lowest position at which waiting prompts delay the tokens of others in time."""
+        return self._with_prompts if self._load.prompts_wait and self._tpot.is_tight(now) else 0
 
 
 class _Load:
@@ -314,11 +351,12 @@ class _Load:
         self._paces: deque[tuple[float, float, float]] = deque()
         self.token_seconds = 0.0  # per token, now
         self.usual_token_seconds = math.inf  # without prompts in between
-        self.chunk_seconds = 0.0  # of an iteration with prompts
         self.prompt_seconds = 0.0  # own work of the latest first tokens
         self.prompt_share = 0.0
         self.tick_seconds = 0.0  # between readings
         self.answer_tokens = 1.0
+        self.running = 0.0  # requests in the batch, on average
+        self._full = -math.inf, 0  # when the engine was full, and its requests then
 
     def add(self, state: EngineState, stretches: tuple[float, float]) -> None:
         """Add a reading; ``stretches`` are those of prompts and tokens since the last one."""
@@ -338,6 +376,11 @@ class _Load:
         inside = state.running + state.waiting
         for _ in range(min(len(self._queue), max(firsts, len(self._queue) - inside))):
             self._queue.popleft()
+        self.running += _LATEST_WEIGHT * (state.running - self.running)
+        if self._queue and self._queue[0] < now and len(self._queue) <= state.waiting:
+            # Requests wait while no prompt is computed: the engine has no place for them.
+            self._full = now, state.running
+            self._jump_until = now + _JUMP_HOLD_SECONDS
         if firsts == 1:
             self._lengths.append(prompt)
             if prompt >= 64:
@@ -378,14 +421,18 @@ class _Load:
         if self._units:
             self._unit_seconds = float(np.quantile(np.array(self._units), 0.2))
         if self._iterations:
-            usual, chunk = np.quantile(np.array(self._iterations), (0.5, 0.95))
-            self.usual_token_seconds, self.chunk_seconds = float(usual), float(chunk)
+            self.usual_token_seconds = float(np.median(np.array(self._iterations)))
         self.prompt_share = min(1.0, prompt / seconds * self._unit_seconds)
 
     @property
     def prompts_wait(self) -> bool:
         """Whether some requests have no first token."""
         return bool(self._queue)
+
+    def most_running(self, now: float) -> float:
+        """Requests at which the engine took no more, as far as it was ever full lately."""
+        moment, running = self._full
+        return running if now - moment < _MEMORY_SECONDS else math.inf
 
     def queue(self, now: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Ages of requests without a first token, oldest first, and seconds until they get it."""

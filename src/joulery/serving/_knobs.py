@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from functools import partial
 from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
+from joulery.clock import REAL_CLOCK
 from joulery.errors import (
     DeviceError,
     InvalidValueError,
@@ -19,10 +20,10 @@ from joulery.errors import (
 )
 from joulery.frontier import Setting
 from joulery.governor import Lease, held, lease
-from joulery.hardware import Capability, ClockLock, DeviceKind, PowerLimit
+from joulery.hardware import Capability, ClockLock, DeviceKind, PowerLimit, TelemetrySource
 from joulery.metering import my_devices
 from joulery.serving._boards import serving_board
-from joulery.serving._controller import knob_curves
+from joulery.serving._controller import ClockLag, knob_curves
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
 _POSITIONS, _LOWEST_SHARE = 14, 0.42
 # Stands for boards that the catalog does not list: only ratios of times and energies are used.
 _TYPICAL_BOARD = "A100"
+# A board's clock is read so often until it has followed a setting, for no longer than this.
+_LOOK_SECONDS, _LONGEST_LAG_SECONDS = 0.01, 0.5
 # A holder that stands still, or a governor that is gone, shows after a third of this time at most.
 _LEASE_SECONDS = 2.0
 KNOBS = ("auto", "clock", "limit")
@@ -49,18 +52,28 @@ class BoardsKnob:
         devices: Boards of the service.
         kind: ``clock``, ``limit``, or ``auto`` for the clock where all boards have one.
         hold: Function that holds a board; a lease of the governor unless given.
+        clock: Real or virtual clock.
+
+    Attributes:
+        lag: Time that the boards take to follow, learned from the first changes.
 
     Raises:
         UnsupportedError: The boards have no such knob.
     """
 
     def __init__(
-        self, devices: Sequence[Device], kind: str = "auto", hold: Hold | None = None
+        self,
+        devices: Sequence[Device],
+        kind: str = "auto",
+        hold: Hold | None = None,
+        clock: Clock = REAL_CLOCK,
     ) -> None:
         if kind not in KNOBS:
             raise InvalidValueError(f"no knob {kind!r}", remedy=f"one of {', '.join(KNOBS)}")
         self._devices = tuple(devices)
         self._hold = hold or partial(lease, ttl_seconds=_LEASE_SECONDS)
+        self._clock = clock
+        self.lag = ClockLag()
         self._stack = ExitStack()
         self._leases: list[Held] = []
         self.kind = self._choose_kind(kind)
@@ -142,17 +155,41 @@ class BoardsKnob:
                 )
             if position == self.position:
                 return
-            setting = self.settings[position]
-            for holder in self._leases:
-                if position == len(self.settings) - 1:
-                    holder.reset()
-                else:
-                    holder.set(watts=setting.power_limit_watts, clock_hertz=setting.clock_hertz)
+            if self.kind == "clock" and math.isnan(self.lag.seconds):
+                self._change_timed(position)
+            else:
+                self._change(position)
             self.position = position
             self.follow()
         except JouleryError:
             self.release()
             raise
+
+    def _change(self, position: int) -> None:
+        setting = self.settings[position]
+        for holder in self._leases:
+            if position == len(self.settings) - 1:
+                holder.reset()
+            else:
+                holder.set(watts=setting.power_limit_watts, clock_hertz=setting.clock_hertz)
+
+    def _change_timed(self, position: int) -> None:
+        """Change the clocks, and see when that of the last board follows."""
+        highest = cast("ClockLock", self._devices[-1]).supported_clocks()[-1]
+        clocks = [self.settings[n].clock_hertz or highest for n in (self.position, position)]
+        middle, rises = 0.5 * sum(clocks), clocks[1] > clocks[0]
+
+        def is_there() -> bool:
+            hertz = _read_clock(self._devices[-1])
+            return hertz is None or (hertz > middle) == rises
+
+        shows, began = not is_there(), self._clock.now()
+        self._change(position)
+        if not shows:  # the clock cannot be read, or something else holds it down
+            return
+        while not is_there() and self._clock.now() - began < _LONGEST_LAG_SECONDS:
+            self._clock.sleep(_LOOK_SECONDS)
+        self.lag.add(self._clock.now() - began)
 
     def follow(self) -> float | None:
         """Keep to the power that a cluster's agent leaves the boards, and promise that.
@@ -172,6 +209,13 @@ class BoardsKnob:
         self._leases = []
         self.position = len(self.settings) - 1
         self._stack.close()
+
+
+def _read_clock(board: Device) -> float | None:
+    """Present clock of a board; None where it cannot be read."""
+    with suppress(JouleryError):
+        return board.telemetry().clock_hertz if isinstance(board, TelemetrySource) else None
+    return None
 
 
 def service_boards(clock: Clock) -> list[Device]:

@@ -207,7 +207,7 @@ class Tuner:
                 f"{self.watch.metrics.engine} exports no times to first token",
                 remedy="use `joulery serving meter` and `sweep` with it",
             )
-        self._knob: Knob = BoardsKnob(self.watch.devices, knob, hold)
+        self._knob: Knob = BoardsKnob(self.watch.devices, knob, hold, clock)
         self._curves = self._knob.curves()
         self._objective = objective
         self._controller = ServingController(objective, self._curves)
@@ -254,6 +254,7 @@ class Tuner:
             position = self._knob.position
             self.ledger.add(state, self._scale(position))
             self._tally.add(state, self._knob.settings[position], self._scale(position))
+            state.lag_seconds = self._knob.lag.seconds
             self._knob.set(self._controller.decide(state))
             self._follow_share(state)
         except Exception as error:  # noqa: BLE001 - the service goes on whatever happens here

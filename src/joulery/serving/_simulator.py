@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from joulery.errors import InvalidValueError
+from joulery.serving._controller import ClockLag
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -57,6 +58,7 @@ class EngineState:
         ttft_seconds: Times to first token since the last reading.
         tpot_seconds: Times per output token of requests that ended since the last reading.
         joules: Energy of the boards so far.
+        lag_seconds: Time that the boards take to follow a setting; NaN where unknown.
     """
 
     now_seconds: float
@@ -70,6 +72,7 @@ class EngineState:
     ttft_seconds: list[float] = field(default_factory=list)
     tpot_seconds: list[float] = field(default_factory=list)
     joules: float = 0.0
+    lag_seconds: float = math.nan
 
 
 class ServingPolicy(Protocol):
@@ -180,6 +183,7 @@ class ServingSimulation:
         self._table = settings[-1]
         self._horizon = math.inf
         self._pending: deque[tuple[float, int]] = deque()
+        self._lag = ClockLag()
         self._next_tick = 0.0 if policy is not None else math.inf
         self._state = EngineState(0.0, iterations=0.0)
         self._joules = self._idle_seconds = self._prefill_joules = self._decode_joules = 0.0
@@ -234,7 +238,10 @@ class ServingSimulation:
 
     def _tick(self) -> None:
         while self._pending and self._pending[0][0] <= self._now:
-            self._table = self._settings[self._pending.popleft()[1]]
+            due, position = self._pending.popleft()
+            if self._table is not self._settings[position]:
+                self._table = self._settings[position]
+                self._lag.add(self._now - due + self._lag_seconds)
         if self._policy is None or self._now < self._next_tick:
             return
         position = self._policy.decide(self.read_metrics())
@@ -251,6 +258,7 @@ class ServingSimulation:
         state.waiting = len(self._waiting)
         state.kv_share = (self._context + self._reserved) / self._model.kv_tokens
         state.joules = self._joules
+        state.lag_seconds = self._lag.seconds
         self._state = EngineState(
             self._now,
             prompt_tokens=state.prompt_tokens,

@@ -94,6 +94,31 @@ def test_a_jump_of_the_load_brings_full_power_at_once():
     assert controller.decide(burst) == TOP
 
 
+def test_a_quick_clock_lets_the_power_go_lower():
+    """Boards that follow at once pay for the slowest that there are."""
+    lowest = []
+    for lag in (0.0, float("nan")):
+        states = list(steady_states(400, ttft=0.4))
+        for state in states:
+            state.lag_seconds = lag
+        lowest.append(drive(ServingController(LatencyObjective(0.6, 0.5), CURVES), states)[-1])
+    assert lowest[0] < lowest[1]
+
+
+def test_a_full_engine_gets_full_power_and_keeps_room():
+    """A queue grows for as long as the load stays near what full power can serve."""
+    controller = ServingController(LatencyObjective(5.0, 0.5), CURVES)
+    states = list(steady_states(600))
+    for state in states[300:]:
+        state.running = 50
+    for waiting, state in enumerate(states[300:302], 1):
+        state.waiting, state.ttft_seconds = waiting, []
+    positions = drive(controller, states)
+    assert positions[299] < TOP
+    assert positions[301] == TOP
+    assert positions[-1] == TOP  # the batch is as large as when the engine was full
+
+
 def test_misses_of_our_own_raise_the_margin():
     """The same bound is missed again and again, and nothing is learned."""
     controller = ServingController(LatencyObjective(0.15, 0.5), CURVES)

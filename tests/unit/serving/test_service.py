@@ -1,5 +1,6 @@
 """A tuner beside an engine whose page of metrics fails, on a virtual clock."""
 
+import math
 import re
 from dataclasses import replace
 
@@ -189,6 +190,38 @@ def test_rows_of_a_sweep_compare_at_equal_traffic(service):
     # The board draws the same whatever the engine does, so the figures are those of waiting.
     assert max(v.value for v in values) < 1.1 * min(v.value for v in values)
     assert {point.provenance.origin.value for point in frontier} == {"simulated"}
+
+
+class SlowBoard(SimulatedGpu):
+    """A board whose clock shows a change some time later."""
+
+    changed_seconds, before_hertz = -1.0, None
+
+    def lock_clock(self, hertz):
+        """Lock it; the clock stays for a time."""
+        self.before_hertz = super().telemetry().clock_hertz
+        self.changed_seconds = self.clock.now()
+        super().lock_clock(hertz)
+
+    def telemetry(self):
+        """The state, with the clock as it was until the lag is over."""
+        telemetry = super().telemetry()
+        late = self.clock.now() < self.changed_seconds + 0.12
+        return replace(telemetry, clock_hertz=self.before_hertz) if late else telemetry
+
+
+def test_a_knob_learns_how_long_clocks_take():
+    """All boards are taken for the slowest, or a slow one for a quick one."""
+    clock = VirtualClock()
+    board = SlowBoard(catalog.board("A100"), clock)
+    board.set_load(catalog.workload("resnet50", board.board))
+    knob = BoardsKnob([board], clock=clock)
+    knob.hold()
+    for position in (9, 6, 3, 0):  # the first shows nothing: the limit holds the clock lower
+        assert math.isnan(knob.lag.seconds)
+        knob.set(position)
+    knob.release()
+    assert 0.12 <= knob.lag.seconds <= 0.14
 
 
 def test_a_row_of_a_sweep_has_no_requests_of_the_setting_before(service):
