@@ -124,7 +124,7 @@ def _job_blocks(
     yield Heading("Jobs by energy saved, of all time")
     ranked = [job for job in sorted(jobs, key=lambda job: -job.saved_joules) if job.saved]
     if ranked:
-        yield _ranking_table(ranked[:_MOST_JOBS], link, zone)
+        yield _ranking_table(ranked[:_MOST_JOBS], link)
     else:
         missing = "a job has run its default batch size and another one"
         yield Paragraph(f"Nothing to compare yet: savings appear once {missing}.")
@@ -382,14 +382,12 @@ def _name(job: JobTotals) -> str:
     return f"{job.head.name} ({job.head.device})" if job.head.device else job.head.name
 
 
-def _ranking_table(jobs: Sequence[JobTotals], link: _Link, zone: tzinfo | None) -> Table:
+def _ranking_table(jobs: Sequence[JobTotals], link: _Link) -> Table:
     table = Table.of(
         jobs,
         {
             "job": _name,
             "team": lambda job: job.head.team,
-            "latest run": lambda job: date_text(job.latest_wall_seconds, zone),
-            ">recurrences": lambda job: f"{job.recurrences:,}",
             ">energy saved": lambda job: with_error(
                 job.saved_joules, job.saved_error_joules, energy_text
             ),
