@@ -403,6 +403,33 @@ class ObjectiveScorer:
         gains = better.mean(axis=0)
         return Score(position, regret, np.maximum(0.0, excess), gains, safe, odds >= _CHANCE)
 
+    def spendable_steps(
+        self, posterior: Curves, seconds_at: Mapping[int, float], least_steps: float
+    ) -> Array:
+        """Steps at every knob value after which the whole run so far still keeps its slowdown.
+
+        What is not known of a knob value counts as its worst case, as in what is held.
+
+        Args:
+            posterior: Samples of the curves.
+            seconds_at: Time of the run so far, by position.
+            least_steps: Least steps that the run will have.
+        """
+        slowdown = self._objective.bounds.max_slowdown
+        seconds = np.exp(posterior.log_seconds)
+        if slowdown is None:
+            return np.full(seconds.shape[1], np.inf)
+        allowed = (1 + slowdown) * seconds[:, -1:]
+        times = np.array(list(seconds_at.values()))
+        steps = (times / seconds[:, list(seconds_at)]).sum(axis=1, keepdims=True)
+        # As if it would stay at the reference until it is as long as every run is taken to be.
+        early = slowdown * np.maximum(0.0, least_steps - steps) * seconds[:, -1:]
+        spare = np.maximum(0.0, steps * allowed + early - times.sum())
+        late = seconds - allowed
+        counts = np.where(late > 0, spare / np.maximum(late, 1e-12), np.inf)
+        worst: Array = np.sort(counts, axis=0)[int(RISK * len(counts))]
+        return worst
+
     def _evaluate(
         self, posterior: Curves, waiting: Waiting
     ) -> tuple[Array, Array, NDArray[np.bool_]]:

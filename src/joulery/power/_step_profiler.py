@@ -375,6 +375,7 @@ class StepProfiler:
         self.lead = 0.0
         self.slices: list[Slice] = []
         self.steps_at: Counter[int] = Counter()
+        self.seconds_at: Counter[int] = Counter()
         self.reading = Reading(0.0, 0.0, 0.0, 0)
         self._reference = position
         self._cool_seconds = math.nan
@@ -542,5 +543,7 @@ class StepProfiler:
     def _wait(self, steps: int) -> Generator[Command, Reading, Reading]:
         reading = yield Command(self.position, max(1, steps), self.state)
         self.steps_at[self.position] += reading.steps - self.reading.steps
+        if reading.event is not TuningEvent.RESUMED:
+            self.seconds_at[self.position] += reading.now_seconds - self.reading.now_seconds
         self.reading = reading
         return reading
