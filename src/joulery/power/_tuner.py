@@ -631,7 +631,7 @@ class PowerTuner:
 
 
 def check_parts(**parts: object) -> None:
-    """Refuse parts of a tuner that are something else; None stands for the usual one.
+    """Refuse parts of a tuner that are something else; None stands for the usual one, or for none.
 
     Raises:
         InvalidValueError: A part is of another type.
@@ -647,7 +647,7 @@ def check_parts(**parts: object) -> None:
     }
     for name, part in parts.items():
         kind, remedy = kinds[name]
-        if not (part is None or isinstance(part, kind)):
+        if not (isinstance(part, kind) or (part is None and kind is not Clock)):
             raise InvalidValueError(
                 f"{name}={part!r} is not a {kind.__name__}",
                 remedy=f"give {remedy}, or leave it out",
