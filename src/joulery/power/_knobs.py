@@ -442,6 +442,7 @@ class BetterOfTwo:
                 for at, steps in choice.probed_steps.items()
             },
             profiling_seconds=sum(choice.profiling_seconds for _, choice in choices),
+            seconds_at=active.seconds_at if len(choices) == 1 else {},
         )
 
 

@@ -96,6 +96,20 @@ class Curves:
         """Logarithm of the step time at a position, relative to the reference; the median."""
         return float(np.median(self.log_seconds[:, position] - self.log_seconds[:, -1]))
 
+    def run_gains(self, seconds_at: Mapping[int, float]) -> tuple[Array, Array]:
+        """Share of the energy that a run saved against the reference, and its slowdown; samples.
+
+        Args:
+            seconds_at: Time of the run, by position.
+        """
+        times = np.array(list(seconds_at.values()))
+        log_seconds, log_watts = (
+            rows[:, list(seconds_at)] - rows[:, -1:] for rows in (self.log_seconds, self.log_watts)
+        )
+        original_seconds = (times / np.exp(log_seconds)).sum(axis=1)
+        joules = (times * np.exp(log_watts)).sum(axis=1)
+        return 1 - joules / original_seconds, times.sum() / original_seconds - 1
+
     def power_at_pace(self, slower: float) -> float:
         """Logarithm of the power at the value that is so much slower, relative to the reference.
 

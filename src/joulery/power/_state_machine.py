@@ -126,6 +126,8 @@ class TuningChoice:
         probed_steps: Steps that profiling took, by knob position.
         profiling_seconds: Time that they took.
         shares: Share of the value that each rank has; empty where all have the same.
+        seconds_at: Time of the whole run by knob position, as it goes on; empty where it is not
+            known or the job has changed meanwhile.
     """
 
     position: int
@@ -136,6 +138,7 @@ class TuningChoice:
     probed_steps: dict[int, int] = field(default_factory=dict)
     profiling_seconds: float = 0.0
     shares: tuple[float, ...] = ()
+    seconds_at: Mapping[int, float] = field(default_factory=dict)
 
     @property
     def profiling_steps(self) -> int:
@@ -235,6 +238,7 @@ class TuningMachine(ProfilingMachine):
         self._watched: deque[StepSample] = deque(maxlen=_MOST_WATCHED)
         self._watched_at = self._reference
         self._spendable = np.full(len(knob.values), np.inf)
+        self._changed = False
         # Without a bound on the ratio to the reference it only tells how the job wanders.
         self._pair_every = 1 if self._scorer.uses_reference else _UNBOUND_EVERY
 
@@ -252,10 +256,15 @@ class TuningMachine(ProfilingMachine):
         """Drop all samples and go back to the reference."""
         self._profiler.state = TunerState.DRIFTED
         self._profiler.slices = []
-        self._profiler.seconds_at.clear()
+        self._forget_times()
         self._stalls = Stalls()
         self._watched.clear()
         yield from self._profiler.move(self._reference)
+
+    def _forget_times(self) -> None:
+        """Forget the time at each position, which was that of another job."""
+        self._changed = True
+        self._profiler.seconds_at.clear()
 
     # Probing.
 
@@ -291,7 +300,7 @@ class TuningMachine(ProfilingMachine):
             if changes and self._has_changed():
                 changes -= 1
                 profiler.slices = profiler.slices[-1:]
-                profiler.seconds_at.clear()
+                self._forget_times()
                 self._model = self._new_model()
 
     def _has_probed(self, began: Reading) -> bool:
@@ -413,6 +422,7 @@ class TuningMachine(ProfilingMachine):
             posterior,
             dict(self._profiler.steps_at),
             end.now_seconds - began.now_seconds,
+            seconds_at={} if self._changed else self._profiler.seconds_at,
         )
         return plan
 
