@@ -421,7 +421,8 @@ OBJECTIVE_HELP = "objective: " + " | ".join(
 
 def check_objective(objective: object) -> None:
     """Raise ``InvalidValueError`` unless it has the value and the bounds of an objective."""
-    if not (callable(getattr(objective, "value", None)) and hasattr(objective, "bounds")):
+    has_value = callable(getattr(objective, "value", None)) and hasattr(objective, "bounds")
+    if isinstance(objective, type) or not has_value:
         raise InvalidValueError(
             f"{objective!r} is not an objective",
             remedy="see joulery.objectives; Run takes its text, too",

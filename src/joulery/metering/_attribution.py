@@ -79,7 +79,7 @@ def select(
         UnknownDeviceError: A name is neither of these nor that of a device.
     """
     selection: list[Device] = []
-    candidates = among
+    candidates: Sequence[Device] | None = None if among is None else check_devices(among)
     for item in check_devices(devices, allow_names=True):
         if not isinstance(item, str):
             selection.append(item)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias, cast
@@ -17,6 +18,7 @@ from joulery.objectives import score
 from joulery.power._model import clock_curves, limit_curves
 from joulery.power._state_machine import KnobRange, PlannedMachine, TuningMachine
 from joulery.power._step_profiler import TunerState
+from joulery.units import finite
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -48,12 +50,27 @@ class LimitPlan:
         measure_watts: Limits to measure for seconds each before that.
         probed: Function to call when all of them are measured, where measuring is the only
             purpose; the original limit is held then.
+
+    Raises:
+        InvalidValueError: A limit is not a number of watts.
     """
 
     listed_watts: tuple[float, ...]
     hold_watts: float | None = None
     measure_watts: tuple[float, ...] = ()
     probed: Callable[[], None] | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("listed_watts", "measure_watts"):
+            limits = getattr(self, name)
+            if not isinstance(limits, Iterable) or isinstance(limits, str):
+                raise InvalidValueError(
+                    f"{name}={limits!r} are no limits", remedy="give watts such as (150.0, 200.0)"
+                )
+            for watts in limits:
+                finite(watts, f"limit in {name}", minimum=0.0)
+        if self.hold_watts is not None:
+            finite(self.hold_watts, "limit to hold in watts", minimum=0.0)
 
     @property
     def is_decided(self) -> bool:
@@ -69,6 +86,11 @@ class _SameOnAll(ABC):
 
     def __init__(self, devices: Sequence[Device], hold: Hold | None = None) -> None:
         self._devices = check_devices(devices)
+        if not (hold is None or callable(hold)):
+            raise InvalidValueError(
+                f"hold={hold!r} is not a function",
+                remedy="leave it out for joulery.governor.lease",
+            )
         self._hold = hold
         self._stack = ExitStack()
         self._held: list[Held] = []
@@ -151,6 +173,11 @@ class LimitKnob(_SameOnAll):
         plan: LimitPlan | None = None,
     ) -> None:
         super().__init__(devices, hold)
+        if not (plan is None or isinstance(plan, LimitPlan)):
+            raise InvalidValueError(
+                f"plan={plan!r} is not a LimitPlan",
+                remedy="give LimitPlan((150.0, 200.0)), or leave it out for any whole watt",
+            )
         self._plan = plan
         self._found: tuple[tuple[float, float], ...] = ()
         self._machine: ProfilingMachine | None = None
@@ -450,6 +477,7 @@ class BetterOfTwo:
                 for at, steps in choice.probed_steps.items()
             },
             profiling_seconds=sum(choice.profiling_seconds for _, choice in choices),
+            seconds_at=active.seconds_at if len(choices) == 1 else {},
         )
 
 

@@ -96,6 +96,20 @@ class Curves:
         """Logarithm of the step time at a position, relative to the reference; the median."""
         return float(np.median(self.log_seconds[:, position] - self.log_seconds[:, -1]))
 
+    def run_gains(self, seconds_at: Mapping[int, float]) -> tuple[Array, Array]:
+        """Share of the energy that a run saved against the reference, and its slowdown; samples.
+
+        Args:
+            seconds_at: Time of the run, by position.
+        """
+        times = np.array(list(seconds_at.values()))
+        log_seconds, log_watts = (
+            rows[:, list(seconds_at)] - rows[:, -1:] for rows in (self.log_seconds, self.log_watts)
+        )
+        original_seconds = (times / np.exp(log_seconds)).sum(axis=1)
+        joules = (times * np.exp(log_watts)).sum(axis=1)
+        return 1 - joules / original_seconds, times.sum() / original_seconds - 1
+
     def power_at_pace(self, slower: float) -> float:
         """Logarithm of the power at the value that is so much slower, relative to the reference.
 
@@ -402,6 +416,33 @@ class ObjectiveScorer:
         regret = max(0.0, float(mean[position]))
         gains = better.mean(axis=0)
         return Score(position, regret, np.maximum(0.0, excess), gains, safe, odds >= _CHANCE)
+
+    def spendable_steps(
+        self, posterior: Curves, seconds_at: Mapping[int, float], least_steps: float
+    ) -> Array:
+        """Steps at every knob value after which the whole run so far still keeps its slowdown.
+
+        What is not known of a knob value counts as its worst case, as in what is held.
+
+        Args:
+            posterior: Samples of the curves.
+            seconds_at: Time of the run so far, by position.
+            least_steps: Least steps that the run will have.
+        """
+        slowdown = self._objective.bounds.max_slowdown
+        seconds = np.exp(posterior.log_seconds)
+        if slowdown is None:
+            return np.full(seconds.shape[1], np.inf)
+        allowed = (1 + slowdown) * seconds[:, -1:]
+        times = np.array(list(seconds_at.values()))
+        steps = (times / seconds[:, list(seconds_at)]).sum(axis=1, keepdims=True)
+        # As if it would stay at the reference until it is as long as every run is taken to be.
+        early = slowdown * np.maximum(0.0, least_steps - steps) * seconds[:, -1:]
+        spare = np.maximum(0.0, steps * allowed + early - times.sum())
+        late = seconds - allowed
+        counts = np.where(late > 0, spare / np.maximum(late, 1e-12), np.inf)
+        worst: Array = np.sort(counts, axis=0)[int(RISK * len(counts))]
+        return worst
 
     def _evaluate(
         self, posterior: Curves, waiting: Waiting

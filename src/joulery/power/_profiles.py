@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any
 
-from joulery.errors import FileError
+from joulery.errors import FileError, InvalidValueError
 from joulery.files import data_folder, write_atomic
 from joulery.power._state_machine import TuningChoice
 from joulery.power._step_profiler import Estimate
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
 
 SCHEMA = "joulery.profile/1"
@@ -59,6 +60,8 @@ class PowerProfile:
         Raises:
             FileError: It is none.
         """
+        if not isinstance(document, Mapping):
+            raise FileError(f"no profile: {document!r}", remedy="delete it")
         if (schema := document.get("schema")) != SCHEMA:
             raise FileError(f"unknown format {schema!r}", remedy="delete it")
         try:
@@ -87,6 +90,9 @@ class ProfileFile:
         software: Versions of driver and framework, as text.
         objective: Objective, as text.
         devices: Number of accelerators.
+
+    Raises:
+        InvalidValueError: A value is neither text nor a number, as above.
     """
 
     job: str
@@ -95,6 +101,16 @@ class ProfileFile:
     software: str
     objective: str
     devices: int = 1
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value, kind = getattr(self, field.name), int if field.type == "int" else str
+            if not isinstance(value, kind):
+                noun = "text" if kind is str else "a whole number"
+                raise InvalidValueError(
+                    f"{field.name}={value!r} is not {noun}",
+                    remedy="see joulery.power.ProfileFile for what each value is",
+                )
 
     @property
     def path(self) -> Path:
@@ -114,7 +130,7 @@ class ProfileFile:
             return PowerProfile.from_document(json.loads(self.path.read_text(encoding="utf-8")))
         except FileNotFoundError:
             return None
-        except (OSError, ValueError, AttributeError, FileError) as broken:
+        except (OSError, ValueError, FileError) as broken:
             raise FileError(
                 f"the profile {self.path} cannot be used: {broken!r}", remedy="delete it"
             ) from None

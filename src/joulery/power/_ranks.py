@@ -44,7 +44,7 @@ def check_process_group(group: object) -> None:
     Raises:
         InvalidValueError: It is something else.
     """
-    if not (group is None or isinstance(group, ProcessGroup)):
+    if isinstance(group, type) or not (group is None or isinstance(group, ProcessGroup)):
         raise InvalidValueError(
             f"{group!r} is not a process group",
             remedy="give an object with rank, broadcast and all_gather; for torch, "

@@ -126,6 +126,8 @@ class TuningChoice:
         probed_steps: Steps that profiling took, by knob position.
         profiling_seconds: Time that they took.
         shares: Share of the value that each rank has; empty where all have the same.
+        seconds_at: Time of the whole run by knob position, as it goes on; empty where it is not
+            known or the job has changed meanwhile.
     """
 
     position: int
@@ -136,6 +138,7 @@ class TuningChoice:
     probed_steps: dict[int, int] = field(default_factory=dict)
     profiling_seconds: float = 0.0
     shares: tuple[float, ...] = ()
+    seconds_at: Mapping[int, float] = field(default_factory=dict)
 
     @property
     def profiling_steps(self) -> int:
@@ -234,6 +237,8 @@ class TuningMachine(ProfilingMachine):
         self._stalls = Stalls()
         self._watched: deque[StepSample] = deque(maxlen=_MOST_WATCHED)
         self._watched_at = self._reference
+        self._spendable = np.full(len(knob.values), np.inf)
+        self._changed = False
         # Without a bound on the ratio to the reference it only tells how the job wanders.
         self._pair_every = 1 if self._scorer.uses_reference else _UNBOUND_EVERY
 
@@ -251,9 +256,15 @@ class TuningMachine(ProfilingMachine):
         """Drop all samples and go back to the reference."""
         self._profiler.state = TunerState.DRIFTED
         self._profiler.slices = []
+        self._forget_times()
         self._stalls = Stalls()
         self._watched.clear()
         yield from self._profiler.move(self._reference)
+
+    def _forget_times(self) -> None:
+        """Forget the time at each position, which was that of another job."""
+        self._changed = True
+        self._profiler.seconds_at.clear()
 
     # Probing.
 
@@ -274,8 +285,10 @@ class TuningMachine(ProfilingMachine):
                 probe, steps = self._choose_next(plan)
             if probe is None or self._has_probed(began):
                 return
+            if not self._spendable[probe] >= self._least_steps():
+                probe = self._reference  # until the run so far allows a trial
             yield from profiler.move(probe)
-            yield from profiler.measure(steps)
+            yield from profiler.measure(int(min(steps, self._spendable[probe])))
             if (number + 1) % self._pair_every:
                 continue
             yield from profiler.move(self._reference)
@@ -287,6 +300,7 @@ class TuningMachine(ProfilingMachine):
             if changes and self._has_changed():
                 changes -= 1
                 profiler.slices = profiler.slices[-1:]
+                self._forget_times()
                 self._model = self._new_model()
 
     def _has_probed(self, began: Reading) -> bool:
@@ -395,6 +409,7 @@ class TuningMachine(ProfilingMachine):
     def _plan(self, measured: dict[int, Estimate], began: Reading) -> ProbePlan:
         """The next probe; notes the best choice so far."""
         posterior = self._posterior(measured)
+        self._note_spendable(posterior)
         ahead, tolerance = self._forecast(posterior), self._config.tolerance
         horizon_seconds = max(_HORIZON_SECONDS, _HORIZON_STEPS * self._profiler.pace_seconds)
         plan = plan_probe(self._scorer, posterior, ahead, horizon_seconds, tolerance)
@@ -407,6 +422,7 @@ class TuningMachine(ProfilingMachine):
             posterior,
             dict(self._profiler.steps_at),
             end.now_seconds - began.now_seconds,
+            seconds_at={} if self._changed else self._profiler.seconds_at,
         )
         return plan
 
@@ -415,6 +431,7 @@ class TuningMachine(ProfilingMachine):
         profiler, rows = self._profiler, posterior.log_seconds
         noise, pace_seconds = profiler.noise(), np.exp(rows).mean(axis=0)
         steps = profiler.slice_steps(pace_seconds, noise, rows.std(axis=0))
+        steps = np.maximum(LEAST_STEPS, np.minimum(steps, self._spendable))
         span = steps * pace_seconds
         away = np.arange(len(span)) != profiler.position
         return SliceForecast(
@@ -423,6 +440,19 @@ class TuningMachine(ProfilingMachine):
             np.maximum(2e-4, noise / np.sqrt(steps)),
             np.maximum(1e-3, 2e-3 / span),
         )
+
+    def _note_spendable(self, posterior: Curves) -> None:
+        """Note the steps that a trial of each position may take."""
+        # A run that ends before the first choice has nothing from tuning anyway.
+        self._spendable = self._scorer.spendable_steps(
+            posterior, self._profiler.seconds_at, PROBING_STEPS
+        )
+
+    def _least_steps(self) -> float:
+        """Steps of the shortest slice, with those that pass until the knob has settled."""
+        profiler = self._profiler
+        steps = float(profiler.slice_steps(profiler.pace_seconds, 0.0, 1.0))
+        return max(steps, profiler.period) + math.ceil(SETTLE_SECONDS / profiler.pace_seconds)
 
     # Holding.
 
@@ -486,10 +516,10 @@ class TuningMachine(ProfilingMachine):
         profiler = self._profiler
         yield from profiler.move(subject)
         began = profiler.reading.now_seconds
-        noise = profiler.noise()
-        steps = int(profiler.slice_steps(profiler.pace_seconds, noise, _PAIR_ERROR))
+        noise, steps = profiler.noise(), self._pair_steps()
         # What a longer slice would not tell better is told by the next pair, of the job as it is.
-        steps = max(steps, math.ceil(min(stretch * steps, (noise / _PAIR_ERROR) ** 2)))
+        longest = min((noise / _PAIR_ERROR) ** 2, self._spendable[subject] / 2)
+        steps = max(steps, math.ceil(min(stretch * steps, longest)))
         yield from profiler.measure(steps)
         if subject != self._reference:
             yield from profiler.move(self._reference)
@@ -497,6 +527,11 @@ class TuningMachine(ProfilingMachine):
             yield from profiler.move(subject)
             yield from profiler.measure(steps)
         return (profiler.reading.now_seconds - began) / 3
+
+    def _pair_steps(self) -> int:
+        """Steps of a slice of a pair."""
+        profiler = self._profiler
+        return int(profiler.slice_steps(profiler.pace_seconds, profiler.noise(), _PAIR_ERROR))
 
     def _drop_old(self) -> None:
         """Forget slices between the probes, which the curve needs, and the latest ones."""
@@ -511,7 +546,9 @@ class TuningMachine(ProfilingMachine):
         posterior = self._posterior(self._profiler.estimates())
         score = self._scorer.score(posterior, self._stalls.per_step())
         unknown = posterior.log_seconds.std(axis=0) > _KNOWN
-        gains = np.where(score.promising & unknown, score.gains, 0.0)
+        self._note_spendable(posterior)
+        affordable = self._spendable >= 2 * self._pair_steps()
+        gains = np.where(score.promising & unknown & affordable, score.gains, 0.0)
         candidate = int(gains.argmax())
         return candidate if gains[candidate] > _WORTHWHILE else self.choice.position
 

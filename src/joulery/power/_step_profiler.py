@@ -9,7 +9,7 @@ a step is pooled over all settings, because three samples of one setting cannot 
 from __future__ import annotations
 
 import math
-from collections import Counter, deque
+from collections import Counter, defaultdict, deque
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from itertools import pairwise
@@ -364,6 +364,7 @@ class StepProfiler:
         lead: Logarithm by which the job was slower, on the median, when settings were measured.
         slices: Slices in the order of time.
         steps_at: Steps by position.
+        seconds_at: Time by position, pauses aside.
         reading: Latest reading; set by the machine when it starts.
     """
 
@@ -375,6 +376,7 @@ class StepProfiler:
         self.lead = 0.0
         self.slices: list[Slice] = []
         self.steps_at: Counter[int] = Counter()
+        self.seconds_at: defaultdict[int, float] = defaultdict(float)
         self.reading = Reading(0.0, 0.0, 0.0, 0)
         self._reference = position
         self._cool_seconds = math.nan
@@ -542,5 +544,7 @@ class StepProfiler:
     def _wait(self, steps: int) -> Generator[Command, Reading, Reading]:
         reading = yield Command(self.position, max(1, steps), self.state)
         self.steps_at[self.position] += reading.steps - self.reading.steps
+        if reading.event is not TuningEvent.RESUMED:
+            self.seconds_at[self.position] += reading.now_seconds - self.reading.now_seconds
         self.reading = reading
         return reading

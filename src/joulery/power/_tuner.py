@@ -17,7 +17,7 @@ import sys
 from collections import deque
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from joulery.background import DriverThread, driver_result
 from joulery.clock import REAL_CLOCK, Clock
@@ -67,6 +67,15 @@ _NEARLY, _MOST_VISITS = 0.02, 1000
 _MOST_PREDICTED = 60
 
 
+class RunGains(NamedTuple):
+    """What a run saves and takes longer, as fractions of the original setting; one sigma each."""
+
+    energy: float
+    energy_error: float
+    slowdown: float
+    slowdown_error: float
+
+
 @dataclass(frozen=True, slots=True, repr=False)
 class TuningResult(Tabular):
     """Seconds and joules of one step at every setting that was measured or predicted.
@@ -86,6 +95,8 @@ class TuningResult(Tabular):
         shares: Share of the chosen limit that each rank has; empty where all have the same.
         comparing: Whether the choice is not held because other settings are tried most of the
             time, or were to the end.
+        whole_run: Saving and slowdown of the run so far, trials included, with their errors; None
+            where they are not known, or the job has changed meanwhile.
     """
 
     points: tuple[OperatingPoint, ...]
@@ -100,6 +111,7 @@ class TuningResult(Tabular):
     extra_joules: float
     shares: tuple[float, ...] = ()
     comparing: bool = False
+    whole_run: RunGains | None = None
 
     @property
     def frontier(self) -> Frontier:
@@ -121,10 +133,22 @@ class TuningResult(Tabular):
         return gains(self.chosen, self.reference).time / 100
 
     def __str__(self) -> str:
-        if not self.comparing:
-            return self._choice_text()
-        when = "were tried to the end" if self.ended else "are being tried"
-        return f"{self._choice_text()}; other settings {when}"
+        texts = [self._choice_text()]
+        if self.comparing:
+            when = "were tried to the end" if self.ended else "are being tried"
+            texts.append(f"other settings {when}")
+        if self.comparing or (self.ended and not self.held and self.whole_run):
+            texts.append(self._whole_text())
+        return "; ".join(texts)
+
+    def _whole_text(self) -> str:
+        run, original = self.whole_run, self.reference.setting
+        if run is None:
+            return "what all steps together save is not known, since the job changed meanwhile"
+        return (
+            f"over all steps: {per_cent(run.energy)} (± {per_cent(run.energy_error)}) less energy, "
+            f"{per_cent(run.slowdown)} (± {per_cent(run.slowdown_error)}) more time than {original}"
+        )
 
     def _choice_text(self) -> str:
         saves = "would save"
@@ -174,6 +198,7 @@ class TuningResult(Tabular):
             "ended": self.ended,
             "regret": self.regret,
             "shares": list(self.shares),
+            "whole_run": None if self.whole_run is None else self.whole_run._asdict(),
             "profiling": {
                 "steps": self.profiling_steps,
                 "seconds": self.profiling_seconds,
@@ -215,6 +240,17 @@ def tuning_result(
         sum(steps * (point.joules - choice_point.joules) for point, steps in probes),
         choice.shares,
         comparing=in_force is not None and not held,
+        whole_run=_whole_run(choice),
+    )
+
+
+def _whole_run(choice: TuningChoice) -> RunGains | None:
+    times = dict(choice.seconds_at)
+    if choice.posterior is None or not times:
+        return None
+    energy, slowdown = choice.posterior.run_gains(times)
+    return RunGains(
+        *(float(f) for f in (energy.mean(), energy.std(), slowdown.mean(), slowdown.std()))
     )
 
 
@@ -639,7 +675,7 @@ class PowerTuner:
 
 
 def check_parts(**parts: object) -> None:
-    """Refuse parts of a tuner that are something else; None stands for the usual one.
+    """Refuse parts of a tuner that are something else; None stands for the usual one, or for none.
 
     Raises:
         InvalidValueError: A part is of another type.
@@ -655,7 +691,7 @@ def check_parts(**parts: object) -> None:
     }
     for name, part in parts.items():
         kind, remedy = kinds[name]
-        if not (part is None or isinstance(part, kind)):
+        if not (isinstance(part, kind) or (part is None and kind is not Clock)):
             raise InvalidValueError(
                 f"{name}={part!r} is not a {kind.__name__}",
                 remedy=f"give {remedy}, or leave it out",

@@ -70,6 +70,7 @@ class UnequalBoards:
         self._config = config
         self._ranks = ranks
         self._shares: Shares = ()
+        self._searched = False
         self._procedure: Procedure = self._run()
         self._reading: Reading | None = None
 
@@ -87,6 +88,7 @@ class UnequalBoards:
         alike = self._machine
         yield from self._tune(alike, alike.start(self._latest()), until_compared=True)
         alike.send(replace(self._latest(), event=TuningEvent.PAUSED))
+        self._searched = True
         self._shares = yield from self._find_shares()
         if self._shares:
             machine = TuningMachine(self._span, self._objective, self._config)
@@ -104,7 +106,9 @@ class UnequalBoards:
         first_choice: TuningChoice | None = None
         while True:
             if machine.choice is not None:
-                self.choice = replace(machine.choice, shares=self._shares)
+                # The time in which single ranks were lowered is in no machine's account.
+                times = {} if self._searched else machine.choice.seconds_at
+                self.choice = replace(machine.choice, shares=self._shares, seconds_at=times)
             reading = yield self._share(command)
             if until_compared and command.state is TunerState.HOLDING:
                 first_choice = first_choice or machine.choice

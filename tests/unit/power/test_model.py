@@ -1,5 +1,6 @@
 """The belief about curves: it follows the probes, knows what it does not know, and plans."""
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -156,6 +157,19 @@ def test_every_objective_is_judged(objective, expected):
 def test_doubtful_limits_are_not_chosen_under_a_bound():
     """Half a chance to break the bound is too much."""
     assert ObjectiveScorer(LeastEnergy(max_slowdown=0.05)).score(SPLIT).position == 2
+
+
+def test_trials_use_the_slowdown_of_the_run_so_far():
+    """Trials of slow limits would make a short run slower than its bound."""
+    scorer = ObjectiveScorer(LeastEnergy(max_slowdown=0.05))
+    fresh = scorer.spendable_steps(SPLIT, {2: 100.0}, 0)
+    assert fresh == pytest.approx([5.0 / 0.35, 5.0 / 0.03, math.inf]), "by the worst case"
+    spent = scorer.spendable_steps(SPLIT, {2: 100.0, 0: 1.4 * fresh[0]}, 0)
+    assert spent == pytest.approx([0.0, 0.0, math.inf], abs=1e-9)
+    early = scorer.spendable_steps(SPLIT, {2: 10.0}, 100)
+    assert early == pytest.approx(fresh), "a run is taken to have some steps at least"
+    unbound = ObjectiveScorer(Cost(1.0)).spendable_steps(SPLIT, {2: 1.0}, 0)
+    assert unbound == pytest.approx([math.inf] * 3)
 
 
 def test_impossible_bounds_mean_as_fast_as_possible():

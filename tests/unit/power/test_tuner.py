@@ -15,9 +15,11 @@ from joulery.power import (
     BothKnobs,
     ClockKnob,
     LimitKnob,
+    LimitPlan,
     PhaseTuner,
     PowerObserver,
     PowerTuner,
+    ProcessGroup,
     ProfileFile,
     TunerConfig,
     TunerState,
@@ -50,6 +52,15 @@ def data_home(monkeypatch, tmp_path):
         lambda: BothKnobs(LimitKnob([]), 5),
         lambda: LimitKnob(5),
         lambda: ClockKnob("gpu:0"),
+        lambda: LimitKnob([], hold=5),
+        lambda: LimitKnob([], plan=[100.0]),
+        lambda: LimitPlan(100.0),
+        lambda: LimitPlan(("low",)),
+        lambda: LimitPlan((100.0,), hold_watts="low"),
+        lambda: PowerTuner([], type(BALANCED)),
+        lambda: PowerTuner([], BALANCED, clock=None),
+        lambda: PowerTuner([], BALANCED, process_group=ProcessGroup),
+        lambda: ProfileFile("job", "256", "V100", "torch", "energy"),
         lambda: PowerObserver(5),
         lambda: TunerConfig(tolerance=-1.0),
         lambda: TunerConfig(work_steps=0),
@@ -141,7 +152,13 @@ def test_a_choice_that_was_hardly_in_force_is_not_said_to_have_saved():
     assert result.comparing
     assert not result.held
     assert "saved" not in str(result)
-    assert str(result).endswith("; other settings were tried to the end")
+    assert "; other settings were tried to the end; over all steps: " in str(result)
+    original = loop.point(loop.board.default_limit_watts)
+    joules = sum(gpu.true_joules() for gpu in loop.gpus)
+    saving = 1 - joules / (len(in_force) * original.joules)
+    assert result.whole_run.energy == pytest.approx(saving, abs=0.03)
+    changed = replace(result, whole_run=None)
+    assert "what all steps together save is not known, since the job changed" in str(changed)
 
 
 def test_a_figure_within_its_error_is_not_claimed():
