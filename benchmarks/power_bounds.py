@@ -180,9 +180,7 @@ def jittering(load: Load, chance: np.random.Generator) -> Load:
     """Lengths of every step drawn at random, by 3 to 25 %."""
     spread, seed = chance.uniform(0.03, 0.25), int(chance.integers(1 << 30))
     lengths = np.exp(spread * np.random.default_rng(seed).standard_normal(1 << 17))
-    load.factor = lambda k: lengths[k.astype(np.int64) % len(lengths)]
-    load.scatter = float(lengths.std() / lengths.mean())
-    return load
+    return _with_lengths(load, lengths)
 
 
 def stalling(load: Load, chance: np.random.Generator) -> Load:
@@ -198,27 +196,23 @@ def scattering(load: Load, chance: np.random.Generator) -> Load:
 
     Uniform from 0.3 to 1.7 of the mean, or lognormal with as wide a spread.
     """
+    load = _of_catalog(load, chance)
     scattered = np.random.default_rng(int(chance.integers(1 << 30)))
     if chance.random() < 0.5:
-        lengths = scattered.uniform(0.3, 1.7, 1 << 17)
-    else:
-        spread = chance.uniform(0.3, 0.6)
-        lengths = np.exp(spread * scattered.standard_normal(1 << 17) - spread**2 / 2)
-    return _scattered(load, lengths, chance)
+        return _with_lengths(load, scattered.uniform(0.3, 1.7, 1 << 17))
+    return _with_lengths(load, _lognormal(scattered, chance.uniform(0.3, 0.6)))
 
 
 def short(load: Load, chance: np.random.Generator) -> Load:
     """The same in a job of 500 to 1,500 steps, lognormal with a spread of 0.3 to 0.5."""
-    scattered = np.random.default_rng(int(chance.integers(1 << 30)))
-    spread = chance.uniform(0.3, 0.5)
-    lengths = np.exp(spread * scattered.standard_normal(1 << 11) - spread**2 / 2)
-    load = _scattered(load, lengths, chance)
+    load = _of_catalog(load, chance)
     load.steps = int(chance.integers(500, 1501))
-    return load
+    scattered = np.random.default_rng(int(chance.integers(1 << 30)))
+    return _with_lengths(load, _lognormal(scattered, chance.uniform(0.3, 0.5)))
 
 
-def _scattered(load: Load, lengths: Array, chance: np.random.Generator) -> Load:
-    """A board of the catalog with steps of these lengths."""
+def _of_catalog(load: Load, chance: np.random.Generator) -> Load:
+    """A board and job of the catalog, with steps as long."""
     board = catalog.board(str(chance.choice(["V100", "A100", "H100"])))
     work = catalog.workload(str(chance.choice(catalog.workload_names())), board)
     limits = np.arange(math.ceil(board.min_limit_watts), math.floor(board.default_limit_watts) + 1)
@@ -229,10 +223,19 @@ def _scattered(load: Load, lengths: Array, chance: np.random.Generator) -> Load:
         seconds * load.seconds[-1] / seconds[-1],
         np.array([point.watts for point in points]),
         load.noise,
-        factor=lambda k: lengths[k.astype(np.int64) % len(lengths)],
-        scatter=float(lengths.std() / lengths.mean()),
         chance=load.chance,
     )
+
+
+def _lognormal(chance: np.random.Generator, spread: float) -> Array:
+    lengths: Array = np.exp(spread * chance.standard_normal(1 << 17) - spread**2 / 2)
+    return lengths
+
+
+def _with_lengths(load: Load, lengths: Array) -> Load:
+    load.factor = lambda k: lengths[k.astype(np.int64) % len(lengths)]
+    load.scatter = float(lengths.std() / lengths.mean())
+    return load
 
 
 def throttling(load: Load, chance: np.random.Generator) -> Load:
