@@ -32,10 +32,6 @@ DOUBT_SECONDS = 60.0
 _DEVIATIONS = 3.6
 # Differences below this are noise of any meter; by hand.
 _NOISE = 0.002
-# A reading counts as at most so far below the mean, since jobs that load, or wait for data, draw
-# less for a while, which says nothing about peaks; chosen like the deviations, where 0.1 exceeded
-# budgets.
-_MOST_BELOW = 0.02
 # A cap counts as unchanged within this share; by hand: trims move caps a little in each tick.
 _SAME_SHARE = 0.03
 # Power follows a cap within this time; by hand: boards take up to a second, sensors another.
@@ -140,7 +136,6 @@ class Correction:
         self._lowest, self._doubt, self._highest = lowest, doubt, highest
         self._mean = self._variance = self._peak = 0.0
         self._seconds = 0.0
-        self._latest: float | None = None
         self._models: deque[tuple[float, float]] = deque()
 
     @property
@@ -167,15 +162,10 @@ class Correction:
         excess = round(min(self._highest, max(self._lowest, watts / max(models) - 1.0)), 4)
         self._seconds += seconds
         step = min(1.0, seconds / min(_CORRECTION_SECONDS, DOUBT_SECONDS + self._seconds))
-        # Of neighbours, or upwards: a mean that is still on its way down is no noise after the
-        # first two minutes, nor is a new load.
-        span = 2.0 * math.sqrt(self._variance) + _NOISE
-        change = min(span, abs(excess - (excess if self._latest is None else self._latest)))
-        above = max(0.0, excess - self._mean)
-        below = min(span, self._mean - excess) if self._seconds <= 2.0 * DOUBT_SECONDS else 0.0
-        spread = max(2.0 * above**2, below**2, change**2 / 2.0)
-        self._variance, self._latest = self._variance + step * (spread - self._variance), excess
-        self._mean += step * max(excess - self._mean, -_MOST_BELOW)
+        # Jobs that load, or wait for data, draw less for a while, which says nothing about peaks.
+        difference = max(excess - self._mean, -2.0 * math.sqrt(self._variance) - _NOISE)
+        self._mean += step * difference
+        self._variance = (1.0 - step) * (self._variance + step * difference**2)
         usual = self._mean + _DEVIATIONS * math.sqrt(self._variance)
         self._peak = max(excess, self._peak + step * (min(usual, self._peak) - self._peak))
 
