@@ -4,7 +4,6 @@ import json
 import signal
 import socket
 import sqlite3
-import time
 
 import pytest
 

@@ -7,7 +7,6 @@ import dataclasses
 import math
 
 import numpy as np
-import pytest
 
 from joulery.clock import VirtualClock
 from joulery.jobs import Definition, JobService, Outcome, Request

@@ -68,7 +68,9 @@ def _check(document):
     for joules, watts in zip(boards, document["true_watts"], strict=True):
         assert 0.6 * watts < joules / document["seconds"] < 1.06 * watts
     for first in (0, 2):  # of a node, measured by one rank
-        shares = [figures[first + 1] / figures[first] for figures in (boards, document["true_watts"])]
+        shares = [
+            figures[first + 1] / figures[first] for figures in (boards, document["true_watts"])
+        ]
         assert shares[0] == pytest.approx(shares[1], rel=0.03)
     others = [device["id"] for device in document["devices"] if device["kind"] != "gpu"]
     assert len(others) == 2 * len(set(others)) > 0
