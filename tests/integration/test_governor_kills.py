@@ -59,7 +59,7 @@ def _holding(governed, body="time.sleep(60)", ttl=30):
 
 def test_killed_holders_leave_nothing_behind(governed):
     """A job killed at any moment by any signal would leave its board slow."""
-    report = kill_holders(governed, 200, seed=int(time.time()))
+    report = kill_holders(governed, 100, seed=int(time.time()))
     assert report.unrestored == 0
     assert report.caught_holding > 5
     assert len(DEADLY) > 15

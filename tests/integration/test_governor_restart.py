@@ -46,7 +46,7 @@ def governed():
 
 def test_death_at_every_boundary_is_repaired(governed):
     """A governor killed between its journal and the board would leave a limit for good."""
-    report = crash_everywhere(governed, step=3, seed=int(time.time()))
+    report = crash_everywhere(governed, step=5, seed=int(time.time()))
     assert report.boundaries > 40
     assert report.off_baseline == ()
 

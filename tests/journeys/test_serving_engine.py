@@ -53,9 +53,9 @@ def running_engine(world, requests=None, pace=1.0, **options):
         yield engine
 
 
-def wait_for(condition, seconds):
+def wait_for(condition):
     """Whether a condition comes true in time."""
-    deadline = time.monotonic() + seconds
+    deadline = time.monotonic() + PATIENCE_SECONDS
     while time.monotonic() < deadline:
         if condition():
             return True
@@ -117,7 +117,7 @@ def test_a_tuned_service_keeps_its_bounds_on_less_power(world, tmp_path):
         # How much is saved in seconds of real time depends on the machine; that it is, is judged
         # on a virtual clock (test_serving_simulate.py).
         assert document["saved"] is not None
-        assert wait_for(lambda: not engine.is_slowed, PATIENCE_SECONDS)
+        assert wait_for(lambda: not engine.is_slowed)
         (run,) = server.ask("GET", "/v1/teams/chat/runs", token=token).document["runs"]
         assert (run["name"], run["kind"], run["ended"]) == ("stand-in on vLLM", "serving", True)
         assert run["energy_saving"] == pytest.approx(document["saved"])
@@ -126,7 +126,7 @@ def test_a_tuned_service_keeps_its_bounds_on_less_power(world, tmp_path):
         assert run["tags"]["generated token"] != "unknown"
         address = f"{server.address}/runs/{run['id']}"
         request = Request(address, headers=log_in(server.address, token))  # noqa: S310
-        with urlopen(request, timeout=20) as answer:  # noqa: S310 - our own server
+        with urlopen(request, timeout=60) as answer:  # noqa: S310 - our own server
             page = answer.read().decode()
         for words in ("Power by device", "reported by serving", "generated token"):
             assert words in page, words
@@ -139,9 +139,9 @@ def test_a_tuner_that_ends_leaves_the_original_clock(world, number):
         running_engine(world, pace=PACE) as engine,
         world.start(*tune_arguments(world, engine)) as tuner,
     ):
-        assert wait_for(lambda: engine.is_slowed, PATIENCE_SECONDS)
+        assert wait_for(lambda: engine.is_slowed)
         tuner.send_signal(number)
-        assert wait_for(lambda: not engine.is_slowed, PATIENCE_SECONDS)
+        assert wait_for(lambda: not engine.is_slowed)
         tuner.communicate(timeout=60)
 
 
@@ -162,18 +162,15 @@ def test_an_engine_that_fails_gets_full_power_back(world):
         Tuner(engine.url, objective, devices=_boards()) as tuner,
     ):
         for fault in ("empty", "renamed", "hang"):
-            assert wait_for(lambda: engine.is_slowed, PATIENCE_SECONDS), (
-                fault,
-                tuner.report().trouble,
-            )
+            assert wait_for(lambda: engine.is_slowed), (fault, tuner.report().trouble)
             failures = tuner.report().failures
             faults.append(fault)
             told = lambda failures=failures: tuner.report().failures > failures  # noqa: E731
-            assert wait_for(told, PATIENCE_SECONDS), fault
-            assert wait_for(lambda: not engine.is_slowed, PATIENCE_SECONDS), fault
+            assert wait_for(told), fault
+            assert wait_for(lambda: not engine.is_slowed), fault
             faults.clear()
         release.set()
-        assert wait_for(lambda: engine.is_slowed, PATIENCE_SECONDS), tuner.report().trouble
+        assert wait_for(lambda: engine.is_slowed), tuner.report().trouble
 
 
 def _boards():

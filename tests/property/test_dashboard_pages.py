@@ -79,7 +79,7 @@ def site(tmp_path_factory):
         yield Site(store, folder)
 
 
-@QUICKLY
+@settings(QUICKLY, max_examples=12)  # each works out the figures of a job anew
 @given(name=st.sampled_from(["eta", "slowdown"]), value=TEXTS)
 def test_a_job_answers_any_objective(site, name, value):
     """If this fails, a slip in the form of a job ends in an internal error."""
