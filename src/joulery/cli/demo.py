@@ -127,8 +127,8 @@ def _story(
         files = f"Written: {', '.join(map(str, written))}"
         hint = (
             "A dozen nights of it, with batch sizes chosen: joulery demo --recurring\n"
-            "On your own training: joulery run --objective least-energy:slowdown=5% -- python "
-            "train.py"
+            "On your own training:\n"
+            "    joulery run --objective least-energy:slowdown=5% -- python train.py"
         )
         return "\n".join([page, "", hint, files, *remarks])
 
