@@ -3,7 +3,7 @@
 Shapes, plans and figures were compared with their sources (those of papers with public excerpts of
 their tables); what a source does not state is marked below. Factors of frameworks were chosen on
 the rows of ``published_runs``, each source left out in turn; no constant on those of
-``further_runs``, which an outsider collected.
+``further_runs``, which were collected later, by somebody else.
 """
 
 from __future__ import annotations

@@ -11,7 +11,8 @@ from joulery.jobs.policies.bayesian._policy import BayesianPolicy
 from joulery.objectives import EnergyDelayProduct, LeastEnergy
 from joulery.simulate import SimulationConfig, read_traces, simulate
 
-TRACES = Path(os.environ.get("JOULERY_DATA", "/work/shared/data")) / "zeus"
+DATA = Path(os.environ.get("JOULERY_DATA", Path(__file__).parents[3] / "shared" / "data"))
+TRACES = DATA / "zeus"
 pytestmark = pytest.mark.skipif(not TRACES.is_dir(), reason="needs the traces of You et al.")
 SEEDS = range(12)
 
