@@ -60,7 +60,7 @@ def test_beliefs_of_other_make_have_no_snapshot():
 
 # Digests of beliefs after a fixed history, by policy and version.
 DIGESTS = {
-    ("joulery", 2): "bb65580eb7ab4372",
+    ("joulery", 2): "c9ac12e8f652c431",
     ("zeus", 1): "2c24929dba4a1404",
     ("grid", 1): "efd6665a97f5c76a",
     ("default", 1): "e903af1c330a25ef",
@@ -68,12 +68,16 @@ DIGESTS = {
 
 
 def _digest(policy):
-    """All arrays of the beliefs after a fixed history, to six digits."""
+    """All arrays of the beliefs after a fixed history, to six digits.
+
+    What should be zero differs from one processor to another.
+    """
     drive = Drive(policy, [made_up_workload()], [1])
     for _ in range(30):
         drive.step(np.arange(1))
     arrays = _layout(drive.beliefs)[0]
-    texts = [" ".join(f"{value:.6g}" for value in array.ravel()) for array in arrays]
+    values = [np.where(np.abs(array) < 1e-6, 0, array).ravel() for array in arrays]
+    texts = [" ".join(f"{value:.6g}" for value in array) for array in values]
     return hashlib.sha256("\n".join(texts).encode()).hexdigest()[:16]
 
 
