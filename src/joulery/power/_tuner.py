@@ -156,7 +156,9 @@ class TuningResult(Tabular):
             saves = "saved" if self.ended else "saves"
         subject = f"{self.chosen.setting}{self._shares_text()}"
         saving, error = self.energy_saving, self._error
-        if self.chosen != self.reference and abs(saving) <= error:
+        if self.chosen == self.reference:
+            return f"{subject}: the original setting, since no other is known to be better"
+        if abs(saving) <= error:
             return (
                 f"{subject}: what it {saves} against {self.reference.setting} is not known yet "
                 f"(± {per_cent(error)})"
@@ -248,6 +250,8 @@ def _whole_run(choice: TuningChoice) -> RunGains | None:
     times = dict(choice.seconds_at)
     if choice.posterior is None or not times:
         return None
+    if set(times) == {choice.posterior.log_seconds.shape[1] - 1}:
+        return None  # nothing but the original setting, the last, has run
     energy, slowdown = choice.posterior.run_gains(times)
     return RunGains(
         *(float(f) for f in (energy.mean(), energy.std(), slowdown.mean(), slowdown.std()))

@@ -74,6 +74,7 @@ if TYPE_CHECKING:
         describe_objective as describe_objective,
         energy_text as energy_text,
         saved_text as saved_text,
+        simulated_text as simulated_text,
     )
 
 

@@ -25,6 +25,7 @@ from joulery.reports._text import (
     energy_text,
     limit_difference,
     limit_text,
+    simulated_text,
     with_error,
 )
 from joulery.units import human, human_age, human_duration, per_cent
@@ -99,6 +100,8 @@ def _figures(run: RunHistory, now: float, zone: tzinfo | None) -> KeyFigures:
         epochs = f"{last.epochs:,g} epoch{'s' * (last.epochs != 1)}"
         rate = f", {3600 * last.epochs / last.seconds:,.1f} an hour" if last.epochs else ""
         mean = f"mean power {_mean_watts(last.seconds, last.joules)}"
+        if simulated := simulated_text(_origins(run.energy)):
+            mean = f"{mean}; {simulated}"
         figures += [
             KeyFigure("Time", human_duration(last.seconds), f"{epochs}{rate}"),
             KeyFigure("Energy", energy_text(last.joules), mean),
@@ -108,6 +111,14 @@ def _figures(run: RunHistory, now: float, zone: tzinfo | None) -> KeyFigures:
     figures.append(KeyFigure("Batch size", str(decision.batch_size), note))
     figures.append(_cost_figure(run, last))
     return KeyFigures(tuple(figures))
+
+
+def _origins(energy: Sequence[EnergyEntry]) -> dict[str, float]:
+    """Joules by origin."""
+    origins: dict[str, float] = {}
+    for entry in energy:
+        origins[entry.origin] = origins.get(entry.origin, 0.0) + entry.joules
+    return origins
 
 
 def _last_heartbeat(run: RunHistory) -> RunProgress:

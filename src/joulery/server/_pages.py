@@ -21,7 +21,7 @@ from starlette.responses import HTMLResponse, RedirectResponse
 
 from joulery import __version__
 from joulery.errors import JouleryError
-from joulery.reports import date_text, energy_text, saved_text
+from joulery.reports import date_text, energy_text, saved_text, simulated_text
 from joulery.server._auth import authenticate_session, authorize, context_of, may_see_all
 from joulery.server._problems import (
     ProblemError,
@@ -69,6 +69,7 @@ _TEMPLATES = Environment(
     lstrip_blocks=True,
 )
 _TEMPLATES.filters |= {"body": _body, "energy": energy_text, "saved": saved_text}
+_TEMPLATES.filters["simulated"] = simulated_text
 
 
 class PageRoute(APIRoute):
