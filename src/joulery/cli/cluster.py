@@ -20,6 +20,7 @@ from joulery.cli.options import (
     flag,
     number,
     option,
+    page_option,
     watts,
     whole,
     write_file,
@@ -294,7 +295,7 @@ _SIMULATE = (
     GRID_OPTION,
     option("--price", "price per kWh: a series, or entsoe-prices:DE", "SOURCE"),
     _ZONE,
-    file("--html", "write a page with the figures and the chart"),
+    page_option("write a page with the figures and the chart"),
     *_POLICY,
 )
 _REPLAY = (

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from joulery import metering, reports
 from joulery.cli.dispatch import Output
 from joulery.cli.jobs import STORE_OPTIONS, with_store
-from joulery.cli.options import Action, file, option
+from joulery.cli.options import Action, option, page_option
 from joulery.errors import UsageError
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ COMMAND = Action(
     _run,
     (
         option("runs", "numbers of runs, or energy logs", "RUN", nargs="+"),
-        file("--html", "write a page to print or to send"),
+        page_option("write a page to print or to send"),
         *STORE_OPTIONS,
     ),
     epilog="""\

@@ -133,6 +133,20 @@ def path(text: str) -> Path:
     return Path(words(text))
 
 
+def page_path(text: str) -> Path:
+    """A path for a page, which takes the place of no file but a page.
+
+    Raises:
+        InvalidValueError: There is another file of this name.
+    """
+    page = path(text)
+    if page.is_file() and page.suffix.lower() not in {".html", ".htm"}:
+        raise InvalidValueError(
+            f"{page} would be overwritten", remedy="name a file that ends in .html"
+        )
+    return page
+
+
 def limits(text: str) -> tuple[float, ...]:
     """Power limits in watts from ``100:300:25`` or ``100,150,250``, highest first.
 
@@ -297,6 +311,11 @@ def flag(name: str, text: str, **settings: Any) -> Option:
 def file(flags: str, text: str, metavar: str = "FILE", **settings: Any) -> Option:
     """An option that names a file."""
     return option(flags, text, metavar, path, **settings)
+
+
+def page_option(text: str) -> Option:
+    """The option for the page that a command writes."""
+    return option("--html", text, "FILE", page_path)
 
 
 GRID_OPTION = option(

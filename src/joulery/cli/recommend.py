@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from joulery import grid, prediction
 from joulery.cli.dispatch import Output
-from joulery.cli.options import Action, count, duration, file, names, option, whole
+from joulery.cli.options import Action, count, duration, file, names, option, page_option, whole
 from joulery.cli.predict import CALIBRATION_OPTIONS, calibration
 from joulery.clock import REAL_CLOCK
 from joulery.errors import InvalidValueError
@@ -109,7 +109,7 @@ COMMAND = Action(
         option("--rent", "dollars per device and hour, all or by type", "USD|NAME=USD,…", _rent),
         option("--critical-batch", "sequences beyond which larger batches buy little", "N", count),
         *CALIBRATION_OPTIONS,
-        file("--html", "write a page with the chart and the reasons"),
+        page_option("write a page with the chart and the reasons"),
     ),
     epilog=_EPILOG,
 )

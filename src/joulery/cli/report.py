@@ -15,7 +15,17 @@ from typing import TYPE_CHECKING, Any
 from joulery import client, grid, metering, reports
 from joulery.cli.dispatch import Output
 from joulery.cli.jobs import STORE_OPTIONS, with_store
-from joulery.cli.options import GRID_OPTION, Action, file, flag, number, option, watts, write_file
+from joulery.cli.options import (
+    GRID_OPTION,
+    Action,
+    file,
+    flag,
+    number,
+    option,
+    page_option,
+    watts,
+    write_file,
+)
 from joulery.clock import REAL_CLOCK
 from joulery.errors import FileError, JouleryError, UnknownRecordError, UsageError
 from joulery.frontier import Frontier, OperatingPoint, Origin, Provenance
@@ -402,7 +412,7 @@ SOURCE_OPTIONS = (
 FORM_OPTIONS = (
     flag("--markdown", "print Markdown, for a model card or a paper"),
     flag("--latex", "print the tables for a paper, as LaTeX"),
-    file("--html", "write a page to print or to send"),
+    page_option("write a page to print or to send"),
     file("--charts", "write the charts, as .png, .pdf or .svg"),
     flag("--open", "show the page in a browser; ./joulery-report.html without --html"),
     GRID_OPTION,

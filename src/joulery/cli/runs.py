@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from joulery import client, reports
 from joulery.cli.dispatch import Output
 from joulery.cli.jobs import STORE_OPTIONS, with_store
-from joulery.cli.options import Action, file, option, whole
+from joulery.cli.options import Action, option, page_option, whole
 from joulery.clock import REAL_CLOCK
 from joulery.documents import LARGEST_ID
 from joulery.reports import table_of
@@ -102,7 +102,7 @@ examples:
             with_store(_show),
             (
                 option("number", "its number, from the list", "RUN", _RUN_NUMBER),
-                file("--html", "write a page to print or to send"),
+                page_option("write a page to print or to send"),
                 *STORE_OPTIONS,
             ),
             "power over time, energy by device and setting of a run",

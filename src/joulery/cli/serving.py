@@ -22,6 +22,7 @@ from joulery.cli.options import (
     names,
     number,
     option,
+    page_option,
     whole,
     write_file,
 )
@@ -571,7 +572,7 @@ COMMAND = Action(
                 file("--csv", "write every reading"),
                 file("--prometheus", "write the account for node_exporter's textfile collector"),
                 flag("--opentelemetry", "send figures to OTEL_EXPORTER_OTLP_ENDPOINT"),
-                file("--html", "write a page"),
+                page_option("write a page"),
             ),
             summary="joules per prompt token, generated token and request of a running engine",
             epilog="Engines are vLLM, SGLang (--enable-metrics), TensorRT-LLM, llama.cpp "
@@ -606,7 +607,7 @@ COMMAND = Action(
                 option("--seconds", "time at each setting (30s)", "TIME", duration, default=30.0),
                 option("--settings", "number of settings (7)", "N", whole(2, 14), default=7),
                 file("--frontier", "write the frontier of a mean request as JSON"),
-                file("--html", "write a page"),
+                page_option("write a page"),
             ),
             summary="watts, tokens per second, latencies and joules per token by setting",
             epilog="example: joulery serving sweep --engine http://127.0.0.1:8000 --html page.html",

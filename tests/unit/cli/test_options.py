@@ -3,7 +3,17 @@ import os
 
 import pytest
 
-from joulery.cli.options import count, duration, limits, listed, number, path, whole, write_file
+from joulery.cli.options import (
+    count,
+    duration,
+    limits,
+    listed,
+    number,
+    page_path,
+    path,
+    whole,
+    write_file,
+)
 from joulery.errors import FileError, InvalidValueError
 
 
@@ -82,6 +92,16 @@ def test_a_full_disk_leaves_what_was_there(tmp_path, monkeypatch):
     assert "--html" in caught.value.remedy
     assert page.read_text() == "old"
     assert list(tmp_path.iterdir()) == [page]
+
+
+def test_a_page_takes_the_place_of_no_script(tmp_path):
+    """If this fails, `joulery recommend … --html train.py` destroys train.py."""
+    script, page = tmp_path / "train.py", tmp_path / "page.html"
+    for name in (script, page):
+        name.write_text("")
+    with pytest.raises(InvalidValueError, match="overwritten"):
+        page_path(str(script))
+    assert page_path(str(page)) == page
 
 
 def test_pipes_and_links_stay_what_they_are(tmp_path):
