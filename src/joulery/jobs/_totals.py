@@ -73,7 +73,18 @@ class JobTotals:
     @property
     def saved_joules(self) -> float:
         """Energy that was saved; 0 where that is unknown."""
-        return self._joules(self.saved.share) if self.saved else 0.0
+        return self._joules(self.saved_share)
+
+    @property
+    def saved_share(self) -> float:
+        """Share of energy that was saved; 0 where that is unknown."""
+        return self.saved.share if self.saved else 0.0
+
+    @property
+    def loses(self) -> bool:
+        """Whether it needs more energy than the default, by two standard errors at least."""
+        error = self.saved.standard_error if self.saved else None
+        return error is not None and self.saved_share < -2 * error
 
     @property
     def saved_error_joules(self) -> float | None:

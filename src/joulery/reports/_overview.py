@@ -300,8 +300,11 @@ def running_report(
     if not runs:
         return Report("Running now", "", (Paragraph("No run is under way."),))
 
+    powers = {run.decision: live_watts(run.decision) for run in runs}
+    known = [watts for watts in powers.values() if watts is not None]
+
     def power(run: OpenRun) -> str:
-        watts = live_watts(run.decision)
+        watts = powers[run.decision]
         return NONE if watts is None else human(watts, "W")
 
     def heartbeat(run: OpenRun) -> str:
@@ -313,14 +316,13 @@ def running_report(
         {
             "job": lambda run: _name(run.job),
             "begun": lambda run: date_text(run.issued_wall_seconds, zone),
-            ">power now": power,
+            **({">power now": power} if known else {}),
             ">energy": lambda run: energy_text(run.joules) if run.joules else NONE,
             ">batch size": lambda run: str(run.batch_size),
             ">limit": lambda run: limit_text(run.limit_watts),
             ">heartbeat": heartbeat,
         },
     )
-    known = [watts for run in runs if (watts := live_watts(run.decision)) is not None]
     total = f"{human(sum(known), 'W')} now, of {len(known):,} of {count_text(len(runs), 'run')}"
     blocks: tuple[Block, ...] = (replace(table, links=[link(run.decision) for run in runs]),)
     return Report("Running now", "", (Paragraph(total, soft=True), *blocks) if known else blocks)
@@ -348,7 +350,9 @@ def _attention_table(
     ]
     events = sorted(recent, key=lambda event: -event.wall_seconds)[:_MOST_JOBS]
     if not events:
-        return Paragraph("Nothing: in 30 days no report went into quarantine and no run was lost.")
+        return Paragraph(
+            "Nothing: in 30 days no report went into quarantine, no run was lost and no job lost energy."
+        )
     table = Table.of(
         events,
         {
@@ -375,6 +379,10 @@ def _events(job: JobTotals, now: float) -> list[_Event]:
         name = f"{count_text(job.expired, 'run')} never reported"
         action = "look at its machine: the process died or lost the network"
         events.append(_Event(job.expired_wall_seconds, job, name, action))
+    if job.loses:
+        name = f"{-100 * job.saved_share:.0f} % more energy than the default"
+        action = "open the job: trials of its first recurrences pay off later, or pause it"
+        events.append(_Event(job.latest_wall_seconds, job, name, action))
     return events
 
 

@@ -124,6 +124,9 @@ def test_attention_is_drawn_to_what_needs_it():
     later = overview([figures(**happened)], WORLD, NOW + 40 * 86_400.0)
     assert "never reported" not in later
     assert "Nothing: in 30 days" in overview([figures()], WORLD, NOW)
+    losing = overview([figures(share=-0.27, latest_wall_seconds=NOW - 60.0)], WORLD, NOW)
+    assert "27 % more energy than the default" in losing
+    assert "Nothing: in 30 days" in overview([figures(share=-0.05)], WORLD, NOW)  # not told apart
 
 
 def test_empty_states_say_what_to_do():
