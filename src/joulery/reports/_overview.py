@@ -351,7 +351,8 @@ def _attention_table(
     events = sorted(recent, key=lambda event: -event.wall_seconds)[:_MOST_JOBS]
     if not events:
         return Paragraph(
-            "Nothing: in 30 days no report went into quarantine, no run was lost and no job lost energy."
+            "Nothing: in 30 days no report went into quarantine, no run was lost and no job "
+            "needed more energy than its default."
         )
     table = Table.of(
         events,
