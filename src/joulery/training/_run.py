@@ -432,7 +432,7 @@ class Run(Tabular):
 
     def __str__(self) -> str:
         steps = f"{self.total_steps} step{'s' * (self.total_steps != 1)}"
-        tuning = self.result or self.tuning_skipped
+        tuning = self.result or self.tuning_skipped or self._power.progress
         if not (self.total_steps or self.seconds):
             return f"{self.name or 'run'}: no step yet"
         parts = [

@@ -305,6 +305,14 @@ class RunPower:
         setting = replace(tuner.setting or Setting(), device=None, devices=None)
         return _PHASES[tuner.state].format(setting)
 
+    @property
+    def progress(self) -> str:
+        """How far tuning has come, while it has no result; empty without a tuner."""
+        if self.tuner is None:
+            return ""
+        ended = self.tuner.state is TunerState.STOPPED
+        return "ended before a limit was chosen" if ended else self.phase()
+
     def estimates(self) -> dict[float, Estimate]:
         """Estimates of a step by power limit, as far as the decision lists limits."""
         return {} if self._knob is None else self._knob.estimates()
