@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from joulery.clock import Clock
     from joulery.hardware import Device
-    from joulery.training import RunLog, RunState
+    from joulery.training import DecisionService, RunLog, RunState
 
 
 def _run(arguments: argparse.Namespace) -> Output:
@@ -49,6 +49,7 @@ def _run(arguments: argparse.Namespace) -> Output:
 def _measure(command: list[str], arguments: argparse.Namespace) -> tuple[metering.Measurement, int]:
     progress = Progress(silent_seconds=2.0)
     stdout = sys.stderr.fileno() if arguments.json else None
+    service = reporting_service()  # loads what reports need: not within the window
     with metering.Meter(arguments.device) as meter:
         window = meter.begin("command")
         label = " ".join(command)
@@ -65,7 +66,7 @@ def _measure(command: list[str], arguments: argparse.Namespace) -> tuple[meterin
                 f"{human(current.mean_watts, 'W')} mean  ({current.provenance.origin})"
             )
 
-        run_log = begin_run_log(meter, window, label, "measure")
+        run_log = begin_run_log(service, meter, window, label, "measure")
         environment = None if run_log is None else {**os.environ, **run_log.environment}
         with log:
             try:
@@ -100,30 +101,42 @@ class _WindowMeter:
         return self.window.measurement
 
 
+def reporting_service() -> DecisionService | None:
+    """The store that runs are reported to; None without ``$JOULERY_STORE``.
+
+    Of commands that a launcher starts once for each rank, the first of the machine reports.
+    """
+    if not os.environ.get("JOULERY_STORE") or os.environ.get("LOCAL_RANK", "0") != "0":
+        return None
+    from joulery import client  # noqa: F401 - slow to load
+    from joulery.training import DecisionService
+
+    return DecisionService()
+
+
 def begin_run_log(
+    service: DecisionService | None,
     meter: metering.Meter,
     window: metering.Window,
     name: str,
     kind: str,
     state: Callable[[], RunState] | None = None,
 ) -> RunLog | None:
-    """The report of a window as a run to the store; None without ``$JOULERY_STORE``.
-
-    Of commands that a launcher starts once for each rank, the first of the machine reports.
+    """The report of a window as a run to the store; None where there is none.
 
     Args:
+        service: Store that it is reported to.
         meter: Meter of the window.
         window: Window that is reported.
         name: Name of the run.
         kind: Reporter, for people.
         state: Function that states what the window does not know.
     """
-    if not os.environ.get("JOULERY_STORE") or os.environ.get("LOCAL_RANK", "0") != "0":
+    if service is None:
         return None
-    from joulery.training import DecisionService, RunLog, RunState
+    from joulery.training import RunLog, RunState
 
-    run_meter = _WindowMeter(meter, window)
-    run_log = RunLog(name, kind, DecisionService(), run_meter, state or RunState)
+    run_log = RunLog(name, kind, service, _WindowMeter(meter, window), state or RunState)
     run_log.start()
     return run_log
 

@@ -34,6 +34,11 @@ def _run(arguments: argparse.Namespace) -> Output:
     metering.check_command(command, "joulery run")
     from joulery.integrations import torch_optimizers
 
+    arguments.objective = (
+        arguments.objective
+        or os.environ.get(training.OBJECTIVE_VARIABLE)
+        or training.DEFAULT_OBJECTIVE
+    )
     parse_objective(arguments.objective, max_watts=1.0)  # refused before the training starts
     _wait(arguments)
     with tempfile.TemporaryDirectory(prefix="joulery-run-") as folder:
@@ -94,8 +99,8 @@ def _train(
         **os.environ,
         training.REPORTS_VARIABLE: str(folder),
         training.OBJECTIVE_VARIABLE: arguments.objective,
-        training.KNOB_VARIABLE: arguments.knob,
-        training.DRY_RUN_VARIABLE: "1" if arguments.dry_run else "",
+        **({training.KNOB_VARIABLE: arguments.knob} if arguments.knob else {}),
+        **({training.DRY_RUN_VARIABLE: "1"} if arguments.dry_run else {}),
         "PYTHONPATH": torch_optimizers.startup_path(folder, os.environ.get("PYTHONPATH", "")),
     }
     stdout = sys.stderr.fileno() if arguments.json else None
@@ -150,12 +155,14 @@ COMMAND = Action(
     _run,
     (
         COMMAND_OPTION,
-        option("--objective", OBJECTIVE_HELP, "TEXT", default="cost:eta=0.5"),
+        option(
+            "--objective", f"{OBJECTIVE_HELP} (default: $JOULERY_OBJECTIVE or cost:eta=0.5)", "TEXT"
+        ),
         option(
             "--knob",
-            "limit, clock, or auto: limits, and clocks where limits cannot save more",
+            "limit, clock, or auto: limits, and clocks where limits cannot save more (default: "
+            "$JOULERY_KNOB or auto)",
             choices=("auto", "limit", "clock"),
-            default="auto",
         ),
         flag("--dry-run", "find out what could be saved: try limits for seconds, hold none"),
         option(

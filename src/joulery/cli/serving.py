@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from joulery import serving
 from joulery.cli.dispatch import Output, signals_interrupt
-from joulery.cli.measure import begin_run_log
+from joulery.cli.measure import begin_run_log, reporting_service
 from joulery.cli.options import (
     Action,
     duration,
@@ -97,7 +97,7 @@ def _begin_run_log(watch: serving.ServiceWatch, state: Callable[[], RunState]) -
     """The service as a run of the team, by the names of its models."""
     models = ", ".join(filter(None, watch.reader.tokens_by_model)) or "a model"
     name = f"{models} on {watch.metrics.engine}"
-    return begin_run_log(watch.meter, watch.window, name, "serving", state)
+    return begin_run_log(reporting_service(), watch.meter, watch.window, name, "serving", state)
 
 
 def _tags(watch: serving.ServiceWatch, account: LedgerAccount) -> dict[str, str]:

@@ -9,6 +9,7 @@ from joulery.lazy import lazy
 if TYPE_CHECKING:
     from joulery.training._callbacks import CallbackLoop as CallbackLoop, Sink as Sink
     from joulery.training._config import (
+        DEFAULT_OBJECTIVE as DEFAULT_OBJECTIVE,
         DRY_RUN_VARIABLE as DRY_RUN_VARIABLE,
         KNOB_VARIABLE as KNOB_VARIABLE,
         OBJECTIVE_VARIABLE as OBJECTIVE_VARIABLE,

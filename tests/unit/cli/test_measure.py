@@ -196,3 +196,21 @@ def test_a_missing_command_is_asked_for_by_its_own_example(capsys, arguments, re
 def test_error_bars(relative_error, text):
     """An unknown error is shown as such, a large one in full."""
     assert measure.error_bar(relative_error) == text
+
+
+def test_what_a_report_needs_is_loaded_before_the_window(monkeypatch, capsys):
+    """If this fails, joules of our own reporting count in a short command."""
+    began = []
+    begin = measure.metering.Meter.begin
+
+    def service():
+        assert not began
+
+    def noted(meter, *arguments):
+        began.append(meter)
+        return begin(meter, *arguments)
+
+    monkeypatch.setattr(measure, "reporting_service", service)
+    monkeypatch.setattr(measure.metering.Meter, "begin", noted)
+    assert main(["measure", "--", sys.executable, "-c", ""]) == 0
+    assert began
