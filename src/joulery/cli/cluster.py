@@ -24,6 +24,7 @@ from joulery.cli.options import (
     watts,
     whole,
     write_file,
+    written,
 )
 from joulery.errors import InvalidValueError
 from joulery.reports import cluster_report, table_of
@@ -327,7 +328,7 @@ _SHAPE = (
     option("--work", "at full speed, such as 4h", "TIME", duration, required=True),
     flag("--pause", "all jobs may be paused together"),
     _ZONE,
-    file("--out", "budget as CSV, for the agent"),
+    written("--out", "budget as CSV, for the agent", ".csv"),
 )
 COMMAND = Action(
     epilog=_EPILOG,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from joulery import hardware
 from joulery.cli.dispatch import Output
 from joulery.cli.extras import EXTRAS, install_command, missing_modules
-from joulery.cli.options import Action, file, flag, option, quantity
+from joulery.cli.options import Action, flag, option, quantity, written
 from joulery.errors import DeviceError, JouleryError
 from joulery.frontier import Origin
 from joulery.hardware import Capability, DeviceKind
@@ -223,8 +223,17 @@ COMMAND = Action(
             "--device", "the board of the self-test (gpu:0, an id …), by default the first", "NAME"
         ),
         option("--duration", "time of the self-test (10min)", "TIME", quantity("s", 5.0)),
-        file("--out", "file of the self-test (joulery-selftest.json)", default=_SELFTEST_FILE),
-        file("--bundle", "write what a report needs, without names and secrets, to this file"),
+        written(
+            "--out",
+            "file of the self-test (joulery-selftest.json)",
+            ".json",
+            default=_SELFTEST_FILE,
+        ),
+        written(
+            "--bundle",
+            "write what a report needs, without names and secrets, to this file",
+            ".json",
+        ),
     ),
     epilog=_EPILOG,
 )

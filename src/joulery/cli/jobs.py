@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from joulery import client
 from joulery.cli.dispatch import Output
 from joulery.cli.jobs_simulate import REPLAY, SIMULATE
-from joulery.cli.options import Action, flag, location, option, whole, write_file
+from joulery.cli.options import Action, flag, location, option, whole, write_file, written
 from joulery.clock import REAL_CLOCK
 from joulery.errors import FileError, InvalidValueError, UnknownRecordError, UsageError
 from joulery.frontier import origins
@@ -188,8 +188,8 @@ def _frontier(backend: DecisionBackend, arguments: argparse.Namespace) -> Output
     frontier = _choose_profile(backend.profiles(job.id), arguments.batch_size).frontier
     if arguments.out is None:
         return Output(frontier.to_dict(), frontier.to_json)
-    write_file(Path(arguments.out), frontier.to_json() + "\n", "--out")
-    document = {"file": arguments.out, "work": frontier.work, "points": len(frontier)}
+    write_file(arguments.out, frontier.to_json() + "\n", "--out")
+    document = {"file": str(arguments.out), "work": frontier.work, "points": len(frontier)}
     text = f"{arguments.out}: {frontier.work}, {len(frontier)} points (see `joulery report`)"
     return Output(document, text)
 
@@ -284,7 +284,7 @@ _JOB = (
 )
 _FRONTIER = (
     option("--batch-size", "if several were measured", "N", whole(1, 2**40)),
-    option("--out", "where to write it; stdout unless given", "FILE"),
+    written("--out", "where to write it; stdout unless given", ".json"),
     *_JOB,
 )
 COMMAND = Action(

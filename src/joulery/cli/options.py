@@ -133,18 +133,22 @@ def path(text: str) -> Path:
     return Path(words(text))
 
 
-def page_path(text: str) -> Path:
-    """A path for a page, which takes the place of no file but a page.
+def output_path(*endings: str) -> Callable[[str], Path]:
+    """Reader of the path of a file to write, which takes the place only of one of its kind.
 
-    Raises:
-        InvalidValueError: There is another file of this name.
+    Args:
+        *endings: Endings of such files, the usual one first.
     """
-    page = path(text)
-    if page.is_file() and page.suffix.lower() not in {".html", ".htm"}:
-        raise InvalidValueError(
-            f"{page} would be overwritten", remedy="name a file that ends in .html"
-        )
-    return page
+
+    def read(text: str) -> Path:
+        to = path(text)
+        if to.is_file() and to.suffix.lower() not in endings:
+            raise InvalidValueError(
+                f"{to} would be overwritten", remedy=f"name a file that ends in {endings[0]}"
+            )
+        return to
+
+    return read
 
 
 def limits(text: str) -> tuple[float, ...]:
@@ -313,9 +317,14 @@ def file(flags: str, text: str, metavar: str = "FILE", **settings: Any) -> Optio
     return option(flags, text, metavar, path, **settings)
 
 
+def written(flags: str, text: str, *endings: str, **settings: Any) -> Option:
+    """An option that names a file to write, with the endings of such files."""
+    return option(flags, text, "FILE", output_path(*endings), **settings)
+
+
 def page_option(text: str) -> Option:
     """The option for the page that a command writes."""
-    return option("--html", text, "FILE", page_path)
+    return written("--html", text, ".html", ".htm")
 
 
 GRID_OPTION = option(

@@ -22,6 +22,7 @@ from joulery.cli.options import (
     size,
     watts,
     whole,
+    written,
 )
 from joulery.errors import InvalidValueError
 from joulery.frontier import Origin
@@ -309,7 +310,7 @@ _PIPELINE = (
     option("--memory", "such as 30GB, for activations on a device, for auto", "SIZE", size),
     option("--layers", "layers of each profiled stage: auto moves some", "N,N,…", listed(_MANY)),
     page_option("write a page with charts, before and after"),
-    file("--out", "write the plan for joulery.pipeline.load_plan()"),
+    written("--out", "write the plan for joulery.pipeline.load_plan()", ".json"),
     option("--coordinate", "then serve running ranks until interrupted", "HOST:PORT"),
     file("--token-file", "secret of the ranks; created if missing"),
     flag("--anywhere", "let --coordinate listen beyond this machine"),

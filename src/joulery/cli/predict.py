@@ -17,6 +17,7 @@ from joulery.cli.options import (
     quantity,
     whole,
     write_file,
+    written,
 )
 from joulery.errors import InvalidValueError
 from joulery.files import csv_text
@@ -304,7 +305,7 @@ COMMAND = Action(
             listed(quantity("MHz")),
         ),
         option("--steps", "steps of the training, for its total", "N", whole(1, 10**12), default=1),
-        file("--out", "write the stages, as a profile for `joulery plan`"),
+        written("--out", "write the stages, as a profile for `joulery plan`", ".csv"),
         *CALIBRATION_OPTIONS,
         flag("--forget", "delete the steps that were kept"),
     ),

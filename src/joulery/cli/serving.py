@@ -25,6 +25,7 @@ from joulery.cli.options import (
     page_option,
     whole,
     write_file,
+    written,
 )
 from joulery.cli.progress import Progress
 from joulery.clock import REAL_CLOCK
@@ -569,8 +570,12 @@ COMMAND = Action(
                     duration,
                     default=math.inf,
                 ),
-                file("--csv", "write every reading"),
-                file("--prometheus", "write the account for node_exporter's textfile collector"),
+                written("--csv", "write every reading", ".csv"),
+                written(
+                    "--prometheus",
+                    "write the account for node_exporter's textfile collector",
+                    ".prom",
+                ),
                 flag("--opentelemetry", "send figures to OTEL_EXPORTER_OTLP_ENDPOINT"),
                 page_option("write a page"),
             ),
@@ -606,7 +611,7 @@ COMMAND = Action(
                 _KNOB,
                 option("--seconds", "time at each setting (30s)", "TIME", duration, default=30.0),
                 option("--settings", "number of settings (7)", "N", whole(2, 14), default=7),
-                file("--frontier", "write the frontier of a mean request as JSON"),
+                written("--frontier", "write the frontier of a mean request as JSON", ".json"),
                 page_option("write a page"),
             ),
             summary="watts, tokens per second, latencies and joules per token by setting",
@@ -667,8 +672,10 @@ COMMAND = Action(
                     "--wake", "time to load the model again (30s)", "TIME", duration, default=30.0
                 ),
                 file("--calibrate", "fit times to a log of a real engine (JSON lines)"),
-                file(
-                    "--frontier", "write the frontier at the objective, a job's curve for `cluster`"
+                written(
+                    "--frontier",
+                    "write the frontier at the objective, a job's curve for `cluster`",
+                    ".json",
                 ),
             ),
             summary="replay requests through a model of continuous batching, policies side by side",

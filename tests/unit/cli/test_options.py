@@ -9,7 +9,7 @@ from joulery.cli.options import (
     limits,
     listed,
     number,
-    page_path,
+    output_path,
     path,
     whole,
     write_file,
@@ -100,8 +100,8 @@ def test_a_page_takes_the_place_of_no_script(tmp_path):
     for name in (script, page):
         name.write_text("")
     with pytest.raises(InvalidValueError, match="overwritten"):
-        page_path(str(script))
-    assert page_path(str(page)) == page
+        output_path(".html")(str(script))
+    assert output_path(".html")(str(page)) == page
 
 
 def test_pipes_and_links_stay_what_they_are(tmp_path):
