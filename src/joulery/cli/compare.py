@@ -9,6 +9,7 @@ from joulery import metering, reports
 from joulery.cli.dispatch import Output
 from joulery.cli.jobs import STORE_OPTIONS, with_store
 from joulery.cli.options import Action, option, page_option
+from joulery.clock import REAL_CLOCK
 from joulery.errors import UsageError
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ def _run(arguments: argparse.Namespace) -> Output:
     if len(entries) < len(set(names)):
         entries |= with_store_entries(arguments, [name for name in names if name.isdecimal()])
     runs = [entries[name] for name in names]
-    report = reports.comparison_report(runs)
+    report = reports.comparison_report(runs, REAL_CLOCK.wall())
     document = {"runs": [run.to_document() | {"curves": None} for run in runs]}
     return Output(document, report, page=arguments.html)
 

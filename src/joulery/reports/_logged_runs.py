@@ -27,7 +27,7 @@ from joulery.reports._document import (
     Table,
 )
 from joulery.reports._text import NONE, count_text, date_text, energy_text, limit_text, with_error
-from joulery.units import human, human_duration, per_cent
+from joulery.units import human, human_age, human_duration, per_cent
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -49,7 +49,7 @@ def logged_run_report(run: RunEntry, now: float, zone: tzinfo | None = None) -> 
 
     Args:
         run: Run with its curves.
-        now: Unix time, to tell a run under way from one that was lost.
+        now: Unix time, to tell a run under way from one that has fallen silent.
         zone: Time zone of the reader; UTC unless given.
     """
     blocks: list[Block] = [_figures(run, now, zone)]
@@ -107,7 +107,7 @@ def run_state(run: RunEntry, now: float) -> str:
     if run.ended:
         return "ended"
     silent = now - run.started_wall_seconds - run.seconds
-    return "under way" if silent < _LATE_SECONDS else "lost"
+    return "under way" if silent < _LATE_SECONDS else f"silent for {human_age(silent)}"
 
 
 def _figures(run: RunEntry, now: float, zone: tzinfo | None) -> KeyFigures:
@@ -232,23 +232,25 @@ def _mean(device: RunDevice, seconds: float) -> str:
     return NONE if device.joules is None or not seconds else human(device.joules / seconds, "W")
 
 
-def comparison_report(runs: Sequence[RunEntry], zone: tzinfo | None = None) -> Report:
-    """Several runs beside each other, differences against the first.
+def comparison_report(runs: Sequence[RunEntry], now: float, zone: tzinfo | None = None) -> Report:
+    """Several runs beside each other, differences of those that ended against the first.
 
     Args:
         runs: Runs, at least two, with their curves.
+        now: Unix time, to tell a run under way from one that has fallen silent.
         zone: Time zone of the reader; UTC unless given.
     """
     first = runs[0]
     rows = [
         ["begun", *(date_text(run.started_wall_seconds, zone) for run in runs)],
+        ["state", *(run_state(run, now) for run in runs)],
         ["host", *(run.host or NONE for run in runs)],
         ["boards", *(run.boards or NONE for run in runs)],
         ["setting", *(run.setting or NONE for run in runs)],
-        ["energy", *(_compared(_energy(run), run.joules, first.joules) for run in runs)],
+        ["energy", *(_compared_total(_energy(run), run, first, "joules") for run in runs)],
         [
             "time",
-            *(_compared(human_duration(run.seconds), run.seconds, first.seconds) for run in runs),
+            *(_compared_total(human_duration(run.seconds), run, first, "seconds") for run in runs),
         ],
         ["mean power", *(_compared_watts(run, first) for run in runs)],
         ["energy a step", *(_compared_steps(run, first) for run in runs)],
@@ -299,6 +301,13 @@ def _compared(text: str, value: float | None, reference: float | None) -> str:
     if value is None or not reference or value == reference:
         return text
     return f"{text} ({value / reference - 1:+.1%})".replace("%", " %").replace("-", "−")
+
+
+def _compared_total(text: str, run: RunEntry, first: RunEntry, total: str) -> str:
+    """A total, with its difference where both runs ended: part of a run compares with nothing."""
+    if not (run.ended and first.ended):
+        return text
+    return _compared(text, getattr(run, total), getattr(first, total))
 
 
 def _compared_watts(run: RunEntry, first: RunEntry) -> str:

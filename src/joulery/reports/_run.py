@@ -81,7 +81,7 @@ def run_report(run: RunHistory, now_wall_seconds: float, zone: tzinfo | None = N
         blocks += [Heading("By device"), _energy_table(run.energy)]
     if outcome is not None and outcome.measured:
         blocks += [Heading("Limits measured on the way"), _limits_table(outcome.measured)]
-    return Report(f"Run {decision.id}", "", tuple(blocks))
+    return Report(f"Decision {decision.id}", "", tuple(blocks))
 
 
 def _figures(run: RunHistory, now: float, zone: tzinfo | None) -> KeyFigures:
@@ -102,6 +102,8 @@ def _figures(run: RunHistory, now: float, zone: tzinfo | None) -> KeyFigures:
         mean = f"mean power {_mean_watts(last.seconds, last.joules)}"
         if simulated := simulated_text(_origins(run.energy)):
             mean = f"{mean}; {simulated}"
+        elif run.entry.outcome is None:
+            mean = f"{mean}; origin reported at its end"
         figures += [
             KeyFigure("Time", human_duration(last.seconds), f"{epochs}{rate}"),
             KeyFigure("Energy", energy_text(last.joules), mean),

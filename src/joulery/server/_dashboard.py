@@ -407,7 +407,7 @@ def run_page(request: Request, job: int, number: int) -> Response:
     return render(
         request,
         "run.html",
-        f"Run {number} of {run.job.name}",
+        f"Decision {number} of {run.job.name}",
         events=f"run.{job}.{number}",
         mark=_run_mark(request, run.entry),
         number=number,

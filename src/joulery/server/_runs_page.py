@@ -86,7 +86,7 @@ def _row(run: RunEntry, now: float) -> dict[str, Any]:
         "power": "–" if watts is None else human(watts, "W"),
         "saved": "–" if run.energy_saving is None else per_cent(run.energy_saving),
         "note": ", ".join(
-            ["simulated"] * (run.origin == "simulated") + ["part of another"] * bool(run.part_of)
+            [run.origin] * (run.origin != "measured") + ["part of another"] * bool(run.part_of)
         ),
     }
 
@@ -125,5 +125,6 @@ def compare(request: Request) -> Response:
     texts = [value for name, value in request.query_params.multi_items() if name == "run"]
     numbers = [int(text) for text in texts if text.isdecimal() and len(text) < 19]
     entries = [_find(request, number) for number in dict.fromkeys(numbers[:_MOST_COMPARED])]
-    report = comparison_report(entries, zone_of(request)) if len(entries) > 1 else None
+    now = context_of(request).clock.wall()
+    report = comparison_report(entries, now, zone_of(request)) if len(entries) > 1 else None
     return render(request, "compare.html", "Compare runs", report=report)

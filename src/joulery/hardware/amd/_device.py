@@ -10,15 +10,17 @@ the library. They differ in names and units, which ``AmdGpu`` evens out:
 - power cap: in µW on bare metal, in W on virtualisation hosts and early releases
 - clocks: ``clk`` or ``cur_clk`` in MHz; the list of frequencies in Hz
 
-Without ROCm, importing ``amdsmi`` prints to stdout and raises KeyError; both are caught.
+Without ROCm, importing ``amdsmi`` prints to stdout and raises KeyError.
 """
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import importlib
-import io
+import importlib.util
 import math
+import os
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -59,6 +61,7 @@ if TYPE_CHECKING:
     from joulery.clock import Clock
 
 
+_LIBRARY = "libamd_smi.so"
 # Status codes of amdsmi.h.
 _NO_PERMISSION = 10
 _NOT_SUPPORTED = frozenset({2, 3})
@@ -67,16 +70,36 @@ _ABSENT = frozenset({0xFFFF, 0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF})
 
 
 def load_binding(name: str = "amdsmi") -> Any:
-    """Import AMD SMI's binding quietly; MissingHardwareError where it or its library is missing."""
+    """Import AMD SMI's binding, which prints where its library is missing: then it is not imported.
+
+    Catching what it prints would take the output of other threads too.
+
+    Raises:
+        MissingHardwareError: It or its library is missing.
+    """
     try:
-        with contextlib.redirect_stdout(io.StringIO()):
+        spec = importlib.util.find_spec(name)
+        if spec is not None and _library_loads(Path(spec.origin or "").parent):
             return importlib.import_module(name)
-    except (ImportError, KeyError, OSError, AttributeError) as failure:
-        raise MissingHardwareError(
-            f"AMD SMI does not load: {type(failure).__name__}: {failure}",
-            remedy="install ROCm and the amdsmi it ships (/opt/rocm/share/amd_smi), "
-            "or pip install 'joulery[amd]'",
-        ) from None
+        reason = f"there is no {name if spec is None else _LIBRARY}"
+    except (ImportError, KeyError, OSError, AttributeError, ValueError) as failure:
+        reason = f"{type(failure).__name__}: {failure}"
+    raise MissingHardwareError(
+        f"AMD SMI does not load: {reason}",
+        remedy="install ROCm and the amdsmi it ships (/opt/rocm/share/amd_smi), "
+        "or pip install 'joulery[amd]'",
+    )
+
+
+def _library_loads(folder: Path) -> bool:
+    """Whether the binding in ``folder`` finds its library where it looks for it."""
+    roots = [os.environ.get("ROCM_HOME"), os.environ.get("ROCM_PATH"), "/opt/rocm"]
+    places = [f"{root}/lib/{_LIBRARY}" for root in roots if root]
+    for place in (*places, _LIBRARY, folder / _LIBRARY):
+        with contextlib.suppress(OSError):
+            ctypes.CDLL(place)
+            return True
+    return False
 
 
 @contextlib.contextmanager
@@ -291,6 +314,8 @@ def survey(clock: Clock = REAL_CLOCK, binding: Any = None, kfd: Path = KFD) -> S
         binding: Module ``amdsmi``; imported when None.
         kfd: Device file of the driver, present where there is an AMD GPU.
     """
+    if binding is None and not kfd.exists():
+        return Survey()
     try:
         smi = load_binding() if binding is None else binding
         with translated(smi, "AMD SMI"):

@@ -1,0 +1,29 @@
+"""Runs of any kind beside each other."""
+
+from msgspec import structs
+
+from joulery.jobs import RunEntry
+from joulery.reports import comparison_report, run_state
+
+NOW = 1.8e9
+RUN = RunEntry(
+    key="a", name="night", started_wall_seconds=NOW - 4000.0, seconds=1000.0, joules=2e5, ended=True
+)
+
+
+def test_a_silent_run_is_not_called_lost():
+    """Another page shows the same run as under way, as long as its lease holds."""
+    open_run = structs.replace(RUN, ended=False)
+    assert run_state(RUN, NOW) == "ended"
+    assert run_state(open_run, NOW - 2900.0) == "under way"
+    assert run_state(open_run, NOW) == "silent for 50 min"
+
+
+def test_part_of_a_run_is_compared_with_none():
+    """A run under way seems to save energy against one that ended."""
+    longer = structs.replace(RUN, seconds=2000.0, joules=4e5)
+    assert comparison_report([RUN, longer], NOW).html().count("+100.0 %") == 2
+    part = structs.replace(longer, ended=False)
+    page = comparison_report([RUN, part], NOW).html()
+    assert "+100.0 %" not in page
+    assert "silent for 33 min" in page
