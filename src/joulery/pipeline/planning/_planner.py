@@ -15,7 +15,7 @@ import numpy as np
 
 from joulery.errors import FileError, InfeasibleError, InvalidValueError, JouleryError
 from joulery.frontier import Frontier, OperatingPoint, Provenance, Setting
-from joulery.objectives import score
+from joulery.objectives import check_objective, parse_objective, score
 from joulery.pipeline._files import write_text
 from joulery.pipeline.planning._holding import hold_clocks, hold_power
 from joulery.pipeline.planning._network import network
@@ -368,8 +368,8 @@ class PipelinePlan(Tabular):
             )
         return self.at(self.fastest_seconds * factor)
 
-    def choose(self, objective: Objective) -> ClockPlan:
-        """The plan of the frontier that an objective prefers; full clocks are its reference.
+    def choose(self, objective: Objective | str) -> ClockPlan:
+        """The plan of the frontier that an objective or its text prefers, against full clocks.
 
         Raises:
             InfeasibleError: No plan keeps the objective's bounds.
@@ -377,6 +377,9 @@ class PipelinePlan(Tabular):
         plans = self.frontier_plans
         seconds = np.array([plan.seconds for plan in plans])
         joules = np.array([plan.joules for plan in plans])
+        if isinstance(objective, str):
+            objective = parse_objective(objective, float((joules / seconds).max()))
+        check_objective(objective)
         scores = score(objective, seconds, joules, self.full_clocks)
         if not np.isfinite(scores).any():
             raise InfeasibleError(

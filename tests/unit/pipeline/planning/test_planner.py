@@ -149,6 +149,7 @@ def test_an_objective_chooses_a_plan(frontier):
     assert fastest.seconds == frontier.frontier.fastest.seconds
     assert frontier.choose(Cost(eta=1.0)).joules == frontier.frontier.least_energy.joules
     within = frontier.choose(LeastEnergy(max_slowdown=0.02))
+    assert frontier.choose("least-energy:slowdown=2%") == within
     assert full.seconds < within.seconds <= 1.02 * full.seconds
     assert within.joules < fastest.joules
     with pytest.raises(InfeasibleError, match="no plan meets"):
