@@ -343,11 +343,13 @@ def choose(
     Raises:
         InfeasibleError: No point meets the objective's bounds.
     """
-    if isinstance(points, str):
+    candidates = list(points)
+    if not all(hasattr(point, "seconds") and hasattr(point, "joules") for point in candidates):
         raise InvalidValueError(
-            f"{points!r} are no points", remedy=f"the objective comes first: choose({points!r}, …)"
+            f"{points!r} are no operating points",
+            remedy="the objective comes first: choose('edp', frontier)",
         )
-    candidates = sorted(points, key=lambda point: (point.seconds, point.joules))
+    candidates.sort(key=lambda point: (point.seconds, point.joules))
     if not candidates:
         raise InvalidValueError("no points to choose from", remedy="measure at least one setting")
     if isinstance(objective, str):

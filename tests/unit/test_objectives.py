@@ -374,4 +374,4 @@ def test_arguments_in_the_wrong_order_are_refused(objective, points):
     """They ended in an AttributeError from within a sort."""
     with pytest.raises(InvalidValueError) as caught:
         choose(objective, points)
-    assert "'edp', …" in caught.value.remedy or "text" in caught.value.remedy
+    assert "'edp', frontier" in caught.value.remedy or "text" in caught.value.remedy
