@@ -99,3 +99,14 @@ class VirtualClock:
 
 
 REAL_CLOCK = RealClock()
+
+
+def check_clock_source(clock: object) -> Clock:
+    """The clock, or ``InvalidValueError`` where something else was given in its place."""
+    if isinstance(clock, Clock):
+        return clock
+    raise InvalidValueError(
+        f"clock={clock!r} is not a clock",
+        remedy="leave it out for the machine's own; to measure certain devices, name them: "
+        "joulery.Meter(devices=['gpu:0'])",
+    )

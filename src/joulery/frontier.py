@@ -161,8 +161,8 @@ def _text_or_none(value: Any, name: str) -> str | None:
     raise FileError(f"{name} must be text, not {value!r}", remedy="put it in quotes")
 
 
-@dataclass(frozen=True, slots=True)
-class OperatingPoint:
+@dataclass(frozen=True, slots=True, repr=False)
+class OperatingPoint(Tabular):
     """Time and energy of the work at one setting, with their provenance."""
 
     seconds: float
@@ -181,6 +181,24 @@ class OperatingPoint:
                 "an operating point must take some time, not 0 s",
                 remedy="measure a larger amount of work",
             )
+
+    def __str__(self) -> str:
+        error = self.provenance.relative_error
+        bar = "" if error is None else f" ± {per_cent(error)}"
+        energy = f"{human(self.joules, 'J')}{bar} in {human_duration(self.seconds)}"
+        return f"{self.setting}: {energy} ({self.provenance.origin})"
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Its row: seconds, joules, setting, origin and error."""
+        return [
+            {
+                "seconds": self.seconds,
+                "joules": self.joules,
+                "setting": str(self.setting),
+                "origin": self.provenance.origin.value,
+                "relative_error": self.provenance.relative_error,
+            }
+        ]
 
     @property
     def watts(self) -> float:
@@ -304,16 +322,7 @@ class Frontier(Tabular):
 
     def rows(self) -> list[dict[str, Any]]:
         """A row per point: seconds, joules, setting and origin."""
-        return [
-            {
-                "seconds": point.seconds,
-                "joules": point.joules,
-                "setting": str(point.setting),
-                "origin": point.provenance.origin.value,
-                "relative_error": point.provenance.relative_error,
-            }
-            for point in self
-        ]
+        return [row for point in self for row in point.rows()]
 
     def __iter__(self) -> Iterator[OperatingPoint]:
         return iter(self.points)

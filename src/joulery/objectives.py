@@ -343,11 +343,18 @@ def choose(
     Raises:
         InfeasibleError: No point meets the objective's bounds.
     """
-    candidates = sorted(points, key=lambda point: (point.seconds, point.joules))
+    candidates = list(points)
+    if not all(hasattr(point, "seconds") and hasattr(point, "joules") for point in candidates):
+        raise InvalidValueError(
+            f"{points!r} are no operating points",
+            remedy="the objective comes first: choose('edp', frontier)",
+        )
+    candidates.sort(key=lambda point: (point.seconds, point.joules))
     if not candidates:
         raise InvalidValueError("no points to choose from", remedy="measure at least one setting")
     if isinstance(objective, str):
         objective = parse_objective(objective, max(point.watts for point in candidates))
+    check_objective(objective)
     baseline = candidates[0] if reference is None else reference
     scores = [score(objective, point.seconds, point.joules, baseline) for point in candidates]
     best = min(scores)
@@ -425,7 +432,7 @@ def check_objective(objective: object) -> None:
     if isinstance(objective, type) or not has_value:
         raise InvalidValueError(
             f"{objective!r} is not an objective",
-            remedy="see joulery.objectives; Run takes its text, too",
+            remedy="give its text, such as 'least-energy:slowdown=5%', or see joulery.objectives",
         )
 
 

@@ -7,7 +7,7 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 from joulery.errors import MissingExtraError
-from joulery.units import human, human_duration, per_cent
+from joulery.units import human, human_dollars, human_duration, per_cent
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -56,7 +56,7 @@ class Tabular:
 
 def html_table(title: str, rows: list[dict[str, Any]]) -> str:
     """A title above a table, as HTML that fits light and dark notebooks."""
-    head = "".join(f"<th>{escape(str(name))}</th>" for name in (rows[0] if rows else ()))
+    head = "".join(f"<th>{escape(_head(name))}</th>" for name in (rows[0] if rows else ()))
     body = "".join(
         "<tr>" + "".join(f"<td>{escape(_text(*cell))}</td>" for cell in row.items()) + "</tr>"
         for row in rows
@@ -66,12 +66,25 @@ def html_table(title: str, rows: list[dict[str, Any]]) -> str:
 
 # Readers of figures by the last word of their column's name.
 _READERS: dict[str, Callable[[float], str]] = {
-    "joules": lambda value: human(value, "J"),
+    "joules": lambda value: human(value, "J") if value < 3.6e6 else human(value / 3600, "Wh"),
+    "dollars": human_dollars,
     "watts": lambda value: human(value, "W"),
     "hertz": lambda value: human(value, "Hz"),
     "seconds": human_duration,
     "error": per_cent,
+    "saved": per_cent,
 }
+
+
+# What a column is of; its cells have their units.
+_HEADS = {"joules": "energy", "watts": "power", "seconds": "time", "dollars": "money"}
+
+
+def _head(name: str) -> str:
+    words = name.split("_")
+    if len(words) > 1 and words[-1] in _READERS.keys() - {"error"}:
+        words.pop()
+    return _HEADS.get(name, " ".join(words))
 
 
 def _text(name: str, value: Any) -> str:

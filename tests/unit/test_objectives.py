@@ -367,3 +367,11 @@ def test_the_help_names_every_objective():
                 for option in options.split(",")
             )
         parse_objective(head + colon + options, max_watts=1.0)
+
+
+@pytest.mark.parametrize(("objective", "points"), [(FRONTIER, "edp"), ([], "edp"), (3, POINTS)])
+def test_arguments_in_the_wrong_order_are_refused(objective, points):
+    """They ended in an AttributeError from within a sort."""
+    with pytest.raises(InvalidValueError) as caught:
+        choose(objective, points)
+    assert "'edp', frontier" in caught.value.remedy or "text" in caught.value.remedy

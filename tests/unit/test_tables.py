@@ -14,6 +14,7 @@ from joulery.hardware import SimulatedGpu, catalog
 from joulery.metering import Meter
 from joulery.objectives import LeastEnergy, choose
 from joulery.prediction import Plan, Work, prediction
+from joulery.training import CallbackLoop, callback_text
 
 POINTS = [
     OperatingPoint(1.0, 300.0, Setting(power_limit_watts=300.0)),
@@ -30,6 +31,7 @@ def test_a_frontier_shows_itself():
     assert "an &lt;epoch&gt;" in page
     assert page.count("<tr>") == 4
     assert "<td>1.04 s</td><td>250 J</td>" in page
+    assert "<th>time</th><th>energy</th><th>setting</th>" in page
 
 
 def test_what_people_hold_fits_into_a_line():
@@ -43,10 +45,41 @@ def test_what_people_hold_fits_into_a_line():
     model = {"layers": 24, "hidden": 2048, "heads": 16, "feedforward": 8192, "vocabulary": 50304}
     model["sequence"] = 2048
     step = prediction(model, "h100", Plan())
-    for shown in (gpu, Meter([gpu]), run, run.result, step):
+    with Meter([gpu], clock=gpu.clock).window("epoch") as window:
+        pass
+    unbegun = Meter([gpu]).window("epoch")
+    loop = CallbackLoop(meter=Meter([gpu]))
+    held = (gpu, Meter([gpu]), run, run.result, run.energy, step, window, unbegun, POINTS[0])
+    for shown in held:
         assert repr(shown).startswith(f"<{type(shown).__name__}")
         assert len(repr(shown)) < 250
         assert " object at " not in repr(shown)
+    assert repr(POINTS[0]) == "<OperatingPoint: 300 W: 300 J in 1.00 s (assumed)>"
+    assert callback_text(types.SimpleNamespace(_loop=loop)) == "<SimpleNamespace: not begun>"
+
+
+def test_a_window_says_how_far_its_joules_are_known():
+    """If this fails, a guess at a prompt looks like a measurement."""
+    clock = VirtualClock()
+    gpu = SimulatedGpu(catalog.board("V100"), clock)
+    with Meter([gpu], clock=clock).window("epoch") as window:
+        clock.sleep(100.0)
+    assert repr(window).startswith("<Window 'epoch' closed: ")
+    assert " ± " in repr(window)
+    assert "(simulated)" in repr(window)
+    assert "±" in window._repr_html_()
+
+
+def test_a_recommendation_in_a_notebook_is_a_short_list():
+    """If this fails, a notebook buries the answer under dozens of choices, with raw figures."""
+    model = {"layers": 24, "hidden": 2048, "heads": 16, "feedforward": 8192, "vocabulary": 50304}
+    model["sequence"] = 2048
+    recommendation = joulery.recommend(model, 1e10, ["a100", "h100"], max_devices=64)
+    page = recommendation._repr_html_()
+    assert page.count("<tr>") <= 8 < len(recommendation.rows())
+    assert "<td>recommended</td>" in page
+    assert "Wh</td><td>$" in page
+    assert "(predicted)" in page
 
 
 def test_plans_and_tokens_are_taken_as_on_the_command_line():

@@ -8,31 +8,46 @@ import io
 import os
 import sys
 
-COMMANDS = {
-    "doctor": "what this machine can measure and change, and how to get more",
-    "measure": "the energy of a command and everything it starts",
-    "run": "train under an objective: find the right power limit while the job runs",
-    "sweep": "the energy and time of a command under one power limit after another",
-    "calibrate": "gains of board sensors, learned against a meter of the whole node",
-    "plan": "the clock of every instruction of a training pipeline, before it runs",
-    "predict": "time, power, energy and memory of a training step before it runs",
-    "recommend": "device type, count, parallel plan and power limit before the run",
-    "serving": "meter, tune, sweep and simulate a served language model",
-    "top": "what draws power on this machine now, and which runs are under way",
-    "runs": "every run that reported to a store: power over time, energy, setting",
-    "compare": "runs and energy logs beside each other",
-    "jobs": "recurring jobs: what was decided for them, why, and what that saved",
-    "serve": "recurring jobs for teams and machines, over HTTP, and their tokens",
-    "store": "backup, restore, export, import and check of a store of recurring jobs",
-    "governor": "the daemon that lends power limits and clocks, and always gets them back",
-    "demo": "train, sweep, choose and train again on a simulated GPU, in seconds",
-    "emulate": "emulated NVIDIA boards under any command, to try things without a GPU",
-    "cluster": "many jobs under one power budget: shares, replays, events, an agent for Slurm",
-    "export": "energy and power of this machine for Prometheus, with a Grafana dashboard",
-    "report": "energy, carbon, cost and savings of a run, a job or a team; frontiers",
-    "disclose": "the footprint of a training as model cards, regulators and others ask for it",
-    "completion": "a script that completes commands and options in bash, zsh or fish",
+GROUPS = {
+    "try it": {
+        "doctor": "what this machine can measure and change, and how to get more",
+        "demo": "train, sweep, choose and train again on a simulated GPU, in seconds",
+        "emulate": "emulated NVIDIA boards under any command, to try things without a GPU",
+    },
+    "train with less energy": {
+        "measure": "the energy of a command and everything it starts",
+        "run": "train under an objective: find the right power limit while the job runs",
+        "sweep": "the energy and time of a command under one power limit after another",
+        "jobs": "recurring jobs: what was decided for them, why, and what that saved",
+    },
+    "serve a model": {
+        "serving": "meter, tune, sweep and simulate a served language model",
+    },
+    "decide before a run": {
+        "predict": "time, power, energy and memory of a training step before it runs",
+        "recommend": "device type, count, parallel plan and power limit before the run",
+        "plan": "the clock of every instruction of a training pipeline, before it runs",
+    },
+    "look back and report": {
+        "top": "what draws power on this machine now, and which runs are under way",
+        "runs": "every run that reported to a store: power over time, energy, setting",
+        "compare": "runs and energy logs beside each other",
+        "report": "energy, carbon, cost and savings of a run, a job or a team; frontiers",
+        "disclose": "the footprint of a training as model cards, regulators and others ask for it",
+    },
+    "share with a team": {
+        "serve": "recurring jobs for teams and machines, over HTTP, and their tokens",
+        "store": "backup, restore, export, import and check of a store of recurring jobs",
+    },
+    "clusters and machines": {
+        "cluster": "many jobs under one power budget: shares, replays, events, an agent for Slurm",
+        "governor": "the daemon that lends power limits and clocks, and always gets them back",
+        "calibrate": "gains of board sensors, learned against a meter of the whole node",
+        "export": "energy and power of this machine for Prometheus, with a Grafana dashboard",
+        "completion": "a script that completes commands and options in bash, zsh or fish",
+    },
 }
+COMMANDS = {name: text for group in GROUPS.values() for name, text in group.items()}
 
 _REMEDY = f"the commands are {', '.join(COMMANDS)}"
 
@@ -148,14 +163,15 @@ def _run(arguments: list[str]) -> int:
 
 def _help() -> str:
     width = max(map(len, COMMANDS))
-    lines = [f"  {name:<{width}}  {text}" for name, text in COMMANDS.items()]
+    lines = []
+    for title, commands in GROUPS.items():
+        lines += ["", f"{title}:"]
+        lines += [f"  {name:<{width}}  {text}" for name, text in commands.items()]
     return "\n".join(
         [
             "usage: joulery COMMAND [options]",
             "",
             "Spend fewer joules per trained model.",
-            "",
-            "commands:",
             *lines,
             "",
             "Every command takes --help and --json.",

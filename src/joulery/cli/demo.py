@@ -116,7 +116,7 @@ def _story(
     page = demo.story_page(story, objective)
     texts = {"frontier.json": story.frontier.to_json() + "\n", "frontier.html": page.html()}
     pictures = {
-        "saved.png": [demo.saved_drawing(story)],
+        "saved.png": [demo.saved_drawing(story, objective)],
         "frontier.png": [draw(chart) for chart in page.charts],
     }
     written, remarks = write_results(folder, texts, pictures)

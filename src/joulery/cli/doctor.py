@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import os
-from dataclasses import asdict
+from collections import Counter
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,11 +20,18 @@ from joulery.reports import table_of
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
+    from joulery.frontier import Provenance
     from joulery.hardware import Device, Obstacle, Survey
 
 _KNOBS = {Capability.POWER_LIMIT, Capability.CLOCK_LOCK}
+_KINDS = {
+    DeviceKind.GPU: "GPU",
+    DeviceKind.CPU: "CPU",
+    DeviceKind.MEMORY: "DRAM domain",
+    DeviceKind.NODE: "node",
+}
 
 
 def _run(arguments: argparse.Namespace) -> Output:
@@ -67,14 +76,19 @@ def _document(
         "extras": {name: not missing_modules(name) for name in EXTRAS},
         "serving": _engines(),
         "machine": [asdict(machine) for machine in hardware.find_machines()],
-        "may_set_limits": _settable(survey, lent),
+        "may_set_limits": bool(_settable(survey, lent)),
     }
 
 
-def _settable(survey: Survey, lent: dict[str, Obstacle | None] | None) -> bool:
-    """Whether this user may set a limit or clock of any device, alone or through a governor."""
-    knobs = any(device.capabilities & _KNOBS for device in survey.devices)
-    return (knobs and may_set_limits()) or None in (lent or {}).values()
+def _settable(survey: Survey, lent: dict[str, Obstacle | None] | None) -> list[Device]:
+    """Devices whose limit or clock this user may set, alone or through a governor."""
+    root, answers = may_set_limits(), lent or {}
+    lendable = {name for name, refusal in answers.items() if refusal is None}
+    return [
+        device
+        for device in survey.devices
+        if device.capabilities & _KNOBS and (root or device.info.id in lendable)
+    ]
 
 
 def _device_document(device: Device, visible: set[str]) -> dict[str, Any]:
@@ -89,6 +103,7 @@ def _device_document(device: Device, visible: set[str]) -> dict[str, Any]:
         "visible": info.id in visible,
         "capabilities": sorted(capability.value for capability in device.capabilities),
         "provenance": device.provenance.origin.value,
+        "relative_error": _provenance(device).relative_error,
         "source": device.provenance.source,
         "power_limit": _limits(device),
     }
@@ -117,10 +132,12 @@ def _text(survey: Survey, visible: set[str], lent: dict[str, Obstacle | None] | 
                 "lockable" if Capability.CLOCK_LOCK in device.capabilities else "–"
             ),
             "this job's": lambda device: "yes" if device.info.id in visible else "no",
-            "provenance": lambda device: str(device.provenance),
+            "provenance": lambda device: str(_provenance(device)),
         },
     )
-    lines = ["What can be measured and changed here", ""]
+    settable = _settable(survey, lent)
+    mine = [device for device in survey.devices if device.info.id in visible]
+    lines = [_summary(mine, [device for device in mine if device in settable]), ""]
     lines.append(devices if survey.devices else "No device was found.")
     if any(device.provenance.origin is Origin.ASSUMED for device in survey.devices):
         lines += ["", "Figures marked `assumed` are estimates: good for a rough idea only."]
@@ -128,7 +145,7 @@ def _text(survey: Survey, visible: set[str], lent: dict[str, Obstacle | None] | 
         lines += ["", "Obstacles"]
         for obstacle in survey.obstacles:
             lines += [f"  {obstacle.subject}: {obstacle.reason}", f"    → {obstacle.remedy}"]
-    lines += _machine_lines()
+    lines += _machine_lines(settable=bool(settable))
     hints = [f"  {subject}: {remedy}" for subject, remedy in _hints(survey)]
     if hints:
         lines += ["", "How to get more", *hints]
@@ -146,17 +163,72 @@ def _text(survey: Survey, visible: set[str], lent: dict[str, Obstacle | None] | 
     return "\n".join(lines) + "\n"
 
 
-def _machine_lines() -> list[str]:
+def _summary(devices: Sequence[Device], settable: Sequence[Device]) -> str:
+    """What this user can do here, in a sentence."""
+    metered = [device for device in devices if Capability.ENERGY in device.capabilities]
+    counted = [device for device in metered if device.provenance.origin is not Origin.ASSUMED]
+    guessed = [device for device in metered if device.provenance.origin is Origin.ASSUMED]
+    abilities = []
+    if counted:
+        abilities.append(f"measure {_counts(counted)}")
+        fixed = [device for device in devices if device.capabilities & _KNOBS]
+        if settable:
+            whose = "its" if len(settable) == 1 else "their"
+            whose += "" if len(settable) == len(counted) else f" ({_counts(settable)})"
+            abilities[0] += f" and set {whose} {_knobs(settable)}"
+        elif fixed:
+            abilities[0] += f", but not set {'its' if len(fixed) == 1 else 'their'} {_knobs(fixed)}"
+    if guessed:
+        abilities.append(f"estimate {_counts(guessed)}")
+    if not abilities:
+        return "Nothing can be measured here yet"
+    text = f"You can {', and '.join(abilities)}"
+    if not counted:
+        return f"{text}; no counter of energy was found"
+    simulated = any(device.provenance.origin is Origin.SIMULATED for device in counted)
+    return text + ("; the boards are emulated" if simulated else "")
+
+
+def _counts(devices: Sequence[Device]) -> str:
+    """Such as ``8 GPUs and 2 CPUs``."""
+    kinds = Counter(device.info.kind for device in devices)
+    return " and ".join(
+        f"{count} {_KINDS[kind]}{'s' if count > 1 else ''}" for kind, count in kinds.items()
+    )
+
+
+def _knobs(devices: Sequence[Device]) -> str:
+    capabilities = frozenset[Capability]().union(*(device.capabilities for device in devices))
+    ending = "s" if len(devices) > 1 else ""
+    names = {Capability.POWER_LIMIT: "limit", Capability.CLOCK_LOCK: "clock"}
+    return " and ".join(f"{names[knob]}{ending}" for knob in names if knob in capabilities)
+
+
+def _provenance(device: Device) -> Provenance:
+    """Provenance with the error of a long measurement of a busy board, its sensor's included."""
+    sensor, watts = getattr(device, "power_sensor", None), device.info.max_watts
+    if sensor is None or not watts or device.info.share != 1.0:
+        return device.provenance
+    error = math.hypot(
+        device.provenance.relative_error or 0.0, sensor.error_joules(watts, 1.0) / watts
+    )
+    return replace(device.provenance, relative_error=error)
+
+
+def _machine_lines(*, settable: bool) -> list[str]:
     """What is special about this machine; what is to say of CPUs, devices and obstacles say."""
     lines = []
     for machine in hardware.find_machines():
         if not machine.name.endswith("CPU"):
+            clauses = machine.impossible.split("; ")
+            if settable:  # which was found, whatever holds for most machines of the kind
+                clauses = [clause for clause in clauses if not clause.startswith("limits")]
             lines += [
                 "",
                 f"Kind of machine: {machine.name}",
                 f"  measured: {machine.measured}",
                 f"  estimated: {machine.estimated}",
-                f"  not possible: {machine.impossible}",
+                *([f"  not possible: {'; '.join(clauses)}"] if clauses else []),
                 f"  still works: {machine.works}",
             ]
     return lines

@@ -32,6 +32,11 @@ def _run(arguments: argparse.Namespace) -> Output:
         window = meter.begin("top")
         REAL_CLOCK.sleep(_SHORTEST_SECONDS)  # an estimate knows nothing before its second reading
         reader = LiveReader(meter.devices, REAL_CLOCK, window.measurement, 0)
+        origins = {
+            reader.names[device.info.id]: device.provenance.origin.value
+            for device in meter.devices
+            if device.info.id in reader.names
+        }
         try:
             while True:
                 REAL_CLOCK.sleep(seconds)
@@ -39,8 +44,8 @@ def _run(arguments: argparse.Namespace) -> Output:
                 state = reader.read(measured, 0, measured.seconds, "")
                 runs = _runs_under_way()
                 if arguments.once or arguments.json or not sys.stdout.isatty():
-                    return Output(_document(state, runs), _text(state, runs))
-                sys.stdout.write(_CLEAR + _text(state, runs) + "\n")
+                    return Output(_document(state, runs, origins), _text(state, runs, origins))
+                sys.stdout.write(_CLEAR + _text(state, runs, origins) + "\n")
                 sys.stdout.flush()
         finally:
             reader.close()
@@ -59,12 +64,19 @@ def _runs_under_way() -> list[RunEntry]:
     return [entry for entry in entries if run_state(entry, now) == "under way"]
 
 
-def _document(state: LiveState, runs: list[RunEntry]) -> dict[str, object]:
-    runs_now = [{"id": run.id, "name": run.name, "watts": run.mean_watts} for run in runs]
-    return {"devices": state.to_document()["devices"], "runs": runs_now}
+def _document(state: LiveState, runs: list[RunEntry], origins: dict[str, str]) -> dict[str, object]:
+    runs_now = [
+        {"id": run.id, "name": run.name, "watts": run.mean_watts, "origin": run.origin}
+        for run in runs
+    ]
+    devices = state.to_document()["devices"]
+    return {
+        "devices": [device | {"origin": origins[device["name"]]} for device in devices],
+        "runs": runs_now,
+    }
 
 
-def _text(state: LiveState, runs: list[RunEntry]) -> str:
+def _text(state: LiveState, runs: list[RunEntry], origins: dict[str, str]) -> str:
     known = [device.watts for device in state.devices if device.watts is not None]
     lines = [f"{human(sum(known), 'W')} in all, mean since the last reading" if known else ""]
     if not state.devices:
@@ -80,6 +92,7 @@ def _text(state: LiveState, runs: list[RunEntry]) -> str:
                 ">clock": lambda device: (
                     "–" if device.clock_hertz is None else f"{device.clock_hertz / 1e6:.0f} MHz"
                 ),
+                "obtained": lambda device: origins[device.name],
             },
         )
     )
@@ -89,6 +102,7 @@ def _text(state: LiveState, runs: list[RunEntry]) -> str:
             "name": lambda run: run.name,
             ">for": lambda run: human_duration(run.seconds),
             ">mean power": lambda run: _or_dash(run.mean_watts, "W"),
+            "obtained": lambda run: run.origin,
             "host": lambda run: run.host,
         }
         lines += ["", table_of(runs, columns)]

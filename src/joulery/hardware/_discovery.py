@@ -10,7 +10,7 @@ import logging
 import os
 from typing import TYPE_CHECKING
 
-from joulery.clock import REAL_CLOCK
+from joulery.clock import REAL_CLOCK, check_clock_source
 from joulery.errors import JouleryError
 from joulery.hardware._device import Capability, Device, DeviceKind, Obstacle, Survey, protocol_of
 from joulery.hardware._sensors import check_sensor_file
@@ -37,8 +37,11 @@ def discover(clock: Clock = REAL_CLOCK, *, environ: Mapping[str, str] = os.envir
         clock: Clock of every reading's time.
         environ: Variables that name node meters (``joulery.hardware.node``) and the CPU's
             design power (``joulery.hardware._estimate``).
+
+    Raises:
+        InvalidValueError: ``clock`` is none, such as the name of a device.
     """
-    result = survey(clock, environ=environ)
+    result = survey(check_clock_source(clock), environ=environ)
     for obstacle in result.obstacles:
         if obstacle.subject.startswith("node meter "):
             _log.warning(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from accelerate.tracking import GeneralTracker, on_main_process
 from torch.nn.modules.module import register_module_forward_pre_hook
 
-from joulery.training import CallbackLoop
+from joulery.training import CallbackLoop, callback_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -49,6 +49,8 @@ class AccelerateTracker(GeneralTracker):  # type: ignore[misc]
         if os.environ.get("RANK", "0") != "0":
             self._loop.follow()
             self._await_first_step()
+
+    __repr__ = callback_text
 
     @property
     def tracker(self) -> CallbackLoop:

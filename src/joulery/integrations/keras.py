@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from keras.callbacks import Callback
 
-from joulery.training import CallbackLoop
+from joulery.training import CallbackLoop, callback_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -45,6 +45,8 @@ class KerasCallback(Callback):  # type: ignore[misc]
         self.measurement: Measurement | None = None
         self._loop = CallbackLoop(run, meter=meter, sinks=sinks)
         self._monitor = monitor
+
+    __repr__ = callback_text
 
     def on_train_begin(self, logs: Any = None) -> None:
         """Begin."""

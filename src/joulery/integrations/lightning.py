@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from lightning.pytorch import Callback
 
-from joulery.training import CallbackLoop
+from joulery.training import CallbackLoop, callback_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -47,6 +47,8 @@ class LightningCallback(Callback):  # type: ignore[misc]
         self._loop = CallbackLoop(run, meter=meter, sinks=sinks)
         self._monitor = monitor
         self._optimizer_steps = 0
+
+    __repr__ = callback_text
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         """Begin."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from joulery.training import CallbackLoop
+from joulery.training import CallbackLoop, callback_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -37,6 +37,8 @@ class RayTraining:
         self.measurement: Measurement | None = None
         self._report = report
         self._loop = CallbackLoop(run, meter=meter)
+
+    __repr__ = callback_text
 
     def __enter__(self) -> Self:
         self._loop.begin()

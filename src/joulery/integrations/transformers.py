@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from transformers import TrainerCallback
 
-from joulery.training import CallbackLoop
+from joulery.training import CallbackLoop, callback_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -52,6 +52,8 @@ class TransformersCallback(TrainerCallback):  # type: ignore[misc]
         self.measurement: Measurement | None = None
         self._loop = CallbackLoop(run, meter=meter, sinks=sinks)
         self._metric = metric
+
+    __repr__ = callback_text
 
     def on_init_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Come before the callbacks of ``report_to``, which take a log entry as they find it."""

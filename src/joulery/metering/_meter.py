@@ -15,7 +15,7 @@ import threading
 import weakref
 from typing import TYPE_CHECKING
 
-from joulery.clock import REAL_CLOCK, Clock
+from joulery.clock import REAL_CLOCK, check_clock_source
 from joulery.errors import FileError, InvalidValueError
 from joulery.hardware import Capability, DeviceKind, IntegratedPower, check_devices
 from joulery.metering._calibration import load_calibrations
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from typing import Self
 
+    from joulery.clock import Clock
     from joulery.hardware import Device
     from joulery.metering._calibration import SensorCalibration
     from joulery.metering.energy._timeline import Knot
@@ -62,6 +63,8 @@ class Meter:
 
     Raises:
         InvalidValueError: An argument is invalid.
+        MissingHardwareError: This machine has no device of a named kind.
+        UnknownDeviceError: A named device does not exist.
 
     Examples:
         >>> import joulery
@@ -79,13 +82,11 @@ class Meter:
         sample_hertz: float = 10.0,
         synchronize: Callable[[], None] | None = None,
     ) -> None:
-        if not isinstance(clock, Clock):
-            raise InvalidValueError(
-                f"clock={clock!r} is not a clock", remedy="leave it out for the machine's own"
-            )
-        self.clock = clock
+        self.clock = check_clock_source(clock)
         names = [devices] if isinstance(devices, str) else devices
         self._wanted = None if names is None else check_devices(names, allow_names=True)
+        if any(isinstance(name, str) for name in self._wanted or ()):
+            self._find_devices()  # so that a mistyped name does not wait for the first window
         self._hertz = finite(sample_hertz, "sample_hertz", minimum=0.01)
         if not (synchronize is None or callable(synchronize)):
             raise InvalidValueError(
@@ -109,12 +110,7 @@ class Meter:
         return f"<Meter: {state}, devices: {subject}>"
 
     def start(self) -> Self:
-        """Find the devices and start sampling. The first window does this by itself.
-
-        Raises:
-            MissingHardwareError: This machine has no device of a named kind.
-            UnknownDeviceError: A named device does not exist.
-        """
+        """Find the devices and start sampling. The first window does this by itself."""
         with self._starting:
             if self._sampler is None:
                 devices = self._find_devices()

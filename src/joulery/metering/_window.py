@@ -86,8 +86,13 @@ class Window:
         return measured
 
     def __repr__(self) -> str:
+        if math.isnan(self._began):
+            return f"<Window {self.name!r}, not begun>"
         state = "closed" if self.closed else "open"
-        return f"<Window {self.name!r} {state}: {self.seconds:.3f} s, {self.joules:.1f} J>"
+        return f"<Window {self.name!r} {state}: {self.measurement}>"
+
+    def _repr_html_(self) -> str:
+        return self.measurement._repr_html_()
 
     @property
     def measurement(self) -> Measurement:

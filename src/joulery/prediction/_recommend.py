@@ -24,7 +24,7 @@ from joulery.prediction._inference import ROLLOUTS_LACK
 from joulery.prediction._model import training_model
 from joulery.prediction._plan import Plan
 from joulery.prediction._search import OBJECTIVES, Work, tabulate
-from joulery.tables import Tabular
+from joulery.tables import Tabular, html_table
 from joulery.units import finite, grams_co2, human, human_dollars, human_duration
 
 if TYPE_CHECKING:
@@ -95,6 +95,12 @@ class Choice:
     def devices(self) -> int:
         """Number of devices."""
         return self.plan.devices
+
+    def row(self) -> dict[str, Any]:
+        """Its row in a table."""
+        names = ("device", "devices", "plan", "power_limit_watts", "seconds", "joules", "dollars")
+        document = self.to_dict()
+        return {name: document[name] for name in names}
 
     def value(self, objective: str) -> float:
         """The quantity that an objective minimises."""
@@ -168,10 +174,18 @@ class Recommendation(Tabular):
 
     def rows(self) -> list[dict[str, Any]]:
         """A row for the best choice and for each of the Pareto set."""
-        names = ("device", "devices", "plan", "power_limit_watts", "seconds", "joules", "dollars")
-        choices = dict.fromkeys((self.best, *self.pareto))
-        documents = [choice.to_dict() for choice in choices]
-        return [{name: document[name] for name in names} for document in documents]
+        return [choice.row() for choice in dict.fromkeys((self.best, *self.pareto))]
+
+    def _repr_html_(self) -> str:
+        """The best choice, that of each other device type, and the ends of the Pareto set."""
+        choices = {self.best: ["recommended"]}
+        for choice in self.rivals:
+            choices.setdefault(choice, []).append(f"best on {choice.device}")
+        for objective in OBJECTIVES:
+            end = min(self.pareto, key=lambda choice: choice.value(objective))
+            choices.setdefault(end, []).append(f"least {objective}")
+        rows = [{"choice": ", ".join(why)} | choice.row() for choice, why in choices.items()]
+        return html_table(f"{self} (predicted)", rows)
 
     def to_dict(self) -> dict[str, Any]:
         """Ready for JSON."""

@@ -236,11 +236,12 @@ class Footprint:
         grams = self.total_grams
         if grams is None:
             return
-        yield Figure("CO2 in all", grams / 1000, "kg CO2", self._derived(), "both of the above")
+        in_all = self._derived("the hardware's part is assumed" if self.is_simulated else "")
+        yield Figure("CO2 in all", grams / 1000, "kg CO2", in_all, "both of the above")
         if self.units is not None:
             rate, unit = grams / self.units, f"g CO2 per {self.unit}"
             text = "ISO/IEC 21031: CO2 in all by units"
-            yield Figure("software carbon intensity", rate, unit, self._derived(), text)
+            yield Figure("software carbon intensity", rate, unit, in_all, text)
 
     def _money_figures(self) -> Iterator[Figure]:
         cost = None if self.price is None else self.price * self.kilowatt_hours
@@ -326,9 +327,10 @@ def footprint_report(footprint: Footprint, *blocks: Block) -> Report:
         *blocks: Blocks below the figures.
     """
     hardware = ", ".join(f"{n:,} × {name}" for name, n in footprint.devices.items()) or "unknown"
+    simulated = all(part.is_simulated for part in (footprint, *footprint.stages.values()))
     return Report(
         _title(footprint),
-        "",
+        "simulated, or assumed as it says" if simulated else "",
         (
             _figures_table(footprint.figures),
             Paragraph(f"Hardware: {hardware}. Software: Joulery {__version__}."),
@@ -349,7 +351,8 @@ def usage_report(footprint: Footprint, *blocks: Block) -> Report:
     """
     method = Paragraph(footprint.method, soft=True)
     table = _figures_table(footprint.usage_figures)
-    return Report(_title(footprint), "", (table, *blocks, method))
+    origin = "simulated" if footprint.is_simulated else ""
+    return Report(_title(footprint), origin, (table, *blocks, method))
 
 
 def _title(footprint: Footprint) -> str:
@@ -361,7 +364,7 @@ def _figures_table(figures: Sequence[Figure]) -> Table:
     columns: dict[str, Callable[[Figure], str]] = {
         "figure": lambda figure: figure.name,
         ">value": lambda figure: figure.text,
-        ">± 95 %": _error_text,
+        ">95 % error": _error_text,
         "obtained": lambda figure: "" if figure.value is None else str(figure.provenance),
         "valid for": lambda figure: figure.validity,
     }

@@ -70,6 +70,8 @@ def run_report(run: RunHistory, now_wall_seconds: float, zone: tzinfo | None = N
     held = outcome.limit_watts if outcome else None
     if difference := limit_difference(decision.power_limit_watts, held):
         blocks.append(Paragraph(difference))
+    if why := run.entry.quarantine_reason:
+        blocks.append(Paragraph(f"In quarantine, so that nothing is learned from it: {why}."))
     charts = tuple(_charts(heartbeats, live))
     if charts:
         blocks.append(Grid(charts))
@@ -108,8 +110,10 @@ def _figures(run: RunHistory, now: float, zone: tzinfo | None) -> KeyFigures:
             KeyFigure("Time", human_duration(last.seconds), f"{epochs}{rate}"),
             KeyFigure("Energy", energy_text(last.joules), mean),
         ]
-    limit = decision.power_limit_watts
+    advised = decision.power_limit_watts
+    limit = (outcome.limit_watts if (outcome := run.entry.outcome) else None) or advised
     note = "power limit " + ("chosen by the tuner" if limit is None else limit_text(limit))
+    note += f", advised {limit_text(advised)}" if limit_difference(advised, limit) else ""
     figures.append(KeyFigure("Batch size", str(decision.batch_size), note))
     figures.append(_cost_figure(run, last))
     return KeyFigures(tuple(figures))

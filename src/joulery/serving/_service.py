@@ -23,7 +23,7 @@ from joulery.serving._controller import ServingController
 from joulery.serving._engines import EngineClient, EngineReader, implausible
 from joulery.serving._knobs import BoardsKnob, board_of, service_boards
 from joulery.serving._ledger import EnergyLedger, UncertainValue
-from joulery.units import finite
+from joulery.units import finite, human, human_duration, per_cent
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -117,7 +117,7 @@ class ServiceWatch:
         self._client.close()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)
 class ServiceReport:
     """What a tuner did and saw.
 
@@ -151,6 +151,26 @@ class ServiceReport:
     trouble: str = ""
     share_watts: float | None = None
     short_seconds: float = 0.0
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: {self}>"
+
+    def __str__(self) -> str:
+        account, shares = self.account, {"saved (predicted)": self.saved}
+        shares |= {
+            f"of {name.upper()} within bounds": self.attained[name] for name in self.attained
+        }
+        words = [
+            f"{self.engine} by its {self.knob}",
+            f"{human(account.joules, 'J')} in {human_duration(account.seconds)}",
+            *(
+                f"{per_cent(share)} {name}"
+                for name, share in shares.items()
+                if not math.isnan(share)
+            ),
+            self.trouble,
+        ]
+        return ", ".join(filter(None, words))
 
     def to_dict(self) -> dict[str, Any]:
         """The report as a JSON document."""
@@ -216,6 +236,9 @@ class Tuner:
         self._next_try = self._next_look = -math.inf
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: {self.report()}>"
 
     def __enter__(self) -> Self:
         try:

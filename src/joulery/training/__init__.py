@@ -7,7 +7,11 @@ from typing import TYPE_CHECKING
 from joulery.lazy import lazy
 
 if TYPE_CHECKING:
-    from joulery.training._callbacks import CallbackLoop as CallbackLoop, Sink as Sink
+    from joulery.training._callbacks import (
+        CallbackLoop as CallbackLoop,
+        Sink as Sink,
+        callback_text as callback_text,
+    )
     from joulery.training._config import (
         DEFAULT_OBJECTIVE as DEFAULT_OBJECTIVE,
         DRY_RUN_VARIABLE as DRY_RUN_VARIABLE,

@@ -37,6 +37,11 @@ class Sink(Protocol):
         ...
 
 
+def callback_text(callback: Any) -> str:
+    """A framework's callback, for people: its class, and what its loop has used."""
+    return f"<{type(callback).__name__}: {callback._loop}>"  # noqa: SLF001 - each has one
+
+
 class CallbackLoop:
     """The events of a training loop that is not ours, passed on to a meter and to a run.
 
@@ -73,6 +78,9 @@ class CallbackLoop:
         self._measurement: Measurement | None = None
         self._failed = False
         self._run_log: RunLog | None = None
+
+    def __str__(self) -> str:
+        return str(self._energy if self._run is None else self._run)
 
     @fail_open(None)
     def begin(self) -> None:

@@ -261,6 +261,12 @@ class JobEnergy:
         self._entries = 0
         self._before = 0, 0.0, 0.0, 0  # devices, joules, seconds and steps of the last figures
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: {self}>"
+
+    def __str__(self) -> str:
+        return str(self._total or self.measure_here() or "not begun")
+
     @cached_property
     def _node(self) -> str:
         """Name of this node; containers of one machine share its boot id, as they share its CPU."""

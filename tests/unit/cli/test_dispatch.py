@@ -71,7 +71,7 @@ def test_unknown_command(capsys):
     assert "unknown command 'messure'" in err
     assert "→ did you mean measure?" in err
     assert main(["xyzzy"]) == 2
-    assert "→ the commands are doctor, measure, run" in capsys.readouterr().err
+    assert "→ the commands are doctor, demo, emulate" in capsys.readouterr().err
     assert main(["serve", "--port", "80"]) == 2  # 80 is no action
     assert "unknown argument '--port'\n  → it is --listen now" in capsys.readouterr().err
     assert main(["messure", "--json"]) == 2

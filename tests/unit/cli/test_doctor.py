@@ -105,6 +105,7 @@ def test_an_empty_machine_gets_advice(machine, capsys):
     out = _text(capsys)
     assert "only root may set them" in out
     assert "joulery governor serve" in out
+    assert out.startswith("You can measure 1 GPU, but not set its limit and clock\n")
 
 
 def test_a_full_machine_gets_no_idle_advice(machine, capsys):
@@ -170,6 +171,7 @@ def test_the_document_has_all_of_it(machine, capsys):
         "visible": False,
         "capabilities": ["clock_lock", "energy", "power_limit"],
         "provenance": "measured",
+        "relative_error": 0.05,
         "source": "NVML",
         "power_limit": {
             "min_watts": 100.0,
@@ -197,6 +199,7 @@ def test_a_governor_that_lends_is_said_to_plain_users(machine, capsys):
     machine.lent = {"GPU-1": None, "GPU-2": Obstacle("V100", "no rule", "ask for one")}
     out = _text(capsys)
     assert "only root" not in out
+    assert out.startswith("You can measure 1 GPU and set its limit and clock\n")
     assert "GPU-1: yes" in out
     assert "GPU-2: no, no rule\n    → ask for one" in out
     document = _document(capsys)
@@ -224,3 +227,27 @@ def test_kinds_of_machines_say_what_is_not_possible(machine, capsys):
     assert "Intel CPU" not in out
     names = [entry["name"] for entry in _document(capsys)["machine"]]
     assert names == ["Intel CPU", "NVIDIA Jetson"]
+
+
+def test_what_was_found_goes_before_what_holds_for_most_machines(machine, capsys):
+    """A board that can be limited stood beside "not possible: limits and clocks"."""
+    kinds = {kind.name: kind for kind in joulery.hardware.MACHINES}
+    machine.machines = [kinds["container"], kinds["virtual machine"]]
+    machine.devices = (Board(), ESTIMATE)
+    assert "limits and clocks, unless" in _text(capsys)
+    machine.root = True
+    out = _text(capsys)
+    first = "You can measure 1 GPU and set its limit and clock, and estimate 1 CPU\n"
+    assert out.startswith(first)
+    assert "limits" not in out.split("Kind of machine")[1]
+    assert "not possible: shares of a GPU (vGPU); the rest of the node" in out
+
+
+def test_the_error_of_a_board_is_that_of_its_measurements(machine, capsys):
+    """The doctor said ± 0 % of a board that `joulery measure` gives ± 5 %."""
+    board = Board()
+    board.provenance = Provenance(Origin.SIMULATED, "emulated", 0.0)
+    board.power_sensor = joulery.hardware.sensor_of("NVIDIA A100")
+    machine.devices = (board,)
+    assert 0.03 < _document(capsys)["devices"][0]["relative_error"] < 0.07
+    assert "±0 %" not in _text(capsys)

@@ -3,7 +3,7 @@ from dataclasses import replace
 
 import pytest
 
-from joulery.demo import Demonstration, DemoPlan, Recipe
+from joulery.demo import Demonstration, DemoPlan, Recipe, saved_drawing
 from joulery.demo._report import saved_sentence
 from joulery.errors import InfeasibleError, InvalidValueError
 from joulery.frontier import Frontier, Origin
@@ -140,3 +140,8 @@ def test_work_below_every_limit_leaves_nothing_to_save():
     light = Workload("light steps", 0.05, 0.05, 0.1, activity=0.02)
     story = Demonstration(replace(_plan(), workload=light), lambda _: None).run()
     assert saved_sentence(story).startswith("There is nothing to save (simulated)")
+
+
+def test_the_picture_names_the_objective(story):
+    """If this fails, a picture that is 12 % slower stands above a text that sells 5 %."""
+    assert saved_drawing(story, "cost:eta=0.5").name.endswith("(simulated Toy, cost:eta=0.5)")

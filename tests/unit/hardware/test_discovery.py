@@ -8,7 +8,7 @@ import pytest
 
 import joulery.hardware
 from joulery.clock import VirtualClock
-from joulery.errors import DeviceError, MissingHardwareError
+from joulery.errors import DeviceError, InvalidValueError, MissingHardwareError
 from joulery.frontier import Origin, Provenance
 from joulery.hardware import (
     Capability,
@@ -253,6 +253,13 @@ def test_entry_points_are_asked_by_group(monkeypatch):
 
     monkeypatch.setattr(metadata, "entry_points", lambda *, group: [group])
     assert list(discovery.entry_points()) == ["joulery.devices"]
+
+
+def test_names_of_devices_are_for_meters():
+    """`discover("gpu")` failed somewhere in a driver's module."""
+    with pytest.raises(InvalidValueError, match="not a clock") as caught:
+        joulery.hardware.discover("gpu")
+    assert "Meter(devices=" in caught.value.remedy
 
 
 def test_surveys_add_up_in_order():

@@ -224,9 +224,9 @@ def test_a_window_needs_a_name(open_window):
 def test_a_device_that_is_not_here_is_named():
     """A typo in a device name would measure something else, or nothing."""
     with pytest.raises(UnknownDeviceError, match="no-such-board"):
-        Meter(["no-such-board"], clock=VirtualClock()).start()
+        Meter(["no-such-board"], clock=VirtualClock())  # when it is made, not at the first window
     with pytest.raises(UnknownDeviceError, match="'board-77'"):  # one name, not its letters
-        Meter("board-77", clock=VirtualClock()).start()
+        Meter("board-77", clock=VirtualClock())
 
 
 def test_devices_without_any_counter_are_left_out():

@@ -9,7 +9,7 @@ from joulery.cli import main
 from joulery.errors import InvalidValueError
 from joulery.frontier import Origin, Provenance
 from joulery.prediction import embodied_kilograms
-from joulery.reports import DISCLOSURES, Footprint, Terminal, footprint_report
+from joulery.reports import DISCLOSURES, Footprint, Terminal, footprint_report, usage_report
 
 MEASURED = Footprint(
     "tiny",
@@ -33,6 +33,26 @@ def test_the_sums_are_those_of_the_standard():
     (rate,) = [one for one in replace(MEASURED, units=1e6).figures if "intensity" in one.name]
     assert (rate.value, rate.unit) == (pytest.approx(0.2), "g CO2 per model")
     assert DISCLOSURES["huggingface"](MEASURED)["co2_eq_emissions"]["emissions"] == 120_000
+
+
+def test_a_page_of_simulated_energy_says_so_before_all_else():
+    """If this fails, the energy of an emulated board goes into a paper."""
+    simulated = replace(MEASURED, provenance=Provenance(Origin.SIMULATED, "emulated", 0.05))
+    assert "every figure here is simulated, or assumed" in footprint_report(simulated).html()
+    assert 'class="badge"' in usage_report(simulated).html()
+    (in_all,) = [figure for figure in simulated.figures if figure.name == "CO2 in all"]
+    assert str(in_all.provenance) == "simulated (the hardware's part is assumed)"
+    both = replace(MEASURED, stages={"inference": simulated})
+    for report in (footprint_report(MEASURED), usage_report(MEASURED), footprint_report(both)):
+        assert 'class="badge"' not in report.html()
+
+
+def test_plus_minus_is_one_standard_error_everywhere():
+    """If this fails, one table has ± of one and of two standard errors."""
+    text = footprint_report(MEASURED).text(Terminal(columns=120))
+    assert "95 % error" in text
+    assert "measured ±1 %" in text
+    assert "± 95 %" not in text
 
 
 def test_the_form_of_the_eu_has_its_units():

@@ -69,6 +69,17 @@ def test_a_run_shows_its_power_and_how_near_its_ceiling_is():
     assert "at most a minute apart" in text
 
 
+def test_a_run_in_quarantine_says_why_and_shows_the_limit_that_it_held():
+    """If this fails, the page of a run contradicts the list of runs."""
+    decision = structs.replace(DECISION, power_limit_watts=175.0)
+    why = "ten times the energy of its like"
+    entry = structs.replace(ENDED, decision=decision, quarantined=True, quarantine_reason=why)
+    text = run_report(entry, ()).body()
+    assert "power limit 250 W, advised 175 W" in text
+    assert f"nothing is learned from it: {why}." in text
+    assert "advised" not in run_report(ENDED, ()).body()
+
+
 def test_energy_by_device_has_its_error_and_origin():
     """If this fails, a figure looks surer than it is."""
     energy = (EnergyEntry("1.1", "GPU-0", 80.0, 1500.0, "measured", "NVML", 0.05),)

@@ -129,6 +129,8 @@ def test_a_restart_between_two_readings_begins_anew(service):
         clock.sleep(0.25)
         tuner.step()
         assert board._locked_hertz is None
+        assert repr(tuner).startswith("<Tuner: ")
+        assert " kJ in " in repr(tuner.report()) or " J in " in repr(tuner.report())
         assert tuner.report().restarts == 1
         assert is_locked(tuner, board, clock, 60.0)
 

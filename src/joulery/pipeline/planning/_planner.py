@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from joulery.errors import FileError, InfeasibleError, InvalidValueError, JouleryError
-from joulery.frontier import Frontier, OperatingPoint, Provenance, Setting
-from joulery.objectives import score
+from joulery.frontier import Frontier, OperatingPoint, Origin, Provenance, Setting
+from joulery.objectives import check_objective, parse_objective, score
 from joulery.pipeline._files import write_text
 from joulery.pipeline.planning._holding import hold_clocks, hold_power
 from joulery.pipeline.planning._network import network
@@ -213,20 +213,31 @@ class PipelinePlan(Tabular):
         self.planning_cpu_seconds = time.process_time() - begin
 
     def __str__(self) -> str:
-        problem = self.problem
+        problem, full = self.problem, self.full_clocks
+        planned = self.at(full.seconds).joules_until(full.seconds)
         return (
             f"{problem.stages} stages, {problem.microbatches} microbatches, iterations of "
-            f"{self.fastest_seconds:.4g} to {self.slowest_seconds:.4g} s"
+            f"{self.fastest_seconds:.4g} to {self.slowest_seconds:.4g} s; in equal time "
+            f"{100 * (1 - planned / full.joules):.1f} % less energy than at full clocks (predicted)"
         )
 
     def rows(self) -> list[dict[str, Any]]:
-        """A row per plan of the frontier: seconds and joules of an iteration."""
-        return [{"seconds": plan.seconds, "joules": plan.joules} for plan in self.frontier_plans]
+        """A row per plan of the frontier: an iteration's time and energy, and what is saved."""
+        full = self.full_clocks.joules
+        return [
+            {"seconds": plan.seconds, "joules": plan.joules, "saved": 1 - plan.joules / full}
+            for plan in self.frontier_plans
+        ]
 
     def to_dict(self) -> dict[str, Any]:
         """The frontier as a JSON document, without its clocks."""
         seconds = {"fastest": self.fastest_seconds, "slowest": self.slowest_seconds}
-        return {"schedule": self.problem.schedule, "seconds": seconds, "plans": self.rows()}
+        return {
+            "schedule": self.problem.schedule,
+            "provenance": Origin.PREDICTED.value,
+            "seconds": seconds,
+            "plans": self.rows(),
+        }
 
     def at(self, seconds: float) -> ClockPlan:
         """The plan of least energy if the next iteration starts at that time and not before.
@@ -368,8 +379,8 @@ class PipelinePlan(Tabular):
             )
         return self.at(self.fastest_seconds * factor)
 
-    def choose(self, objective: Objective) -> ClockPlan:
-        """The plan of the frontier that an objective prefers; full clocks are its reference.
+    def choose(self, objective: Objective | str) -> ClockPlan:
+        """The plan of the frontier that an objective or its text prefers, against full clocks.
 
         Raises:
             InfeasibleError: No plan keeps the objective's bounds.
@@ -377,6 +388,9 @@ class PipelinePlan(Tabular):
         plans = self.frontier_plans
         seconds = np.array([plan.seconds for plan in plans])
         joules = np.array([plan.joules for plan in plans])
+        if isinstance(objective, str):
+            objective = parse_objective(objective, float((joules / seconds).max()))
+        check_objective(objective)
         scores = score(objective, seconds, joules, self.full_clocks)
         if not np.isfinite(scores).any():
             raise InfeasibleError(

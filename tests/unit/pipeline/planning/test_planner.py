@@ -142,6 +142,15 @@ def test_slowing_down_pays_only_while_others_wait_anyway():
     assert pipeline_plan.best_by(2.0).joules_until(2.0) == pytest.approx(235.0)
 
 
+def test_a_plan_says_what_it_saves(frontier):
+    """If it fails a notebook shows times and joules, and nothing of what they are for."""
+    full = frontier.full_clocks
+    saved = 1 - frontier.at(full.seconds).joules_until(full.seconds) / full.joules
+    text = f"in equal time {100 * saved:.1f} % less energy than at full clocks (predicted)"
+    assert text in str(frontier)
+    assert frontier.rows()[-1]["saved"] == 1 - frontier.rows()[-1]["joules"] / full.joules
+
+
 def test_an_objective_chooses_a_plan(frontier):
     """If it fails the planner weighs time against energy in a way of its own."""
     full = frontier.full_clocks
@@ -149,6 +158,7 @@ def test_an_objective_chooses_a_plan(frontier):
     assert fastest.seconds == frontier.frontier.fastest.seconds
     assert frontier.choose(Cost(eta=1.0)).joules == frontier.frontier.least_energy.joules
     within = frontier.choose(LeastEnergy(max_slowdown=0.02))
+    assert frontier.choose("least-energy:slowdown=2%") == within
     assert full.seconds < within.seconds <= 1.02 * full.seconds
     assert within.joules < fastest.joules
     with pytest.raises(InfeasibleError, match="no plan meets"):
