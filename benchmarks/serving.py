@@ -37,6 +37,7 @@ from joulery.serving import (
     ServingSimulation,
     calibrate_model,
     compare_policies,
+    latency_errors,
     node_watts,
     read_latencies,
     read_trace,
@@ -116,7 +117,7 @@ def measure_simulator(results: Results, data: Path) -> None:
         for label, trial in (("from specifications", model), ("calibrated", fitted)):
             run = ServingSimulation(requests, trial, [table], engine=REAL_ENGINE).run()
             part = slice(third if trial is fitted else 0, None)
-            errors = _errors(run.ttft_seconds[part], ttft[part], run.tpot_seconds[part], tpot[part])
+            errors = latency_errors(run, ttft[part], tpot[part])
             last = max(a.arrival_seconds + b for a, b in zip(requests, _spans(path), strict=True))
             rate = abs(last / run.seconds - 1)
             goals = ("15 %", "5 %", "8 %") if trial is fitted else ("", "25 %", "25 %")
@@ -131,15 +132,6 @@ def _spans(path: Path) -> Sequence[float]:
     ttft, tpot = read_latencies(path)
     outputs = [request.output_tokens for request in read_trace(path)]
     return [a + b * max(0, n - 1) for a, b, n in zip(ttft, tpot, outputs, strict=True)]
-
-
-def _errors(*values: np.ndarray) -> tuple[float, float]:
-    """Relative errors of the mean TTFT and of the median TPOT."""
-    first, real_first, token, real_token = values
-    return (
-        float(abs(first.mean() / real_first.mean() - 1)),
-        float(np.median(np.abs(token / real_token - 1))),
-    )
 
 
 def measure_mlperf(results: Results, data: Path) -> None:

@@ -53,6 +53,8 @@ if TYPE_CHECKING:
 SCHEMA = "joulery.serving/1"
 _TICK_SECONDS = 0.25  # by hand
 _SHOW_SECONDS = 1.0  # by hand
+# A calibrated model that is further off its log is said not to fit (by hand).
+_POOR_FIT = 0.25
 # A collector that does not answer delays the end by no more (by hand).
 _FLUSH_MILLISECONDS = 2000
 
@@ -65,6 +67,7 @@ def _meter(arguments: argparse.Namespace) -> Output:
         stack.callback(watch.close)
         stack.callback(progress.done)
         first = state = watch.read()
+        ledger.add(first)
         account = ledger.account()
         sinks = _open_sinks(arguments, watch, first, stack)
         if provider is not None:
@@ -166,17 +169,21 @@ def _head(watch: serving.ServiceWatch) -> dict[str, Any]:
 
 
 def _by_model(watch: serving.ServiceWatch, account: LedgerAccount) -> dict[str, dict[str, float]]:
-    """Energy above waiting by the model that the engine's labels name."""
-    prefill = account.prefill_joules_per_token.value
-    decode = account.decode_joules_per_token.value
-    return {
-        name: {
-            "prompt_tokens": prompt,
-            "generation_tokens": tokens,
-            "joules": prompt * prefill + tokens * decode,
+    """The account's tokens and energy above waiting by the model that the engine's labels name."""
+    counts = watch.reader.tokens_by_model
+    # Tokens came before the first energy was read: the account's are shared out.
+    totals = [max(1.0, sum(column)) for column in zip(*counts.values(), strict=True)]
+    rows = {}
+    for name, (prompt, tokens) in counts.items():
+        prompt_tokens = prompt * account.prompt_tokens / totals[0]
+        generation_tokens = tokens * account.generation_tokens / totals[1]
+        rows[name] = {
+            "prompt_tokens": prompt_tokens,
+            "generation_tokens": generation_tokens,
+            "joules": prompt_tokens * account.prefill_joules_per_token.value
+            + generation_tokens * account.decode_joules_per_token.value,
         }
-        for name, (prompt, tokens) in watch.reader.tokens_by_model.items()
-    }
+    return rows
 
 
 def _log_row(state: serving.EngineState, first: serving.EngineState) -> dict[str, float]:
@@ -237,8 +244,14 @@ _FLAGS = {
 }
 
 
+def _boards(watch: serving.ServiceWatch) -> str:
+    names = Counter(device.info.name for device in watch.devices)
+    return ", ".join(f"{count} × {name}" for name, count in names.items())
+
+
 def _account_report(account: LedgerAccount, watch: serving.ServiceWatch) -> Report:
     rows = [
+        ("boards", _boards(watch)),
         ("energy", human(account.joules, "J")),
         ("per prompt token", _figure(account.prefill_joules_per_token, "J")),
         ("per generated token", _figure(account.decode_joules_per_token, "J")),
@@ -400,11 +413,9 @@ def _sweep_report(
         ">TTFT 99 %": lambda row: _milliseconds(row.ttft_seconds[1]),
         ">TPOT 99 %": lambda row: _milliseconds(row.tpot_seconds[1]),
     }
-    names = Counter(device.info.name for device in watch.devices)
-    boards = ", ".join(f"{count} × {name}" for name, count in names.items())
     text = (
-        f"{boards}, {datetime.now(UTC).date()}: {rows[0].seconds:.0f} s at each setting under its "
-        "own traffic. J/token is at the mean traffic of all rows."
+        f"{_boards(watch)}, {datetime.now(UTC).date()}: {rows[0].seconds:.0f} s at each setting "
+        "under its own traffic. J/token is at the mean traffic of all rows."
     )
     title = f"Service on {watch.metrics.engine} by setting"
     blocks: tuple[Any, ...] = (Paragraph(text), Table.of(rows, columns))
@@ -416,7 +427,7 @@ def _sweep_report(
 
 
 def _simulate(arguments: argparse.Namespace) -> Output:
-    case = _case(arguments)
+    case, fit = _case(arguments)
     policies = arguments.policies or list(serving.POLICIES)
     unknown = sorted(set(policies) - set(serving.POLICIES))
     if unknown:
@@ -444,13 +455,22 @@ def _simulate(arguments: argparse.Namespace) -> Output:
             case.board, case.model.boards, run.joules / run.seconds / case.model.boards
         ),
         "attainable": bool(run.attained(*bounds).mean() >= case.objective.quantile),
-        "policies": {name: outcome.to_dict() for name, outcome in outcomes.items()},
+        "policies": {
+            name: outcome.to_dict() | _cost(outcome, arguments.price)
+            for name, outcome in outcomes.items()
+        },
         "idle": advice,
     }
-    return Output(document, lambda: _simulate_report(case, outcomes, advice, arguments))
+    if fit is not None:
+        document["calibration"] = {"ttft_error": fit[0], "tpot_error": fit[1]}
+    words = _calibration_words(fit) + _sleep_words(advice)
+    return Output(document, lambda: _simulate_report(case, outcomes, words, arguments.price))
 
 
-def _case(arguments: argparse.Namespace) -> serving.ServingCase:
+def _case(
+    arguments: argparse.Namespace,
+) -> tuple[serving.ServingCase, tuple[float, float] | None]:
+    """The case, and how far a log is from the model that was fitted to it."""
     board = serving.serving_board(arguments.device, _products(arguments.precision))
     model = serving.served_model(arguments.model, board, arguments.count, arguments.precision)
     requests = serving.at_rate(serving.read_trace(arguments.trace), arguments.speed)
@@ -463,16 +483,27 @@ def _case(arguments: argparse.Namespace) -> serving.ServingCase:
     case = serving.ServingCase(
         requests, model, board, _objective(arguments), engine, settings, lag_seconds=arguments.lag
     )
-    return case if arguments.calibrate is None else _calibrated(case, arguments)
-
-
-def _calibrated(case: serving.ServingCase, arguments: argparse.Namespace) -> serving.ServingCase:
-    """The case with times fitted to latencies that a real engine logged."""
+    if arguments.calibrate is None:
+        return case, None
     requests = serving.read_trace(arguments.calibrate)
     ttft, tpot = serving.read_latencies(arguments.calibrate)
-    table = case.board.within(case.board.limit_watts)
-    model = serving.calibrate_model(case.model, table, requests, ttft, tpot, case.engine)
-    return replace(case, model=model)
+    table = board.within(board.limit_watts)
+    model = serving.calibrate_model(model, table, requests, ttft, tpot, engine)
+    run = serving.ServingSimulation(requests, model, [table], engine=engine).run()
+    return replace(case, model=model), serving.latency_errors(run, ttft, tpot)
+
+
+def _calibration_words(fit: tuple[float, float] | None) -> str:
+    if fit is None:
+        return ""
+    words = f"The calibrated model's TTFT is {per_cent(fit[0])} off the log's, its TPOT "
+    words += f"{per_cent(fit[1])}. "
+    if max(fit) <= _POOR_FIT:
+        return words
+    return (
+        f"{words}It does not fit: give the engine's own --batch and --batched-tokens, the log's "
+        "board and precision, and times in seconds. "
+    )
 
 
 def _products(precision: str) -> str:
@@ -484,10 +515,9 @@ def _products(precision: str) -> str:
 def _simulate_report(
     case: serving.ServingCase,
     outcomes: dict[str, PolicyOutcome],
-    advice: dict[str, float],
-    arguments: argparse.Namespace,
+    words: str,
+    price: float | None,
 ) -> Report:
-    price = arguments.price
     columns: dict[str, Callable[[PolicyOutcome], str]] = {
         "policy": lambda outcome: f"{outcome.policy} {outcome.setting}".strip(),
         ">energy": lambda outcome: human(outcome.joules, "J"),
@@ -497,8 +527,7 @@ def _simulate_report(
         ">TPOT 99 %": lambda outcome: _milliseconds(outcome.tpot_seconds[1]),
     }
     if price is not None:
-        columns[">cost"] = lambda outcome: f"{kilowatt_hours(outcome.joules) * price:.3g}"
-    words = _sleep_words(advice)
+        columns[">cost"] = lambda outcome: f"{_cost(outcome, price)['cost']:.3g}"
     full, quantile = outcomes.get("full"), case.objective.quantile
     if full is not None and full.attained < quantile:
         words += (
@@ -508,6 +537,10 @@ def _simulate_report(
     boards = f"{case.model.boards} × {case.board.name}"
     title = f"{case.model.name} on {boards}, {len(case.requests):,} requests, simulated"
     return Report(title, "simulated", (Table.of(outcomes.values(), columns), Paragraph(words)))
+
+
+def _cost(outcome: PolicyOutcome, price: float | None) -> dict[str, float]:
+    return {} if price is None else {"cost": kilowatt_hours(outcome.joules) * price}
 
 
 def _sleep_words(advice: dict[str, float]) -> str:
@@ -532,8 +565,16 @@ def _bound(text: str) -> float:
     return duration(text)
 
 
+def _devices(text: str) -> list[str]:
+    """Names of boards; a number alone is a GPU's position, as for CUDA."""
+    devices = names(text)
+    if not devices:
+        raise UsageError("--device names no board", remedy="leave it out for all GPUs")
+    return [f"gpu:{name}" if name.isdigit() else name for name in devices]
+
+
 _ENGINE = option("--engine", "address of the engine", "URL", required=True)
-_DEVICE = option("--device", "boards of the service (default: all GPUs)", "NAME,…", names)
+_DEVICE = option("--device", "boards of the service (default: all GPUs)", "NAME,…", _devices)
 _KNOB = option("--knob", "clock, limit or auto (auto)", "WORD", default="auto")
 _BOUNDS = (
     option(

@@ -201,6 +201,7 @@ class EngineReader:
         self._tpot = _HistogramReader()
         self._offsets: dict[str, float] = {}
         self._latest: dict[str, float] = {}
+        self._gauges: set[str] = set()
         self._progress: tuple[float, ...] = ()
         self._moved_seconds = math.nan
 
@@ -222,7 +223,9 @@ class EngineReader:
                 remedy="see whether the engine's metrics are on, and report its version",
             )
         self._note_models(values)
-        running, waiting = (_gauge(values, names) for names in (metrics.running, metrics.waiting))
+        running, waiting = (
+            self._gauge(values, names) for names in (metrics.running, metrics.waiting)
+        )
         finished = self._counter(values, metrics.finished)
         iterations = self._counter(values, metrics.iterations)
         self.restarts += fallen
@@ -235,7 +238,7 @@ class EngineReader:
             prompt_tokens=prompt,
             generation_tokens=tokens,
             iterations=iterations,
-            kv_share=_gauge(values, metrics.kv_share),
+            kv_share=self._gauge(values, metrics.kv_share),
             ttft_seconds=self._ttft.latencies(values, metrics.ttft),
             tpot_seconds=self._tpot.latencies(values, metrics.tpot),
         )
@@ -278,6 +281,15 @@ class EngineReader:
                 self._latest[name] = sum(value for _, value in values[name])
                 return self._offsets.get(name, 0.0) + self._latest[name]
         return math.nan
+
+    def _gauge(self, values: Mapping[str, list[tuple[str, float]]], names: Sequence[str]) -> float:
+        for name in names:
+            if name in values:
+                self._gauges.add(name)
+                return sum(value for _, value in values[name])
+        if self._gauges.intersection(names):
+            raise implausible(f"{names[0]} is no longer there")
+        return 0.0
 
     def _note_models(self, values: Mapping[str, list[tuple[str, float]]]) -> None:
         counts: dict[str, list[float]] = {}
@@ -365,13 +377,6 @@ def spread_latencies(
         for count, bottom, high in parts
         for _ in range(count)
     ]
-
-
-def _gauge(values: Mapping[str, list[tuple[str, float]]], names: Sequence[str]) -> float:
-    for name in names:
-        if name in values:
-            return sum(value for _, value in values[name])
-    return 0.0
 
 
 class EngineClient:

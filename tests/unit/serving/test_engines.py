@@ -92,6 +92,15 @@ def test_a_restart_goes_on_counting():
     assert reader.tokens_by_model == {"m": (1000.0, 200.0)}
 
 
+@pytest.mark.parametrize("gauge", ["running", "waiting"])
+def test_a_gauge_that_goes_is_no_empty_engine(gauge):
+    """An engine that renames a gauge looks idle, and its boards stay slow."""
+    reader = EngineReader(ENGINES[0])
+    reader.read(vllm_page(), 0.0)
+    with pytest.raises(UnsupportedError, match="no longer there"):
+        reader.read(vllm_page(2.0).replace(f"num_requests_{gauge}", "nr"), 1.0)
+
+
 @pytest.mark.parametrize("page", ["", "no metrics here\n", "vllm:num_requests_running 1\n"])
 def test_pages_without_counters_are_refused(page):
     """An empty page counts as an idle engine."""
