@@ -299,6 +299,18 @@ def file(flags: str, text: str, metavar: str = "FILE", **settings: Any) -> Optio
     return option(flags, text, metavar, path, **settings)
 
 
+def output(flags: str, text: str, **settings: Any) -> Option:
+    """An option that names a file to write, refused before any work if its folder is missing."""
+
+    def read(words: str) -> Path:
+        to = path(words)
+        if not to.parent.is_dir():
+            raise FileError(f"no folder {to.parent}", remedy=f"make it, or choose another {flags}")
+        return to
+
+    return option(flags, text, "FILE", read, **settings)
+
+
 GRID_OPTION = option(
     "--grid",
     "carbon intensity of the grid: gCO2/kWh, a region such as DE, a series as CSV or Parquet, "

@@ -22,6 +22,7 @@ from joulery.cli.options import (
     names,
     number,
     option,
+    output,
     whole,
     write_file,
 )
@@ -106,7 +107,7 @@ def _tags(watch: serving.ServiceWatch, account: LedgerAccount) -> dict[str, str]
     """Figures of a service that other runs lack."""
     return {
         "engine": watch.metrics.engine,
-        "requests": f"{account.requests}",
+        "requests": _count(account.requests),
         "generated tokens": f"{account.generation_tokens:.0f}",
         "prompt token": _figure(account.prefill_joules_per_token, "J"),
         "generated token": _figure(account.decode_joules_per_token, "J"),
@@ -220,6 +221,10 @@ def _prometheus(account: LedgerAccount, watch: serving.ServiceWatch) -> str:
     return "\n".join(lines) + "\n"
 
 
+def _count(number: float) -> str:
+    return "unknown" if math.isnan(number) else f"{number:,.0f}"
+
+
 def _figure(figure: UncertainValue, unit: str) -> str:
     if math.isnan(figure.value):
         return "unknown"
@@ -236,6 +241,7 @@ def _account_line(account: LedgerAccount) -> str:
 
 
 _FLAGS = {
+    "counted-late": "The engine counts tokens when requests end: no energy of a token is known.",
     "few-intervals": "Too little time or traffic to tell prompts and answers apart.",
     "idle-assumed": "No idle time was seen: the power of waiting is assumed from the catalog.",
     "unstable": "Errors are above 3 %: measure longer, or with a load that changes.",
@@ -259,7 +265,7 @@ def _account_report(account: LedgerAccount, watch: serving.ServiceWatch) -> Repo
         ("while waiting", human(account.waiting_joules, "J")),
         ("power while waiting", f"{account.waiting_watts:.0f} W"),
         ("time", human_duration(account.seconds)),
-        ("requests", f"{account.requests:,}"),
+        ("requests", _count(account.requests)),
         ("prompt tokens", f"{account.prompt_tokens:,.0f}"),
         ("generated tokens", f"{account.generation_tokens:,.0f}"),
     ]
@@ -609,10 +615,10 @@ COMMAND = Action(
                     duration,
                     default=math.inf,
                 ),
-                file("--csv", "write every reading"),
-                file("--prometheus", "write the account for node_exporter's textfile collector"),
+                output("--csv", "write every reading"),
+                output("--prometheus", "write the account for node_exporter's textfile collector"),
                 flag("--opentelemetry", "send figures to OTEL_EXPORTER_OTLP_ENDPOINT"),
-                file("--html", "write a page"),
+                output("--html", "write a page"),
             ),
             summary="joules per prompt token, generated token and request of a running engine",
             epilog="Engines are vLLM, SGLang (--enable-metrics), TensorRT-LLM, llama.cpp "
@@ -646,8 +652,8 @@ COMMAND = Action(
                 _KNOB,
                 option("--seconds", "time at each setting (30s)", "TIME", duration, default=30.0),
                 option("--settings", "number of settings (7)", "N", whole(2, 14), default=7),
-                file("--frontier", "write the frontier of a mean request as JSON"),
-                file("--html", "write a page"),
+                output("--frontier", "write the frontier of a mean request as JSON"),
+                output("--html", "write a page"),
             ),
             summary="watts, tokens per second, latencies and joules per token by setting",
             epilog="example: joulery serving sweep --engine http://127.0.0.1:8000 --html page.html",
@@ -707,7 +713,7 @@ COMMAND = Action(
                     "--wake", "time to load the model again (30s)", "TIME", duration, default=30.0
                 ),
                 file("--calibrate", "fit times to a log of a real engine (JSON lines)"),
-                file(
+                output(
                     "--frontier", "write the frontier at the objective, a job's curve for `cluster`"
                 ),
             ),

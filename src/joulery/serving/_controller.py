@@ -370,7 +370,7 @@ class _Load:
         self._history.append((now, arrivals, prompt, tokens))
         while self._history[0][0] < now - _RECENT_SECONDS:
             self._history.popleft()
-        self._queue.extend([now] * arrivals)
+        self._queue.extend([now] * int(arrivals))
         firsts = len(state.ttft_seconds)
         # Requests that were aborted leave without a first token.
         inside = state.running + state.waiting
@@ -381,6 +381,8 @@ class _Load:
             # Requests wait while no prompt is computed: the engine has no place for them.
             self._full = now, state.running
             self._jump_until = now + _JUMP_HOLD_SECONDS
+        if state.late:  # the prompts of these first tokens are not counted yet
+            prompt = firsts * self._mean_prompt
         if firsts == 1:
             self._lengths.append(prompt)
             if prompt >= 64:
@@ -390,6 +392,8 @@ class _Load:
         self._summarise(now)
 
     def _follow_pace(self, before: EngineState, state: EngineState, stretch: float) -> None:
+        if state.late:
+            return
         now, running = state.now_seconds, min(before.running, state.running)
         seconds = now - before.now_seconds if running else 0.0
         iterations = state.iterations - before.iterations

@@ -518,7 +518,7 @@ def _settle(watch: ServiceWatch, seconds: float, clock: Clock) -> EngineState:
     """The state once as many requests have ended as are inside now, or after some time."""
     first = state = watch.read()
     while (
-        state.arrived - state.running - state.waiting < first.arrived
+        not state.arrived - state.running - state.waiting >= first.arrived
         and state.now_seconds - first.now_seconds < seconds
     ):
         clock.sleep(_TICK_SECONDS)

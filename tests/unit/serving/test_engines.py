@@ -101,6 +101,44 @@ def test_a_gauge_that_goes_is_no_empty_engine(gauge):
         reader.read(vllm_page(2.0).replace(f"num_requests_{gauge}", "nr"), 1.0)
 
 
+SGLANG = """sglang:num_running_reqs{model_name="m"} 3
+sglang:num_queue_reqs{model_name="m"} 0
+sglang:num_requests_total{model_name="m"} 5
+sglang:prompt_tokens_total{model_name="m"} 700
+sglang:generation_tokens_total{model_name="m"} 90
+"""
+
+
+def test_tokens_of_sglang_are_those_computed_until_now():
+    """SGLang's totals move when requests end, and a prompt token costs six times the truth."""
+    rows = {"prefill_compute": 1000, "prefill_cache": 400, "decode": 200}
+    live = "".join(
+        f'sglang:realtime_tokens_total{{model_name="m",mode="{mode}"}} {tokens}\n'
+        for mode, tokens in rows.items()
+    )
+    state = EngineReader(recognise_engine(SGLANG)).read(SGLANG + live, 0.0)
+    assert (state.prompt_tokens, state.generation_tokens, state.late) == (1000.0, 200.0, False)
+
+
+def test_tokens_counted_at_the_end_are_said_to_be_late():
+    """Tokens of engines that count when a request ends get an energy that is not theirs."""
+    assert EngineReader(recognise_engine(SGLANG)).read(SGLANG, 0.0).late
+    page = "llamacpp:prompt_tokens_total 5\nllamacpp:tokens_predicted_total 7\n"
+    state = EngineReader(recognise_engine(page)).read(page, 0.0)
+    assert state.late
+    assert math.isnan(state.arrived)  # it counts no requests
+
+
+def test_long_answers_are_no_hanging_engine():
+    """Counters that move when requests end stand still during an answer of minutes."""
+    name = "sglang:time_to_first_token_seconds"
+    reader = EngineReader(recognise_engine(SGLANG))
+    for second in range(5):
+        counts = f'{name}_bucket{{le="+Inf"}} {second}\n{name}_sum 1\n'
+        reader.read(SGLANG + counts, float(second))
+    assert reader.still_seconds == 0.0
+
+
 @pytest.mark.parametrize("page", ["", "no metrics here\n", "vllm:num_requests_running 1\n"])
 def test_pages_without_counters_are_refused(page):
     """An empty page counts as an idle engine."""
