@@ -23,6 +23,7 @@ from joulery.cli.options import (
     number,
     option,
     output,
+    quantity,
     whole,
     write_file,
 )
@@ -250,14 +251,16 @@ _FLAGS = {
 }
 
 
-def _boards(watch: serving.ServiceWatch) -> str:
-    names = Counter(device.info.name for device in watch.devices)
-    return ", ".join(f"{count} × {name}" for name, count in names.items())
+def _description(watch: serving.ServiceWatch) -> str:
+    """What was watched: models, address, boards and date."""
+    boards = Counter(device.info.name for device in watch.devices)
+    words = [*filter(None, watch.reader.tokens_by_model), watch.url]
+    words += [f"{count} × {name}" for name, count in boards.items()]
+    return ", ".join([*words, f"{datetime.now(UTC).date()}"])
 
 
 def _account_report(account: LedgerAccount, watch: serving.ServiceWatch) -> Report:
     rows = [
-        ("boards", _boards(watch)),
         ("energy", human(account.joules, "J")),
         ("per prompt token", _figure(account.prefill_joules_per_token, "J")),
         ("per generated token", _figure(account.decode_joules_per_token, "J")),
@@ -278,7 +281,10 @@ def _account_report(account: LedgerAccount, watch: serving.ServiceWatch) -> Repo
         reasons = ", ".join(watch.throttles)
         notes.append(Paragraph(f"Boards were slowed down for a time: {reasons}.", soft=True))
     title = f"Energy of the service on {watch.metrics.engine}"
-    return Report(title, watch.provenance.origin.value, (Table.of(rows, columns), *notes))
+    table = Table.of(rows, columns)
+    return Report(
+        title, watch.provenance.origin.value, (Paragraph(_description(watch)), table, *notes)
+    )
 
 
 def _objective(arguments: argparse.Namespace) -> serving.LatencyObjective:
@@ -420,8 +426,8 @@ def _sweep_report(
         ">TPOT 99 %": lambda row: _milliseconds(row.tpot_seconds[1]),
     }
     text = (
-        f"{_boards(watch)}, {datetime.now(UTC).date()}: {rows[0].seconds:.0f} s at each setting "
-        "under its own traffic. J/token is at the mean traffic of all rows."
+        f"{_description(watch)}: {rows[0].seconds:.0f} s at each setting under its own traffic. "
+        "J/token is at the mean traffic of all rows."
     )
     title = f"Service on {watch.metrics.engine} by setting"
     blocks: tuple[Any, ...] = (Paragraph(text), Table.of(rows, columns))
@@ -581,6 +587,11 @@ def _devices(text: str) -> list[str]:
 
 _ENGINE = option("--engine", "address of the engine", "URL", required=True)
 _DEVICE = option("--device", "boards of the service (default: all GPUs)", "NAME,…", _devices)
+# Shorter than a reading says nothing.
+_length = quantity("s", _TICK_SECONDS)
+_SECONDS = option(
+    "--seconds", "length (default: until interrupted)", "TIME", _length, default=math.inf
+)
 _KNOB = option("--knob", "clock, limit or auto (auto)", "WORD", default="auto")
 _BOUNDS = (
     option(
@@ -608,13 +619,7 @@ COMMAND = Action(
             (
                 _ENGINE,
                 _DEVICE,
-                option(
-                    "--seconds",
-                    "length (default: until interrupted)",
-                    "TIME",
-                    duration,
-                    default=math.inf,
-                ),
+                _SECONDS,
                 output("--csv", "write every reading"),
                 output("--prometheus", "write the account for node_exporter's textfile collector"),
                 flag("--opentelemetry", "send figures to OTEL_EXPORTER_OTLP_ENDPOINT"),
@@ -632,13 +637,7 @@ COMMAND = Action(
                 *_BOUNDS,
                 _DEVICE,
                 _KNOB,
-                option(
-                    "--seconds",
-                    "length (default: until interrupted)",
-                    "TIME",
-                    duration,
-                    default=math.inf,
-                ),
+                _SECONDS,
             ),
             summary="hold the clock or limit of least energy that keeps the latencies",
             epilog="example: joulery serving tune --engine http://127.0.0.1:8000 --ttft 0.5s "
@@ -650,7 +649,7 @@ COMMAND = Action(
                 _ENGINE,
                 _DEVICE,
                 _KNOB,
-                option("--seconds", "time at each setting (30s)", "TIME", duration, default=30.0),
+                option("--seconds", "time at each setting (30s)", "TIME", _length, default=30.0),
                 option("--settings", "number of settings (7)", "N", whole(2, 14), default=7),
                 output("--frontier", "write the frontier of a mean request as JSON"),
                 output("--html", "write a page"),

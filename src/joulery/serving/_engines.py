@@ -48,7 +48,8 @@ class EngineMetrics:
         finished: Counter of requests that ended.
         iterations: Counter of the engine's iterations.
         ttft: Histogram of times to first token, in seconds.
-        tpot: Histogram of times per output token, in seconds.
+        tpot: Histogram of the mean times per output token of requests, in seconds.
+        gaps: Histogram of times between two tokens, in seconds, used where there is no such mean.
         late: Counters of those above that move only when a request has ended.
     """
 
@@ -63,6 +64,7 @@ class EngineMetrics:
     iterations: tuple[str, ...] = ()
     ttft: tuple[str, ...] = ()
     tpot: tuple[str, ...] = ()
+    gaps: tuple[str, ...] = ()
     late: tuple[str, ...] = ()
     path: str = "/metrics"
 
@@ -79,8 +81,8 @@ ENGINES = (
         kv_share=("vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc"),
         iterations=("vllm:iteration_tokens_total_count",),
         ttft=("vllm:time_to_first_token_seconds",),
-        tpot=(
-            "vllm:request_time_per_output_token_seconds",
+        tpot=("vllm:request_time_per_output_token_seconds",),
+        gaps=(
             "vllm:inter_token_latency_seconds",
             "vllm:time_per_output_token_seconds",  # before 0.11
         ),
@@ -102,11 +104,8 @@ ENGINES = (
         finished=("sglang:num_requests_total",),
         kv_share=("sglang:token_usage",),
         ttft=("sglang:time_to_first_token_seconds",),
-        tpot=(
-            "sglang:request_time_per_output_token_seconds",
-            "sglang:inter_token_latency_seconds",
-            "sglang:time_per_output_token_seconds",
-        ),
+        tpot=("sglang:time_per_output_token_seconds",),
+        gaps=("sglang:inter_token_latency_seconds",),
         late=("sglang:prompt_tokens_total", "sglang:generation_tokens_total"),
     ),
     EngineMetrics(  # exports no latencies
@@ -214,6 +213,7 @@ class EngineReader:
         self._model_pages: dict[str, tuple[float, float]] | None = None
         self._ttft = _HistogramReader()
         self._tpot = _HistogramReader()
+        self._gaps = _GapReader()
         self._offsets: dict[str, float] = {}
         self._latest: dict[str, float] = {}
         self._gauges: set[str] = set()
@@ -243,12 +243,11 @@ class EngineReader:
         )
         finished = self._counter(values, metrics.finished)
         iterations = self._counter(values, metrics.iterations)
-        ttft, tpot = (
-            reader.latencies(values, names)
-            for reader, names in ((self._ttft, metrics.ttft), (self._tpot, metrics.tpot))
-        )
+        ttft = self._ttft.latencies(values, metrics.ttft)
+        tpot = self._tpot.latencies(values, metrics.tpot)
+        gaps = self._gaps.latencies(values, metrics.gaps, finished)
         self.restarts += fallen
-        counts = prompt, tokens, iterations, self._ttft.count, self._tpot.count
+        counts = prompt, tokens, iterations, self._ttft.count, self._gaps.count
         self._follow_progress(now_seconds, running + waiting, counts)
         return EngineState(
             now_seconds,
@@ -260,7 +259,7 @@ class EngineReader:
             iterations=iterations,
             kv_share=self._gauge(values, metrics.kv_share),
             ttft_seconds=ttft,
-            tpot_seconds=tpot,
+            tpot_seconds=tpot or gaps,
             late=not self._latest.keys().isdisjoint(metrics.late),
         )
 
@@ -269,7 +268,7 @@ class EngineReader:
         metrics = self.metrics
         names = [*metrics.running, *metrics.waiting, *metrics.prompt_tokens, *metrics.finished]
         names += [*metrics.generation_tokens, *metrics.iterations, *metrics.kv_share]
-        for name in (*metrics.ttft, *metrics.tpot):
+        for name in (*metrics.ttft, *metrics.tpot, *metrics.gaps):
             names += [f"{name}_bucket", f"{name}_sum"]
         for name in names:
             for _, value in _rows(values, name):
@@ -380,6 +379,35 @@ class _HistogramReader:
         if before.keys() != buckets.keys() or any(buckets[key] < before[key] for key in buckets):
             return []
         return spread_latencies(before, buckets, max(0.0, seconds))
+
+
+class _GapReader:
+    """Mean times per output token of requests that ended, from a histogram of all gaps."""
+
+    def __init__(self) -> None:
+        self.count = 0.0
+        # Requests that had ended at the last sharing out, and seconds and number of gaps then.
+        self._marks = math.nan, 0.0, 0.0
+
+    def latencies(
+        self,
+        values: Mapping[str, list[tuple[str, float]]],
+        names: Sequence[str],
+        finished: float,
+    ) -> list[float]:
+        """The mean of all gaps since requests ended, for each that has ended now."""
+        name = next((name for name in names if f"{name}_sum" in values), None)
+        if name is None:
+            return []
+        seconds, self.count = _total(values, f"{name}_sum"), _total(values, f"{name}_count")
+        before = self._marks
+        if finished == before[0]:
+            return []
+        self._marks = finished, seconds, self.count
+        gaps = self.count - before[2]
+        if not (finished > before[0] and gaps > 0 and seconds >= before[1]):
+            return []  # the first page, or after a restart
+        return [(seconds - before[1]) / gaps] * round(finished - before[0])
 
 
 def implausible(flaw: str) -> UnsupportedError:

@@ -228,12 +228,15 @@ class EnergyLedger:
             flags += [] if separable else ["inseparable"]
             if not max(prefill.relative_error, decode.relative_error) <= _STABLE:
                 flags.append("unstable")
+        per_request = _per_request(prefill, decode, prompt, tokens, requests)
+        if not min(prefill.value, decode.value) > 0:  # all is given to one: no token costs nothing
+            prefill = decode = UncertainValue()
         return LedgerAccount(
             seconds,
             joules,
             prefill,
             decode,
-            _per_request(prefill, decode, prompt, tokens, requests),
+            per_request,
             self.waiting_watts,
             self.waiting_watts * seconds,
             prompt,

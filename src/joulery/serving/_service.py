@@ -73,6 +73,7 @@ class ServiceWatch:
         self._client = EngineClient(engine) if isinstance(engine, str) else engine
         self.metrics = self._client.find_metrics()
         self.reader = EngineReader(self.metrics)
+        self.url = self._client.url
         self._clock = clock
         self.meter = Meter(
             service_boards(clock) if devices is None else devices, clock=clock
@@ -201,7 +202,7 @@ class Tuner:
         self._tick_seconds = finite(tick_seconds, "tick in seconds", minimum=0.01)
         self._clock = clock
         self.watch = ServiceWatch(engine, devices, clock)
-        if not (self.watch.metrics.ttft and self.watch.metrics.tpot):
+        if not self.watch.metrics.ttft:
             self.watch.close()
             raise UnsupportedError(
                 f"{self.watch.metrics.engine} exports no times to first token",

@@ -86,6 +86,18 @@ def test_tokens_counted_late_have_no_figure():
     assert account.joules > 0
 
 
+def test_no_token_costs_nothing():
+    """Tokens that the fit leaves without energy are said to cost 0.0 ± 0.0 J."""
+    ledger = EnergyLedger(idle_watts=100.0)
+    for state in random_states(1, prefill=0.05, decode=-0.2, iteration=0.0):
+        ledger.add(state)
+    account = ledger.account()
+    figures = account.prefill_joules_per_token, account.decode_joules_per_token
+    assert np.isnan([figure.value for figure in figures]).all()
+    assert "inseparable" in account.flags
+    assert account.joules_per_request.value > 0
+
+
 def test_a_counter_that_restarts_is_left_out():
     """A restart of the engine books negative tokens."""
     ledger = EnergyLedger(idle_watts=100.0)
