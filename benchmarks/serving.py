@@ -16,7 +16,7 @@ import os
 import re
 import sys
 import time
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -352,7 +352,7 @@ def measure_policies(results: Results, traces: dict[str, Any], options: argparse
             ladders.append(_climb(case))
             results.details.append(
                 {"case": title, "physics": physics}
-                | {name: outcome.to_dict() for name, outcome in outcomes.items()}
+                | {name: asdict(outcome) for name, outcome in outcomes.items()}
             )
         if any(table.values()):
             _summarise(results, physics, table)

@@ -7,7 +7,7 @@ import json
 import math
 from collections import Counter
 from contextlib import ExitStack, suppress
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -93,7 +93,7 @@ def _meter(arguments: argparse.Namespace) -> Output:
         _write(sinks, None, account)
     if run_log is not None:
         run_log.end(watch.window.measurement)
-    document = _head(watch) | account.to_dict() | {"by_model": _by_model(watch, account)}
+    document = _head(watch) | asdict(account) | {"by_model": _by_model(watch, account)}
     return Output(document, lambda: _account_report(account, watch), page=arguments.html)
 
 
@@ -316,7 +316,7 @@ def _tune(arguments: argparse.Namespace) -> Output:
     report = tuner.report()
     if run_log is not None:
         run_log.end(tuner.watch.window.measurement)
-    document = _head(tuner.watch) | report.to_dict()
+    document = _head(tuner.watch) | asdict(report)
     return Output(document, lambda: _tune_report(report, _objective(arguments), tuner.watch))
 
 
@@ -408,7 +408,7 @@ def _sweep(arguments: argparse.Namespace) -> Output:
         watch.close()
     if arguments.frontier is not None and frontier is not None:
         write_file(arguments.frontier, frontier.to_json() + "\n", "--frontier")
-    document = _head(watch) | {"knob": knob.kind, "settings": [row.to_dict() for row in rows]}
+    document = _head(watch) | {"knob": knob.kind, "settings": [asdict(row) for row in rows]}
     return Output(document, lambda: _sweep_report(rows, watch, frontier), page=arguments.html)
 
 
@@ -468,7 +468,7 @@ def _simulate(arguments: argparse.Namespace) -> Output:
         ),
         "attainable": bool(run.attained(*bounds).mean() >= case.objective.quantile),
         "policies": {
-            name: outcome.to_dict() | _cost(outcome, arguments.price)
+            name: asdict(outcome) | _cost(outcome, arguments.price)
             for name, outcome in outcomes.items()
         },
         "idle": advice,
@@ -479,9 +479,7 @@ def _simulate(arguments: argparse.Namespace) -> Output:
     return Output(document, lambda: _simulate_report(case, outcomes, words, arguments.price))
 
 
-def _case(
-    arguments: argparse.Namespace,
-) -> tuple[serving.ServingCase, tuple[float, float] | None]:
+def _case(arguments: argparse.Namespace) -> tuple[serving.ServingCase, tuple[float, float] | None]:
     """The case, and how far a log is from the model that was fitted to it."""
     board = serving.serving_board(arguments.device, _products(arguments.precision))
     model = serving.served_model(arguments.model, board, arguments.count, arguments.precision)
@@ -525,10 +523,7 @@ def _products(precision: str) -> str:
 
 
 def _simulate_report(
-    case: serving.ServingCase,
-    outcomes: dict[str, PolicyOutcome],
-    words: str,
-    price: float | None,
+    case: serving.ServingCase, outcomes: dict[str, PolicyOutcome], words: str, price: float | None
 ) -> Report:
     columns: dict[str, Callable[[PolicyOutcome], str]] = {
         "policy": lambda outcome: f"{outcome.policy} {outcome.setting}".strip(),
@@ -598,11 +593,7 @@ _BOUNDS = (
         "--ttft", "bound of the time to first token, such as 500ms", "TIME", _bound, required=True
     ),
     option(
-        "--tpot",
-        "bound of the time per output token, such as 50ms",
-        "TIME",
-        _bound,
-        required=True,
+        "--tpot", "bound of the time per output token, such as 50ms", "TIME", _bound, required=True
     ),
     option(
         "--quantile",
@@ -632,13 +623,7 @@ COMMAND = Action(
         ),
         "tune": Action(
             _tune,
-            (
-                _ENGINE,
-                *_BOUNDS,
-                _DEVICE,
-                _KNOB,
-                _SECONDS,
-            ),
+            (_ENGINE, *_BOUNDS, _DEVICE, _KNOB, _SECONDS),
             summary="hold the clock or limit of least energy that keeps the latencies",
             epilog="example: joulery serving tune --engine http://127.0.0.1:8000 --ttft 0.5s "
             "--tpot 50ms",
@@ -718,5 +703,5 @@ COMMAND = Action(
             ),
             summary="replay requests through a model of continuous batching, policies side by side",
         ),
-    },
+    }
 )

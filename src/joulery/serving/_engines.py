@@ -390,10 +390,7 @@ class _GapReader:
         self._marks = math.nan, 0.0, 0.0
 
     def latencies(
-        self,
-        values: Mapping[str, list[tuple[str, float]]],
-        names: Sequence[str],
-        finished: float,
+        self, values: Mapping[str, list[tuple[str, float]]], names: Sequence[str], finished: float
     ) -> list[float]:
         """The mean of all gaps since requests ended, for each that has ended now."""
         name = next((name for name in names if f"{name}_sum" in values), None)

@@ -16,9 +16,9 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -95,10 +95,6 @@ class LedgerAccount:
     generation_tokens: float
     requests: float
     flags: tuple[str, ...] = ()
-
-    def to_dict(self) -> dict[str, Any]:
-        """The account as a JSON document."""
-        return asdict(self)
 
 
 class EnergyLedger:

@@ -10,8 +10,8 @@ import logging
 import math
 import threading
 from collections import deque
-from dataclasses import asdict, dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -152,10 +152,6 @@ class ServiceReport:
     trouble: str = ""
     share_watts: float | None = None
     short_seconds: float = 0.0
-
-    def to_dict(self) -> dict[str, Any]:
-        """The report as a JSON document."""
-        return asdict(self)
 
 
 class Tuner:
@@ -434,10 +430,6 @@ class SweepRow:
     joules_per_token: UncertainValue
     prefill_joules_per_token: UncertainValue
     decode_joules_per_token: UncertainValue
-
-    def to_dict(self) -> dict[str, Any]:
-        """The row as a JSON document."""
-        return asdict(self)
 
 
 def sweep_service(
