@@ -92,7 +92,9 @@ def test_a_metered_service_has_figures_with_bars(world, tmp_path):
     for name, truth in (("prefill", prefill), ("decode", decode)):
         figure = document[f"{name}_joules_per_token"]
         assert abs(figure["value"] - truth) < 5 * figure["error"] + 0.25 * truth, name
-    assert document["by_model"]["stand-in"]["generation_tokens"] > 0
+    alone = document["by_model"]["stand-in"]
+    tokens = [document[f"{name}_tokens"] for name in ("prompt", "generation")]
+    assert [alone["prompt_tokens"], alone["generation_tokens"]] == pytest.approx(tokens)
     assert len(log.read_text().splitlines()) > 5
     assert f'joules_total{{engine="vLLM"}} {document["joules"]}' in exported.read_text()
     drawn = json.dumps(world.joulery("export", "--grafana"))

@@ -2,9 +2,11 @@
 
 import json
 
+import pytest
+
 from joulery.cluster import PowerCurve
 from joulery.frontier import Frontier
-from joulery.serving import synthetic_trace
+from joulery.serving import ServingSimulation, served_model, serving_board, synthetic_trace
 from support.served import LLAMA_8B
 
 
@@ -33,6 +35,35 @@ def test_policies_are_compared_and_the_frontier_fits_a_cluster(world):
     text = (world.folder / "frontier.json").read_text(encoding="utf-8")
     curve = PowerCurve.from_frontier(Frontier.from_json(text), gpus=1)
     assert curve.least_watts < curve.most_watts
+
+
+def write_log(world, unit):
+    """A log of an engine that runs as the model says, with times in a unit; its requests."""
+    board = serving_board("h100")
+    requests = synthetic_trace(lambda _: 3.0, 10.0, seed=world.draw.randrange(10**6))
+    table = board.within(board.limit_watts)
+    run = ServingSimulation(requests, served_model(LLAMA_8B, board), [table]).run()
+    rows = zip(requests, run.first_seconds, run.finish_seconds, strict=True)
+    lines = [
+        {"arrival_time": r.arrival_seconds, "input_toks": r.prompt_tokens}
+        | {"output_toks": r.output_tokens, "queued_ts": r.arrival_seconds * unit}
+        | {"first_token_ts": first * unit, "last_token_ts": last * unit}
+        for r, first, last in rows
+    ]
+    (world.folder / "log.jsonl").write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
+
+
+@pytest.mark.parametrize(("unit", "fits"), [(1.0, True), (1e3, False)])
+def test_a_calibration_says_how_well_it_fits(world, unit, fits):
+    """A log in milliseconds, or of another engine, calibrates without a word."""
+    write_inputs(world)
+    write_log(world, unit)
+    files = ["--trace", "log.jsonl", "--model", "model.json", "--calibrate", "log.jsonl"]
+    options = ["--ttft", "1s", "--tpot", "80ms", "--policies", "full", "--price", "0.3"]
+    document = world.joulery("serving", "simulate", *files, "--device", "h100", *options)
+    assert (max(document["calibration"].values()) < 0.1) == fits
+    full = document["policies"]["full"]
+    assert full["cost"] == pytest.approx(0.3 * full["joules"] / 3.6e6)
 
 
 def test_a_wrong_policy_is_named(world):

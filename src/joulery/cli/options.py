@@ -134,7 +134,9 @@ def path(text: str) -> Path:
 
 
 def output_path(*endings: str) -> Callable[[str], Path]:
-    """Reader of the path of a file to write, which takes the place only of one of its kind.
+    """Reader of the path of a file to write, in a folder that exists.
+
+    It takes the place only of a file of its kind.
 
     Args:
         *endings: Endings of such files, the usual one first.
@@ -142,6 +144,8 @@ def output_path(*endings: str) -> Callable[[str], Path]:
 
     def read(text: str) -> Path:
         to = path(text)
+        if not to.parent.is_dir():
+            raise InvalidValueError(f"no folder {to.parent}", remedy="make it, or choose another")
         if to.is_file() and to.suffix.lower() not in endings:
             raise InvalidValueError(
                 f"{to} would be overwritten", remedy=f"name a file that ends in {endings[0]}"

@@ -7,7 +7,7 @@ import json
 import math
 from collections import Counter
 from contextlib import ExitStack, suppress
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +23,7 @@ from joulery.cli.options import (
     number,
     option,
     page_option,
+    quantity,
     whole,
     write_file,
     written,
@@ -55,6 +56,8 @@ if TYPE_CHECKING:
 SCHEMA = "joulery.serving/1"
 _TICK_SECONDS = 0.25  # by hand
 _SHOW_SECONDS = 1.0  # by hand
+# A calibrated model that is further off its log is said not to fit (by hand).
+_POOR_FIT = 0.25
 # A collector that does not answer delays the end by no more (by hand).
 _FLUSH_MILLISECONDS = 2000
 
@@ -67,6 +70,7 @@ def _meter(arguments: argparse.Namespace) -> Output:
         stack.callback(watch.close)
         stack.callback(progress.done)
         first = state = watch.read()
+        ledger.add(first)
         account = ledger.account()
         sinks = _open_sinks(arguments, watch, first, stack)
         if provider is not None:
@@ -90,7 +94,7 @@ def _meter(arguments: argparse.Namespace) -> Output:
         _write(sinks, None, account)
     if run_log is not None:
         run_log.end(watch.window.measurement)
-    document = _head(watch) | account.to_dict() | {"by_model": _by_model(watch, account)}
+    document = _head(watch) | asdict(account) | {"by_model": _by_model(watch, account)}
     return Output(document, lambda: _account_report(account, watch), page=arguments.html)
 
 
@@ -105,7 +109,7 @@ def _tags(watch: serving.ServiceWatch, account: LedgerAccount) -> dict[str, str]
     """Figures of a service that other runs lack."""
     return {
         "engine": watch.metrics.engine,
-        "requests": f"{account.requests}",
+        "requests": _count(account.requests),
         "generated tokens": f"{account.generation_tokens:.0f}",
         "prompt token": _figure(account.prefill_joules_per_token, "J"),
         "generated token": _figure(account.decode_joules_per_token, "J"),
@@ -168,17 +172,21 @@ def _head(watch: serving.ServiceWatch) -> dict[str, Any]:
 
 
 def _by_model(watch: serving.ServiceWatch, account: LedgerAccount) -> dict[str, dict[str, float]]:
-    """Energy above waiting by the model that the engine's labels name."""
-    prefill = account.prefill_joules_per_token.value
-    decode = account.decode_joules_per_token.value
-    return {
-        name: {
-            "prompt_tokens": prompt,
-            "generation_tokens": tokens,
-            "joules": prompt * prefill + tokens * decode,
+    """The account's tokens and energy above waiting by the model that the engine's labels name."""
+    counts = watch.reader.tokens_by_model
+    # Tokens came before the first energy was read: the account's are shared out.
+    totals = [max(1.0, sum(column)) for column in zip(*counts.values(), strict=True)]
+    rows = {}
+    for name, (prompt, tokens) in counts.items():
+        prompt_tokens = prompt * account.prompt_tokens / totals[0]
+        generation_tokens = tokens * account.generation_tokens / totals[1]
+        rows[name] = {
+            "prompt_tokens": prompt_tokens,
+            "generation_tokens": generation_tokens,
+            "joules": prompt_tokens * account.prefill_joules_per_token.value
+            + generation_tokens * account.decode_joules_per_token.value,
         }
-        for name, (prompt, tokens) in watch.reader.tokens_by_model.items()
-    }
+    return rows
 
 
 def _log_row(state: serving.EngineState, first: serving.EngineState) -> dict[str, float]:
@@ -215,6 +223,10 @@ def _prometheus(account: LedgerAccount, watch: serving.ServiceWatch) -> str:
     return "\n".join(lines) + "\n"
 
 
+def _count(number: float) -> str:
+    return "unknown" if math.isnan(number) else f"{number:,.0f}"
+
+
 def _figure(figure: UncertainValue, unit: str) -> str:
     if math.isnan(figure.value):
         return "unknown"
@@ -231,12 +243,21 @@ def _account_line(account: LedgerAccount) -> str:
 
 
 _FLAGS = {
+    "counted-late": "The engine counts tokens when requests end: no energy of a token is known.",
     "few-intervals": "Too little time or traffic to tell prompts and answers apart.",
     "idle-assumed": "No idle time was seen: the power of waiting is assumed from the catalog.",
     "unstable": "Errors are above 3 %: measure longer, or with a load that changes.",
     "idle-above-work": "The boards draw no more at work than idle: energy of tokens is unknown.",
     "inseparable": "Prompts and answers always came together: their figures are not to be trusted.",
 }
+
+
+def _description(watch: serving.ServiceWatch) -> str:
+    """What was watched: models, address, boards and date."""
+    boards = Counter(device.info.name for device in watch.devices)
+    words = [*filter(None, watch.reader.tokens_by_model), watch.url]
+    words += [f"{count} × {name}" for name, count in boards.items()]
+    return ", ".join([*words, f"{datetime.now(UTC).date()}"])
 
 
 def _account_report(account: LedgerAccount, watch: serving.ServiceWatch) -> Report:
@@ -248,7 +269,7 @@ def _account_report(account: LedgerAccount, watch: serving.ServiceWatch) -> Repo
         ("while waiting", human(account.waiting_joules, "J")),
         ("power while waiting", f"{account.waiting_watts:.0f} W"),
         ("time", human_duration(account.seconds)),
-        ("requests", f"{account.requests:,}"),
+        ("requests", _count(account.requests)),
         ("prompt tokens", f"{account.prompt_tokens:,.0f}"),
         ("generated tokens", f"{account.generation_tokens:,.0f}"),
     ]
@@ -261,7 +282,10 @@ def _account_report(account: LedgerAccount, watch: serving.ServiceWatch) -> Repo
         reasons = ", ".join(watch.throttles)
         notes.append(Paragraph(f"Boards were slowed down for a time: {reasons}.", soft=True))
     title = f"Energy of the service on {watch.metrics.engine}"
-    return Report(title, watch.provenance.origin.value, (Table.of(rows, columns), *notes))
+    table = Table.of(rows, columns)
+    return Report(
+        title, watch.provenance.origin.value, (Paragraph(_description(watch)), table, *notes)
+    )
 
 
 def _objective(arguments: argparse.Namespace) -> serving.LatencyObjective:
@@ -293,7 +317,7 @@ def _tune(arguments: argparse.Namespace) -> Output:
     report = tuner.report()
     if run_log is not None:
         run_log.end(tuner.watch.window.measurement)
-    document = _head(tuner.watch) | report.to_dict()
+    document = _head(tuner.watch) | asdict(report)
     return Output(document, lambda: _tune_report(report, _objective(arguments), tuner.watch))
 
 
@@ -385,7 +409,7 @@ def _sweep(arguments: argparse.Namespace) -> Output:
         watch.close()
     if arguments.frontier is not None and frontier is not None:
         write_file(arguments.frontier, frontier.to_json() + "\n", "--frontier")
-    document = _head(watch) | {"knob": knob.kind, "settings": [row.to_dict() for row in rows]}
+    document = _head(watch) | {"knob": knob.kind, "settings": [asdict(row) for row in rows]}
     return Output(document, lambda: _sweep_report(rows, watch, frontier), page=arguments.html)
 
 
@@ -402,11 +426,9 @@ def _sweep_report(
         ">TTFT 99 %": lambda row: _milliseconds(row.ttft_seconds[1]),
         ">TPOT 99 %": lambda row: _milliseconds(row.tpot_seconds[1]),
     }
-    names = Counter(device.info.name for device in watch.devices)
-    boards = ", ".join(f"{count} × {name}" for name, count in names.items())
     text = (
-        f"{boards}, {datetime.now(UTC).date()}: {rows[0].seconds:.0f} s at each setting under its "
-        "own traffic. J/token is at the mean traffic of all rows."
+        f"{_description(watch)}: {rows[0].seconds:.0f} s at each setting under its own traffic. "
+        "J/token is at the mean traffic of all rows."
     )
     title = f"Service on {watch.metrics.engine} by setting"
     blocks: tuple[Any, ...] = (Paragraph(text), Table.of(rows, columns))
@@ -418,7 +440,7 @@ def _sweep_report(
 
 
 def _simulate(arguments: argparse.Namespace) -> Output:
-    case = _case(arguments)
+    case, fit = _case(arguments)
     policies = arguments.policies or list(serving.POLICIES)
     unknown = sorted(set(policies) - set(serving.POLICIES))
     if unknown:
@@ -446,13 +468,20 @@ def _simulate(arguments: argparse.Namespace) -> Output:
             case.board, case.model.boards, run.joules / run.seconds / case.model.boards
         ),
         "attainable": bool(run.attained(*bounds).mean() >= case.objective.quantile),
-        "policies": {name: outcome.to_dict() for name, outcome in outcomes.items()},
+        "policies": {
+            name: asdict(outcome) | _cost(outcome, arguments.price)
+            for name, outcome in outcomes.items()
+        },
         "idle": advice,
     }
-    return Output(document, lambda: _simulate_report(case, outcomes, advice, arguments))
+    if fit is not None:
+        document["calibration"] = {"ttft_error": fit[0], "tpot_error": fit[1]}
+    words = _calibration_words(fit) + _sleep_words(advice)
+    return Output(document, lambda: _simulate_report(case, outcomes, words, arguments.price))
 
 
-def _case(arguments: argparse.Namespace) -> serving.ServingCase:
+def _case(arguments: argparse.Namespace) -> tuple[serving.ServingCase, tuple[float, float] | None]:
+    """The case, and how far a log is from the model that was fitted to it."""
     board = serving.serving_board(arguments.device, _products(arguments.precision))
     model = serving.served_model(arguments.model, board, arguments.count, arguments.precision)
     requests = serving.at_rate(serving.read_trace(arguments.trace), arguments.speed)
@@ -465,16 +494,27 @@ def _case(arguments: argparse.Namespace) -> serving.ServingCase:
     case = serving.ServingCase(
         requests, model, board, _objective(arguments), engine, settings, lag_seconds=arguments.lag
     )
-    return case if arguments.calibrate is None else _calibrated(case, arguments)
-
-
-def _calibrated(case: serving.ServingCase, arguments: argparse.Namespace) -> serving.ServingCase:
-    """The case with times fitted to latencies that a real engine logged."""
+    if arguments.calibrate is None:
+        return case, None
     requests = serving.read_trace(arguments.calibrate)
     ttft, tpot = serving.read_latencies(arguments.calibrate)
-    table = case.board.within(case.board.limit_watts)
-    model = serving.calibrate_model(case.model, table, requests, ttft, tpot, case.engine)
-    return replace(case, model=model)
+    table = board.within(board.limit_watts)
+    model = serving.calibrate_model(model, table, requests, ttft, tpot, engine)
+    run = serving.ServingSimulation(requests, model, [table], engine=engine).run()
+    return replace(case, model=model), serving.latency_errors(run, ttft, tpot)
+
+
+def _calibration_words(fit: tuple[float, float] | None) -> str:
+    if fit is None:
+        return ""
+    words = f"The calibrated model's TTFT is {per_cent(fit[0])} off the log's, its TPOT "
+    words += f"{per_cent(fit[1])}. "
+    if max(fit) <= _POOR_FIT:
+        return words
+    return (
+        f"{words}It does not fit: give the engine's own --batch and --batched-tokens, the log's "
+        "board and precision, and times in seconds. "
+    )
 
 
 def _products(precision: str) -> str:
@@ -484,12 +524,8 @@ def _products(precision: str) -> str:
 
 
 def _simulate_report(
-    case: serving.ServingCase,
-    outcomes: dict[str, PolicyOutcome],
-    advice: dict[str, float],
-    arguments: argparse.Namespace,
+    case: serving.ServingCase, outcomes: dict[str, PolicyOutcome], words: str, price: float | None
 ) -> Report:
-    price = arguments.price
     columns: dict[str, Callable[[PolicyOutcome], str]] = {
         "policy": lambda outcome: f"{outcome.policy} {outcome.setting}".strip(),
         ">energy": lambda outcome: human(outcome.joules, "J"),
@@ -499,8 +535,7 @@ def _simulate_report(
         ">TPOT 99 %": lambda outcome: _milliseconds(outcome.tpot_seconds[1]),
     }
     if price is not None:
-        columns[">cost"] = lambda outcome: f"{kilowatt_hours(outcome.joules) * price:.3g}"
-    words = _sleep_words(advice)
+        columns[">cost"] = lambda outcome: f"{_cost(outcome, price)['cost']:.3g}"
     full, quantile = outcomes.get("full"), case.objective.quantile
     if full is not None and full.attained < quantile:
         words += (
@@ -510,6 +545,10 @@ def _simulate_report(
     boards = f"{case.model.boards} × {case.board.name}"
     title = f"{case.model.name} on {boards}, {len(case.requests):,} requests, simulated"
     return Report(title, "simulated", (Table.of(outcomes.values(), columns), Paragraph(words)))
+
+
+def _cost(outcome: PolicyOutcome, price: float | None) -> dict[str, float]:
+    return {} if price is None else {"cost": kilowatt_hours(outcome.joules) * price}
 
 
 def _sleep_words(advice: dict[str, float]) -> str:
@@ -534,19 +573,28 @@ def _bound(text: str) -> float:
     return duration(text)
 
 
+def _devices(text: str) -> list[str]:
+    """Names of boards; a number alone is a GPU's position, as for CUDA."""
+    devices = names(text)
+    if not devices:
+        raise UsageError("--device names no board", remedy="leave it out for all GPUs")
+    return [f"gpu:{name}" if name.isdigit() else name for name in devices]
+
+
 _ENGINE = option("--engine", "address of the engine", "URL", required=True)
-_DEVICE = option("--device", "boards of the service (default: all GPUs)", "NAME,…", names)
+_DEVICE = option("--device", "boards of the service (default: all GPUs)", "NAME,…", _devices)
+# Shorter than a reading says nothing.
+_length = quantity("s", _TICK_SECONDS)
+_SECONDS = option(
+    "--seconds", "length (default: until interrupted)", "TIME", _length, default=math.inf
+)
 _KNOB = option("--knob", "clock, limit or auto (auto)", "WORD", default="auto")
 _BOUNDS = (
     option(
         "--ttft", "bound of the time to first token, such as 500ms", "TIME", _bound, required=True
     ),
     option(
-        "--tpot",
-        "bound of the time per output token, such as 50ms",
-        "TIME",
-        _bound,
-        required=True,
+        "--tpot", "bound of the time per output token, such as 50ms", "TIME", _bound, required=True
     ),
     option(
         "--quantile",
@@ -563,13 +611,7 @@ COMMAND = Action(
             (
                 _ENGINE,
                 _DEVICE,
-                option(
-                    "--seconds",
-                    "length (default: until interrupted)",
-                    "TIME",
-                    duration,
-                    default=math.inf,
-                ),
+                _SECONDS,
                 written("--csv", "write every reading", ".csv"),
                 written(
                     "--prometheus",
@@ -586,19 +628,7 @@ COMMAND = Action(
         ),
         "tune": Action(
             _tune,
-            (
-                _ENGINE,
-                *_BOUNDS,
-                _DEVICE,
-                _KNOB,
-                option(
-                    "--seconds",
-                    "length (default: until interrupted)",
-                    "TIME",
-                    duration,
-                    default=math.inf,
-                ),
-            ),
+            (_ENGINE, *_BOUNDS, _DEVICE, _KNOB, _SECONDS),
             summary="hold the clock or limit of least energy that keeps the latencies",
             epilog="example: joulery serving tune --engine http://127.0.0.1:8000 --ttft 0.5s "
             "--tpot 50ms",
@@ -609,7 +639,7 @@ COMMAND = Action(
                 _ENGINE,
                 _DEVICE,
                 _KNOB,
-                option("--seconds", "time at each setting (30s)", "TIME", duration, default=30.0),
+                option("--seconds", "time at each setting (30s)", "TIME", _length, default=30.0),
                 option("--settings", "number of settings (7)", "N", whole(2, 14), default=7),
                 written("--frontier", "write the frontier of a mean request as JSON", ".json"),
                 page_option("write a page"),
@@ -680,5 +710,5 @@ COMMAND = Action(
             ),
             summary="replay requests through a model of continuous batching, policies side by side",
         ),
-    },
+    }
 )

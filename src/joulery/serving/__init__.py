@@ -23,7 +23,10 @@ if TYPE_CHECKING:
         node_watts as node_watts,
         serving_board as serving_board,
     )
-    from joulery.serving._calibrate import calibrate_model as calibrate_model
+    from joulery.serving._calibrate import (
+        calibrate_model as calibrate_model,
+        latency_errors as latency_errors,
+    )
     from joulery.serving._compare import (
         POLICIES as POLICIES,
         PolicyOutcome as PolicyOutcome,

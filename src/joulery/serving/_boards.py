@@ -118,6 +118,11 @@ class ServingBoard:
         ceiling = 1.0 if clock_hertz is None else clock_hertz / self.max_clock_hertz
         return _clock_table(self, limit_watts, round(max(self.min_share, min(1.0, ceiling)), 6))
 
+    @property
+    def linked(self) -> bool:
+        """Whether the boards of a group have faster links than PCIe."""
+        return self.link_bytes_per_second > _PCIE_BYTES
+
     @cached_property
     def min_share(self) -> float:
         """Lowest clock as a share of the highest."""
@@ -213,5 +218,5 @@ def node_watts(board: ServingBoard, count: int, board_watts: float) -> float:
         count: Number of boards.
         board_watts: Power of one board.
     """
-    share = _LINKED_OVERHEAD if board.link_bytes_per_second > _PCIE_BYTES else _PCIE_OVERHEAD
+    share = _LINKED_OVERHEAD if board.linked else _PCIE_OVERHEAD
     return count * (board_watts + share * board.limit_watts)

@@ -16,10 +16,28 @@ if TYPE_CHECKING:
     from joulery.serving._boards import ClockTable
     from joulery.serving._model import ServedModel
     from joulery.serving._requests import ServedRequest
-    from joulery.serving._simulator import EngineConfig
+    from joulery.serving._simulator import EngineConfig, ServingRun
 
 # Factors that each of arithmetic, traffic and host times may be multiplied by, coarse then fine.
 _FACTORS = ((0.7, 0.85, 1.0, 1.18, 1.4), (0.93, 1.0, 1.08), (0.97, 1.0, 1.03))
+
+
+def latency_errors(
+    run: ServingRun, ttft_seconds: NDArray[np.float64], tpot_seconds: NDArray[np.float64]
+) -> tuple[float, float]:
+    """Relative errors of a run's mean TTFT, and of the median request's TPOT.
+
+    Args:
+        run: Simulated run.
+        ttft_seconds: Measured times to first token of the last of its requests, or of all.
+        tpot_seconds: Measured times per output token of the same requests.
+    """
+    ttft, tpot = (times[-len(ttft_seconds) :] for times in (run.ttft_seconds, run.tpot_seconds))
+    answers = tpot_seconds > 0
+    return (
+        float(abs(ttft.mean() / ttft_seconds.mean() - 1)),
+        float(np.median(np.abs(tpot[answers] / tpot_seconds[answers] - 1))),
+    )
 
 
 def calibrate_model(

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -74,10 +74,6 @@ class PolicyOutcome:
     ttft_seconds: tuple[float, float]
     tpot_seconds: tuple[float, float]
     setting: str = ""
-
-    def to_dict(self) -> dict[str, Any]:
-        """The outcome as a JSON document."""
-        return asdict(self)
 
 
 @dataclass(frozen=True)

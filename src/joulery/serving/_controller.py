@@ -36,11 +36,11 @@ if TYPE_CHECKING:
 
 # Share of all requests that may miss a bound because of us, as predicted with the margin. Constants
 # of this module were chosen on simulated boards with traces of `benchmarks/serving.py`, whose
-# figures are of other arrivals; this one and the margin on 56 cases of three voltage curves.
-_ALLOWANCE = 0.004
+# figures are of other arrivals; this one on 56 cases of three voltage curves.
+_ALLOWANCE = 0.003
 # Margin as a share of the slack: at the start and at least, and at most; it is larger by the next
 # over the root of the number of latencies that are known.
-_LEAST_MARGIN, _MOST_MARGIN, _EARLY_MARGIN = 0.25, 0.9, 1.0
+_LEAST_MARGIN, _MOST_MARGIN, _EARLY_MARGIN = 0.25, 0.9, 1.5
 # Growth of the margin at a miss, and its decline per request that is well.
 _MARGIN_UP, _MARGIN_DOWN = 0.12, 0.0004
 # Latencies are remembered for so long, at least so many of them and at most so many; before the
@@ -236,55 +236,66 @@ class ServingController:
         self._position = self._standing = self._with_prompts = self._top
         self._ttft = _Latencies(objective.ttft_seconds)
         self._tpot = _Latencies(objective.tpot_seconds)
-        self._past: deque[tuple[float, float, float]] = deque(maxlen=600)  # time and stretches
+        # Settings by the time of their decision; stretches between readings, by time and whether
+        # prompts were computed.
+        self._decided: deque[tuple[float, int]] = deque([(-math.inf, self._top)])
+        self._past: deque[tuple[float, bool, float, float]] = deque(maxlen=600)
         self._load = _Load()
         self._next_choice = -math.inf
 
     def decide(self, state: EngineState) -> int:
         """Position to use from now on."""
         now = state.now_seconds
-        self._load.add(state, self._stretches)
+        lag = _LAG_SECONDS if math.isnan(state.lag_seconds) else state.lag_seconds
+        stretches = self._stretches_in_force(now, lag)
+        computed = self._load.add(state, stretches)
+        self._past.append((now, computed, *stretches))
         self._learn(state)
         if now >= self._next_choice:
             self._next_choice = now + _CHOICE_SECONDS
-            lag = _LAG_SECONDS if math.isnan(state.lag_seconds) else state.lag_seconds
             self._standing = max(self._choose(now, lag), self._standing - _STEPS_DOWN)
         if self._load.jumped(now):
             self._standing = self._top
         self._position = max(
             self._standing, self._queue_guard(now), self._token_guard(), self._chunk_guard(now)
         )
-        self._past.append((now, *self._stretches))
+        self._decided.append((now, self._position))
         return self._position
 
-    @property
-    def _stretches(self) -> tuple[float, float]:
-        curves, position = self._curves, self._position
-        return float(curves.prefill[position]), float(curves.decode[position])
+    def _stretches_in_force(self, now: float, lag_seconds: float) -> tuple[float, float]:
+        """Stretches of prompts and tokens in the middle of the time since the last reading."""
+        middle = 0.5 * (now + self._past[-1][0]) if self._past else now
+        while len(self._decided) > 1 and self._decided[1][0] + lag_seconds <= middle:
+            self._decided.popleft()
+        position = self._decided[0][1]
+        return float(self._curves.prefill[position]), float(self._curves.decode[position])
 
     def _learn(self, state: EngineState) -> None:
         """Remember new latencies as they would have been at full power."""
         now = state.now_seconds
         for latency in state.ttft_seconds:
             prefill, _ = self._stretches_since(now - latency)
-            own = min(self._load.prompt_seconds, latency / prefill)
-            parts = 0.0, latency - own * (prefill - 1)
-            self._ttft.add(now, latency, parts, latency / prefill)
+            self._ttft.add(now, latency, (0.0, latency / prefill), latency / prefill)
         for latency in state.tpot_seconds:
             prefill, decode = self._stretches_since(now - self._load.answer_tokens * latency)
             own = min(self._load.usual_token_seconds, latency / decode)
             prompts = latency - own * decode
-            self._tpot.add(now, latency, (own, prompts), own + prompts / prefill)
+            # The clock may have risen for these prompts between two readings: half-way.
+            likely = prompts / math.sqrt(prefill)
+            self._tpot.add(now, latency, (own, likely), own + prompts / prefill)
 
     def _stretches_since(self, since: float) -> tuple[float, float]:
-        """Mean stretches of prompts and tokens that were in force since a moment."""
+        """Mean stretches since a moment, that of prompts while some were computed."""
         prefill = decode = 0.0
-        count = 0
-        for moment, one_prefill, one_decode in reversed(self._past):
+        prompts = count = 0
+        for moment, computed, one_prefill, one_decode in reversed(self._past):
             if moment < since and count:
                 break
-            prefill, decode, count = prefill + one_prefill, decode + one_decode, count + 1
-        return (prefill / count, decode / count) if count else (1.0, 1.0)
+            decode, count = decode + one_decode, count + 1
+            if computed:
+                prefill, prompts = prefill + one_prefill, prompts + 1
+        mean = decode / count
+        return (prefill / prompts, mean) if prompts else (self._past[-1][2], mean)
 
     def _choose(self, now: float, lag_seconds: float) -> int:
         """The standing position: least energy among those that keep the objective."""
@@ -300,7 +311,7 @@ class ServingController:
         share = self._load.prompt_share
         joules = share * self._curves.prefill_joules + (1 - share) * self._curves.decode_joules
         # A slower batch is a larger one, the more so the nearer the engine is to its capacity.
-        running = self._load.running * (self._curves.decode / self._stretches[1]) ** 2
+        running = self._load.running * (self._curves.decode / self._past[-1][3]) ** 2
         allowed = (losses <= _ALLOWANCE) & (running <= _CROWDED * self._load.most_running(now))
         allowed[-1] = True
         lowest = int(np.argmax(allowed))
@@ -351,26 +362,30 @@ class _Load:
         self._paces: deque[tuple[float, float, float]] = deque()
         self.token_seconds = 0.0  # per token, now
         self.usual_token_seconds = math.inf  # without prompts in between
-        self.prompt_seconds = 0.0  # own work of the latest first tokens
         self.prompt_share = 0.0
         self.tick_seconds = 0.0  # between readings
         self.answer_tokens = 1.0
         self.running = 0.0  # requests in the batch, on average
         self._full = -math.inf, 0  # when the engine was full, and its requests then
 
-    def add(self, state: EngineState, stretches: tuple[float, float]) -> None:
-        """Add a reading; ``stretches`` are those of prompts and tokens since the last one."""
+    def add(self, state: EngineState, stretches: tuple[float, float]) -> bool:
+        """Add a reading; whether prompts were computed since the last one.
+
+        Args:
+            state: The reading.
+            stretches: Stretches of prompts and tokens since the last one.
+        """
         before, self._previous = self._previous, state
         now = state.now_seconds
         if before is None:
-            return
+            return False
         arrivals = state.arrived - before.arrived
         prompt = state.prompt_tokens - before.prompt_tokens
         tokens = state.generation_tokens - before.generation_tokens
         self._history.append((now, arrivals, prompt, tokens))
         while self._history[0][0] < now - _RECENT_SECONDS:
             self._history.popleft()
-        self._queue.extend([now] * arrivals)
+        self._queue.extend([now] * int(arrivals))
         firsts = len(state.ttft_seconds)
         # Requests that were aborted leave without a first token.
         inside = state.running + state.waiting
@@ -381,15 +396,19 @@ class _Load:
             # Requests wait while no prompt is computed: the engine has no place for them.
             self._full = now, state.running
             self._jump_until = now + _JUMP_HOLD_SECONDS
+        if state.late:  # the prompts of these first tokens are not counted yet
+            prompt = firsts * self._mean_prompt
         if firsts == 1:
             self._lengths.append(prompt)
             if prompt >= 64:
                 self._units.append(state.ttft_seconds[0] / prompt / stretches[0])
-        self.prompt_seconds = self._unit_seconds * prompt / max(1, firsts)
         self._follow_pace(before, state, stretches[1])
         self._summarise(now)
+        return firsts > 0 or prompt > 0 or bool(self._queue)
 
     def _follow_pace(self, before: EngineState, state: EngineState, stretch: float) -> None:
+        if state.late:
+            return
         now, running = state.now_seconds, min(before.running, state.running)
         seconds = now - before.now_seconds if running else 0.0
         iterations = state.iterations - before.iterations

@@ -34,6 +34,8 @@ _USUAL_PORTS = (8000, 30000, 8080, 3000)
 class EngineMetrics:
     """Names of an engine's metrics; of several, the first that a page has is used.
 
+    A name may select a label, as in ``tokens_total{mode="decode"}``.
+
     Attributes:
         engine: Name of the engine.
         prefix: Start of all its names, by which a page is recognised.
@@ -46,7 +48,9 @@ class EngineMetrics:
         finished: Counter of requests that ended.
         iterations: Counter of the engine's iterations.
         ttft: Histogram of times to first token, in seconds.
-        tpot: Histogram of times per output token, in seconds.
+        tpot: Histogram of the mean times per output token of requests, in seconds.
+        gaps: Histogram of times between two tokens, in seconds, used where there is no such mean.
+        late: Counters of those above that move only when a request has ended.
     """
 
     engine: str
@@ -60,6 +64,8 @@ class EngineMetrics:
     iterations: tuple[str, ...] = ()
     ttft: tuple[str, ...] = ()
     tpot: tuple[str, ...] = ()
+    gaps: tuple[str, ...] = ()
+    late: tuple[str, ...] = ()
     path: str = "/metrics"
 
 
@@ -75,8 +81,8 @@ ENGINES = (
         kv_share=("vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc"),
         iterations=("vllm:iteration_tokens_total_count",),
         ttft=("vllm:time_to_first_token_seconds",),
-        tpot=(
-            "vllm:request_time_per_output_token_seconds",
+        tpot=("vllm:request_time_per_output_token_seconds",),
+        gaps=(
             "vllm:inter_token_latency_seconds",
             "vllm:time_per_output_token_seconds",  # before 0.11
         ),
@@ -86,16 +92,21 @@ ENGINES = (
         "sglang:",
         running=("sglang:num_running_reqs",),
         waiting=("sglang:num_queue_reqs",),
-        prompt_tokens=("sglang:prompt_tokens_total",),
-        generation_tokens=("sglang:generation_tokens_total",),
+        prompt_tokens=(
+            'sglang:realtime_tokens_total{mode="prefill_compute"}',
+            "sglang:prompt_tokens_total",
+        ),
+        generation_tokens=(
+            'sglang:realtime_tokens_total{mode="decode"}',
+            "sglang:inter_token_latency_seconds_count",
+            "sglang:generation_tokens_total",
+        ),
         finished=("sglang:num_requests_total",),
         kv_share=("sglang:token_usage",),
         ttft=("sglang:time_to_first_token_seconds",),
-        tpot=(
-            "sglang:request_time_per_output_token_seconds",
-            "sglang:inter_token_latency_seconds",
-            "sglang:time_per_output_token_seconds",
-        ),
+        tpot=("sglang:time_per_output_token_seconds",),
+        gaps=("sglang:inter_token_latency_seconds",),
+        late=("sglang:prompt_tokens_total", "sglang:generation_tokens_total"),
     ),
     EngineMetrics(  # exports no latencies
         "llama.cpp",
@@ -106,6 +117,7 @@ ENGINES = (
         generation_tokens=("llamacpp:tokens_predicted_total",),
         kv_share=("llamacpp:kv_cache_usage_ratio",),
         iterations=("llamacpp:n_decode_total",),
+        late=("llamacpp:tokens_predicted_total",),
     ),
     EngineMetrics(
         "TensorRT-LLM",
@@ -118,6 +130,7 @@ ENGINES = (
         kv_share=("trtllm_kv_cache_utilization",),
         ttft=("trtllm_time_to_first_token_seconds",),
         tpot=("trtllm_time_per_output_token_seconds",),
+        late=("trtllm_prompt_tokens_total", "trtllm_generation_tokens_total"),
         path="/prometheus/metrics",
     ),
     EngineMetrics(  # has no time to first token, and its time per token includes the prompt
@@ -128,6 +141,7 @@ ENGINES = (
         prompt_tokens=("tgi_request_input_length_sum",),
         generation_tokens=("tgi_request_generated_tokens_sum",),
         finished=("tgi_request_success_total", "tgi_request_success"),
+        late=("tgi_request_generated_tokens_sum",),
     ),
 )
 
@@ -199,8 +213,10 @@ class EngineReader:
         self._model_pages: dict[str, tuple[float, float]] | None = None
         self._ttft = _HistogramReader()
         self._tpot = _HistogramReader()
+        self._gaps = _GapReader()
         self._offsets: dict[str, float] = {}
         self._latest: dict[str, float] = {}
+        self._gauges: set[str] = set()
         self._progress: tuple[float, ...] = ()
         self._moved_seconds = math.nan
 
@@ -222,22 +238,29 @@ class EngineReader:
                 remedy="see whether the engine's metrics are on, and report its version",
             )
         self._note_models(values)
-        running, waiting = (_gauge(values, names) for names in (metrics.running, metrics.waiting))
+        running, waiting = (
+            self._gauge(values, names) for names in (metrics.running, metrics.waiting)
+        )
         finished = self._counter(values, metrics.finished)
         iterations = self._counter(values, metrics.iterations)
+        ttft = self._ttft.latencies(values, metrics.ttft)
+        tpot = self._tpot.latencies(values, metrics.tpot)
+        gaps = self._gaps.latencies(values, metrics.gaps, finished)
         self.restarts += fallen
-        self._follow_progress(now_seconds, running + waiting, (prompt, tokens, iterations))
+        counts = prompt, tokens, iterations, self._ttft.count, self._gaps.count
+        self._follow_progress(now_seconds, running + waiting, counts)
         return EngineState(
             now_seconds,
             running=int(running),
             waiting=int(waiting),
-            arrived=int(running + waiting + (0.0 if math.isnan(finished) else finished)),
+            arrived=running + waiting + finished,
             prompt_tokens=prompt,
             generation_tokens=tokens,
             iterations=iterations,
-            kv_share=_gauge(values, metrics.kv_share),
-            ttft_seconds=self._ttft.latencies(values, metrics.ttft),
-            tpot_seconds=self._tpot.latencies(values, metrics.tpot),
+            kv_share=self._gauge(values, metrics.kv_share),
+            ttft_seconds=ttft,
+            tpot_seconds=tpot or gaps,
+            late=not self._latest.keys().isdisjoint(metrics.late),
         )
 
     def _check_values(self, values: Mapping[str, list[tuple[str, float]]]) -> None:
@@ -245,10 +268,10 @@ class EngineReader:
         metrics = self.metrics
         names = [*metrics.running, *metrics.waiting, *metrics.prompt_tokens, *metrics.finished]
         names += [*metrics.generation_tokens, *metrics.iterations, *metrics.kv_share]
-        for name in (*metrics.ttft, *metrics.tpot):
+        for name in (*metrics.ttft, *metrics.tpot, *metrics.gaps):
             names += [f"{name}_bucket", f"{name}_sum"]
         for name in names:
-            for _, value in values.get(name, ()):
+            for _, value in _rows(values, name):
                 if not 0 <= value < math.inf:
                     raise implausible(f"{name} is {value:g}")
 
@@ -256,9 +279,9 @@ class EngineReader:
         """Whether a counter fell; it goes on where it stood when the engine's began anew."""
         fallen = False
         for name, latest in self._latest.items():
-            if name not in values:
+            if not _has(values, name):
                 raise implausible(f"{name} is no longer there")
-            if sum(value for _, value in values[name]) < latest:
+            if _total(values, name) < latest:
                 self._offsets[name] = self._offsets.get(name, 0.0) + latest
                 fallen = True
         return fallen
@@ -274,15 +297,25 @@ class EngineReader:
         self, values: Mapping[str, list[tuple[str, float]]], names: Sequence[str]
     ) -> float:
         for name in names:
-            if name in values:
-                self._latest[name] = sum(value for _, value in values[name])
+            if _has(values, name):
+                self._latest[name] = _total(values, name)
                 return self._offsets.get(name, 0.0) + self._latest[name]
         return math.nan
+
+    def _gauge(self, values: Mapping[str, list[tuple[str, float]]], names: Sequence[str]) -> float:
+        for name in names:
+            if name in values:
+                self._gauges.add(name)
+                return _total(values, name)
+        if self._gauges.intersection(names):
+            raise implausible(f"{names[0]} is no longer there")
+        return 0.0
 
     def _note_models(self, values: Mapping[str, list[tuple[str, float]]]) -> None:
         counts: dict[str, list[float]] = {}
         for kind, names in enumerate((self.metrics.prompt_tokens, self.metrics.generation_tokens)):
-            for labels, value in values.get(names[0], ()):
+            name = next(name for name in names if _has(values, name))
+            for labels, value in _rows(values, name):
                 label = _MODEL.search(labels)
                 counts.setdefault(label[1] if label else "", [0.0, 0.0])[kind] += value
         latest = {name: (pair[0], pair[1]) for name, pair in counts.items()}
@@ -298,12 +331,27 @@ class EngineReader:
         self._model_pages = pages | latest
 
 
+def _has(values: Mapping[str, list[tuple[str, float]]], name: str) -> bool:
+    return name.partition("{")[0] in values
+
+
+def _rows(values: Mapping[str, list[tuple[str, float]]], name: str) -> list[tuple[str, float]]:
+    """Labels and values of a name; of one that selects a label, perhaps none yet."""
+    name, _, label = name.partition("{")
+    return [row for row in values.get(name, ()) if label.rstrip("}") in row[0]]
+
+
+def _total(values: Mapping[str, list[tuple[str, float]]], name: str) -> float:
+    return sum(value for _, value in _rows(values, name))
+
+
 class _HistogramReader:
     """Latencies between two pages, from one histogram."""
 
     def __init__(self) -> None:
         self._buckets: dict[float, float] = {}
         self._sum = 0.0
+        self.count = 0.0
 
     def latencies(
         self, values: Mapping[str, list[tuple[str, float]]], names: Sequence[str]
@@ -327,9 +375,36 @@ class _HistogramReader:
         total = sum(value for _, value in values.get(f"{name}_sum", ()))
         before, self._buckets = self._buckets, buckets
         seconds, self._sum = total - self._sum, total
+        self.count = max(buckets.values(), default=0.0)
         if before.keys() != buckets.keys() or any(buckets[key] < before[key] for key in buckets):
             return []
         return spread_latencies(before, buckets, max(0.0, seconds))
+
+
+class _GapReader:
+    """Mean times per output token of requests that ended, from a histogram of all gaps."""
+
+    def __init__(self) -> None:
+        self.count = 0.0
+        # Requests that had ended at the last sharing out, and seconds and number of gaps then.
+        self._marks = math.nan, 0.0, 0.0
+
+    def latencies(
+        self, values: Mapping[str, list[tuple[str, float]]], names: Sequence[str], finished: float
+    ) -> list[float]:
+        """The mean of all gaps since requests ended, for each that has ended now."""
+        name = next((name for name in names if f"{name}_sum" in values), None)
+        if name is None:
+            return []
+        seconds, self.count = _total(values, f"{name}_sum"), _total(values, f"{name}_count")
+        before = self._marks
+        if finished == before[0]:
+            return []
+        self._marks = finished, seconds, self.count
+        gaps = self.count - before[2]
+        if not (finished > before[0] and gaps > 0 and seconds >= before[1]):
+            return []  # the first page, or after a restart
+        return [(seconds - before[1]) / gaps] * round(finished - before[0])
 
 
 def implausible(flaw: str) -> UnsupportedError:
@@ -365,13 +440,6 @@ def spread_latencies(
         for count, bottom, high in parts
         for _ in range(count)
     ]
-
-
-def _gauge(values: Mapping[str, list[tuple[str, float]]], names: Sequence[str]) -> float:
-    for name in names:
-        if name in values:
-            return sum(value for _, value in values[name])
-    return 0.0
 
 
 class EngineClient:

@@ -16,9 +16,9 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -79,9 +79,9 @@ class LedgerAccount:
         waiting_joules: Energy that waiting power makes of the whole time.
         prompt_tokens: Prompt tokens computed.
         generation_tokens: Tokens generated.
-        requests: Requests that arrived.
+        requests: Requests that arrived; NaN where the engine does not count them.
         flags: What a reader should know: ``few-intervals``, ``idle-assumed``, ``unstable``,
-            ``inseparable``, ``idle-above-work``.
+            ``inseparable``, ``idle-above-work``, ``counted-late``.
     """
 
     seconds: float
@@ -93,12 +93,8 @@ class LedgerAccount:
     waiting_joules: float
     prompt_tokens: float
     generation_tokens: float
-    requests: int
+    requests: float
     flags: tuple[str, ...] = ()
-
-    def to_dict(self) -> dict[str, Any]:
-        """The account as a JSON document."""
-        return asdict(self)
 
 
 class EnergyLedger:
@@ -122,6 +118,7 @@ class EnergyLedger:
         self._idle_since = math.inf
         self._last_first_seconds = -math.inf
         self._totals = np.zeros(5)  # seconds, joules, prompt tokens, generated tokens, requests
+        self._late = False
 
     def add(self, state: EngineState, scale: tuple[float, float] = (1.0, 1.0)) -> None:
         """Add a reading.
@@ -142,7 +139,9 @@ class EnergyLedger:
             self._open.clear()
             self._idle_since = math.inf
             return
-        steps = tokens / max(1, state.running) if math.isnan(steps) else steps
+        if math.isnan(steps):  # each request in the batch gets a token per iteration
+            steps = tokens / max(1.0, 0.5 * (before.running + state.running))
+        self._late |= state.late
         self._totals += seconds, joules, prompt, tokens, state.arrived - before.arrived
         if before.running or before.waiting or state.running or state.waiting or tokens:
             self._idle_since = math.inf
@@ -214,7 +213,9 @@ class EnergyLedger:
         flags = ["idle-assumed"] if self._idle[0] < _LEAST_IDLE_SECONDS else []
         work = self._work()
         prefill = decode = UncertainValue()
-        if len(work) < _LEAST_INTERVALS or prompt <= 0 or tokens <= 0:
+        if self._late:
+            flags.append("counted-late")
+        elif len(work) < _LEAST_INTERVALS or prompt <= 0 or tokens <= 0:
             flags.append("few-intervals")
         elif work[:, 1].sum() <= self.waiting_watts * work[:, 0].sum():
             flags.append("idle-above-work")
@@ -223,17 +224,20 @@ class EnergyLedger:
             flags += [] if separable else ["inseparable"]
             if not max(prefill.relative_error, decode.relative_error) <= _STABLE:
                 flags.append("unstable")
+        per_request = _per_request(prefill, decode, prompt, tokens, requests)
+        if not min(prefill.value, decode.value) > 0:  # all is given to one: no token costs nothing
+            prefill = decode = UncertainValue()
         return LedgerAccount(
             seconds,
             joules,
             prefill,
             decode,
-            _per_request(prefill, decode, prompt, tokens, requests),
+            per_request,
             self.waiting_watts,
             self.waiting_watts * seconds,
             prompt,
             tokens,
-            int(requests),
+            requests,
             tuple(flags),
         )
 
@@ -241,7 +245,7 @@ class EnergyLedger:
 def _per_request(
     prefill: UncertainValue, decode: UncertainValue, prompt: float, tokens: float, requests: float
 ) -> UncertainValue:
-    if not requests:
+    if not requests > 0:
         return UncertainValue()
     parts = prefill.value * prompt / requests, decode.value * tokens / requests
     errors = prefill.error * prompt / requests, decode.error * tokens / requests

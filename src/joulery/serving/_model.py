@@ -23,8 +23,10 @@ _COMPUTE_EFFICIENCY = 0.68
 _MEMORY_EFFICIENCY = 0.86
 _HOST_SECONDS = 1.5e-3
 _HOST_SECONDS_PER_REQUEST = 2.0e-5
-# One all-reduce of a small message over NVLink or PCIe (NCCL, by hand).
-_REDUCE_SECONDS = 12e-6
+# One all-reduce of a small message, and share of the links' bandwidth that large ones reach: over
+# NVLink (by hand), and over PCIe (NCCL between RTX PRO 6000 boards, voipmonitor/rtx6kpro).
+_REDUCE_SECONDS, _REDUCE_SHARE = 12e-6, 1.0
+_PCIE_REDUCE_SECONDS, _PCIE_REDUCE_SHARE = 24e-6, 0.44
 # Share of the memory that vLLM takes by default, and what activations take of it, in bytes.
 _MEMORY_SHARE = 0.92
 _ACTIVATION_BYTES = 2.0e9
@@ -131,7 +133,10 @@ def served_model(
     flops = board.flops * _COMPUTE_EFFICIENCY * count
     bandwidth = board.bytes_per_second * _MEMORY_EFFICIENCY
     reduces = 2 * shape.layers if count > 1 else 0
-    message = 2.0 * shape.hidden * 2 * (count - 1) / count / board.link_bytes_per_second
+    call, share = _REDUCE_SECONDS, _REDUCE_SHARE
+    if not board.linked:
+        call, share = _PCIE_REDUCE_SECONDS, _PCIE_REDUCE_SHARE
+    message = 2.0 * shape.hidden * 2 * (count - 1) / count / (share * board.link_bytes_per_second)
     return ServedModel(
         name=shape.name or "model",
         boards=count,
@@ -140,7 +145,7 @@ def served_model(
         pair_seconds=4 * shape.layers * shape.heads * shape.value_width / flops,
         context_seconds=kv_bytes / bandwidth,
         kv_tokens=int(room / kv_bytes),
-        link_seconds=reduces * _REDUCE_SECONDS,
+        link_seconds=reduces * call,
         link_token_seconds=reduces * message,
         expert_share=active / total if shape.experts else 1.0,
     )

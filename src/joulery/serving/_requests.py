@@ -64,7 +64,7 @@ def read_trace(path: str | Path) -> list[ServedRequest]:
 def _rows(path: Path) -> list[dict[str, Any]]:
     try:
         raw = path.read_bytes()
-        text = (gzip.decompress(raw) if path.suffix == ".gz" else raw).decode("utf-8")
+        text = (gzip.decompress(raw) if path.suffix == ".gz" else raw).decode("utf-8-sig")
         if text.lstrip().startswith("{"):
             return [json.loads(line) for line in text.splitlines() if line.strip()]
         return list(csv.DictReader(io.StringIO(text)))
@@ -89,6 +89,13 @@ def read_latencies(path: str | Path) -> tuple[NDArray[np.float64], NDArray[np.fl
             f"{path} is no log of an engine: {error}", remedy="give queued_ts, first_token_ts, …"
         ) from None
     queued, first, last, tokens = table.T
+    if not (
+        len(table) and np.isfinite(table).all() and (queued <= first).all() & (first <= last).all()
+    ):
+        raise FileError(
+            f"{path}: times of a request are missing or out of order",
+            remedy="give queued_ts ≤ first_token_ts ≤ last_token_ts of each request, in seconds",
+        )
     return first - queued, (last - first) / np.maximum(1.0, tokens - 1)
 
 
@@ -103,9 +110,12 @@ def _requests(rows: Sequence[dict[str, Any]], path: Path) -> list[ServedRequest]
     arrival, prompt, output, unit = columns
     times = [finite(_seconds(row[arrival]) * unit, "time of a request") for row in rows]
     start = min(times)
+    lengths = [(int(row[prompt]), int(row[output])) for row in rows]
+    if min(map(min, lengths)) < 0:
+        raise ValueError("a request has a negative number of tokens")
     requests = [
-        ServedRequest(time - start, max(1, int(row[prompt])), max(1, int(row[output])))
-        for time, row in zip(times, rows, strict=True)
+        ServedRequest(time - start, max(1, tokens), max(1, answer))
+        for time, (tokens, answer) in zip(times, lengths, strict=True)
     ]
     return sorted(requests, key=lambda request: request.arrival_seconds)
 

@@ -10,8 +10,8 @@ import logging
 import math
 import threading
 from collections import deque
-from dataclasses import asdict, dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -73,6 +73,7 @@ class ServiceWatch:
         self._client = EngineClient(engine) if isinstance(engine, str) else engine
         self.metrics = self._client.find_metrics()
         self.reader = EngineReader(self.metrics)
+        self.url = self._client.url
         self._clock = clock
         self.meter = Meter(
             service_boards(clock) if devices is None else devices, clock=clock
@@ -172,10 +173,6 @@ class ServiceReport:
         ]
         return ", ".join(filter(None, words))
 
-    def to_dict(self) -> dict[str, Any]:
-        """The report as a JSON document."""
-        return asdict(self)
-
 
 class Tuner:
     """Keeps a running service at the least energy that keeps its objective.
@@ -221,7 +218,7 @@ class Tuner:
         self._tick_seconds = finite(tick_seconds, "tick in seconds", minimum=0.01)
         self._clock = clock
         self.watch = ServiceWatch(engine, devices, clock)
-        if not (self.watch.metrics.ttft and self.watch.metrics.tpot):
+        if not self.watch.metrics.ttft:
             self.watch.close()
             raise UnsupportedError(
                 f"{self.watch.metrics.engine} exports no times to first token",
@@ -457,10 +454,6 @@ class SweepRow:
     prefill_joules_per_token: UncertainValue
     decode_joules_per_token: UncertainValue
 
-    def to_dict(self) -> dict[str, Any]:
-        """The row as a JSON document."""
-        return asdict(self)
-
 
 def sweep_service(
     watch: ServiceWatch,
@@ -541,7 +534,7 @@ def _settle(watch: ServiceWatch, seconds: float, clock: Clock) -> EngineState:
     """The state once as many requests have ended as are inside now, or after some time."""
     first = state = watch.read()
     while (
-        state.arrived - state.running - state.waiting < first.arrived
+        not state.arrived - state.running - state.waiting >= first.arrived
         and state.now_seconds - first.now_seconds < seconds
     ):
         clock.sleep(_TICK_SECONDS)

@@ -50,7 +50,7 @@ class EngineState:
         now_seconds: Time of the reading.
         running: Requests in the batch.
         waiting: Requests in the queue.
-        arrived: Requests so far.
+        arrived: Requests so far; NaN where the engine does not count them.
         prompt_tokens: Prompt tokens computed so far.
         generation_tokens: Tokens generated so far.
         iterations: Iterations so far; NaN where the engine does not count them.
@@ -59,12 +59,13 @@ class EngineState:
         tpot_seconds: Times per output token of requests that ended since the last reading.
         joules: Energy of the boards so far.
         lag_seconds: Time that the boards take to follow a setting; NaN where unknown.
+        late: Whether tokens are counted only when their request has ended.
     """
 
     now_seconds: float
     running: int = 0
     waiting: int = 0
-    arrived: int = 0
+    arrived: float = 0
     prompt_tokens: float = 0.0
     generation_tokens: float = 0.0
     iterations: float = math.nan
@@ -73,6 +74,7 @@ class EngineState:
     tpot_seconds: list[float] = field(default_factory=list)
     joules: float = 0.0
     lag_seconds: float = math.nan
+    late: bool = False
 
 
 class ServingPolicy(Protocol):

@@ -5,6 +5,7 @@ import math
 import socket
 import threading
 
+import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
@@ -65,7 +66,7 @@ def test_names_of_vllm_are_those_of_a_real_one():
         assert VLLM_0_32[name] == "histogram"
 
 
-@pytest.mark.parametrize("tpot", ENGINES[0].tpot)
+@pytest.mark.parametrize("tpot", ENGINES[0].tpot + ENGINES[0].gaps)
 @pytest.mark.parametrize("kv", ["kv_cache", "gpu_cache"])
 def test_pages_of_several_versions_of_vllm(tpot, kv):
     """A renamed metric of another version of vLLM is not found."""
@@ -75,7 +76,9 @@ def test_pages_of_several_versions_of_vllm(tpot, kv):
     assert (first.running, first.waiting, first.kv_share) == (3, 2, 0.25)
     assert (first.prompt_tokens, second.generation_tokens) == (1000.0, 400.0)
     assert second.arrived - first.arrived == 15
-    assert len(second.ttft_seconds) == len(second.tpot_seconds) == 6
+    ended = 6 if tpot in ENGINES[0].tpot else 15  # each with the mean of all gaps
+    assert (len(second.ttft_seconds), len(second.tpot_seconds)) == (6, ended)
+    assert np.mean(second.tpot_seconds) == pytest.approx(0.1)
     assert sum(second.ttft_seconds) == pytest.approx(0.6)
     assert first.ttft_seconds == []
     assert reader.tokens_by_model == {"m": (1000.0, 200.0)}  # since the first page
@@ -90,6 +93,53 @@ def test_a_restart_goes_on_counting():
     assert state.ttft_seconds == []
     assert reader.restarts > 0
     assert reader.tokens_by_model == {"m": (1000.0, 200.0)}
+
+
+@pytest.mark.parametrize("gauge", ["running", "waiting"])
+def test_a_gauge_that_goes_is_no_empty_engine(gauge):
+    """An engine that renames a gauge looks idle, and its boards stay slow."""
+    reader = EngineReader(ENGINES[0])
+    reader.read(vllm_page(), 0.0)
+    with pytest.raises(UnsupportedError, match="no longer there"):
+        reader.read(vllm_page(2.0).replace(f"num_requests_{gauge}", "nr"), 1.0)
+
+
+SGLANG = """sglang:num_running_reqs{model_name="m"} 3
+sglang:num_queue_reqs{model_name="m"} 0
+sglang:num_requests_total{model_name="m"} 5
+sglang:prompt_tokens_total{model_name="m"} 700
+sglang:generation_tokens_total{model_name="m"} 90
+"""
+
+
+def test_tokens_of_sglang_are_those_computed_until_now():
+    """SGLang's totals move when requests end, and a prompt token costs six times the truth."""
+    rows = {"prefill_compute": 1000, "prefill_cache": 400, "decode": 200}
+    live = "".join(
+        f'sglang:realtime_tokens_total{{model_name="m",mode="{mode}"}} {tokens}\n'
+        for mode, tokens in rows.items()
+    )
+    state = EngineReader(recognise_engine(SGLANG)).read(SGLANG + live, 0.0)
+    assert (state.prompt_tokens, state.generation_tokens, state.late) == (1000.0, 200.0, False)
+
+
+def test_tokens_counted_at_the_end_are_said_to_be_late():
+    """Tokens of engines that count when a request ends get an energy that is not theirs."""
+    assert EngineReader(recognise_engine(SGLANG)).read(SGLANG, 0.0).late
+    page = "llamacpp:prompt_tokens_total 5\nllamacpp:tokens_predicted_total 7\n"
+    state = EngineReader(recognise_engine(page)).read(page, 0.0)
+    assert state.late
+    assert math.isnan(state.arrived)  # it counts no requests
+
+
+def test_long_answers_are_no_hanging_engine():
+    """Counters that move when requests end stand still during an answer of minutes."""
+    name = "sglang:time_to_first_token_seconds"
+    reader = EngineReader(recognise_engine(SGLANG))
+    for second in range(5):
+        counts = f'{name}_bucket{{le="+Inf"}} {second}\n{name}_sum 1\n'
+        reader.read(SGLANG + counts, float(second))
+    assert reader.still_seconds == 0.0
 
 
 @pytest.mark.parametrize("page", ["", "no metrics here\n", "vllm:num_requests_running 1\n"])

@@ -1,5 +1,8 @@
 """The ledger, against energies that are known."""
 
+import math
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -72,6 +75,29 @@ def test_little_traffic_gives_no_figures():
     assert account.joules > 0
 
 
+def test_tokens_counted_late_have_no_figure():
+    """Joules are given to tokens of requests that ended, not to those computed."""
+    ledger = EnergyLedger(idle_watts=100.0)
+    for state in random_states(1):
+        ledger.add(replace(state, late=True, arrived=math.nan))
+    account = ledger.account()
+    assert "counted-late" in account.flags
+    assert np.isnan([account.decode_joules_per_token.value, account.requests]).all()
+    assert account.joules > 0
+
+
+def test_no_token_costs_nothing():
+    """Tokens that the fit leaves without energy are said to cost 0.0 ± 0.0 J."""
+    ledger = EnergyLedger(idle_watts=100.0)
+    for state in random_states(1, prefill=0.05, decode=-0.2, iteration=0.0):
+        ledger.add(state)
+    account = ledger.account()
+    figures = account.prefill_joules_per_token, account.decode_joules_per_token
+    assert np.isnan([figure.value for figure in figures]).all()
+    assert "inseparable" in account.flags
+    assert account.joules_per_request.value > 0
+
+
 def test_a_counter_that_restarts_is_left_out():
     """A restart of the engine books negative tokens."""
     ledger = EnergyLedger(idle_watts=100.0)
@@ -83,14 +109,15 @@ def test_a_counter_that_restarts_is_left_out():
     assert account.prefill_joules_per_token.value == pytest.approx(0.02, rel=0.1)
 
 
-def test_simulated_truth_lies_within_three_errors():
-    """Figures of a simulated engine are far from the truth, with narrow bars."""
+@pytest.mark.parametrize("iterations", [True, False])
+def test_simulated_truth_lies_within_three_errors(iterations):
+    """Figures of an engine, also one that counts no iterations, are far off, with narrow bars."""
     trace = synthetic_trace(lambda _: 5.0, 120.0, prompt_tokens=600.0, output_tokens=80.0, seed=5)
     ledger = EnergyLedger(BOARD.awake_watts)
 
     class Meter:
         def decide(self, state):
-            ledger.add(state)
+            ledger.add(state if iterations else replace(state, iterations=math.nan))
             return -1
 
     case = ServingCase(trace, MODEL, BOARD, LatencyObjective(10.0, 1.0), tick_seconds=0.2)

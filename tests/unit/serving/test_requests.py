@@ -39,6 +39,32 @@ def test_other_files_are_refused(tmp_path, text):
         read_trace(path)
 
 
+def test_tables_of_spreadsheets_are_read(tmp_path):
+    """A byte order mark hides the first column."""
+    path = tmp_path / "trace.csv"
+    path.write_text("arrival_seconds,prompt_tokens,output_tokens\n0,10,5\n", "utf-8-sig")
+    assert read_trace(path)[0].prompt_tokens == 10
+
+
+@pytest.mark.parametrize("row", ["0,-10,5", "0,10,-5"])
+def test_negative_lengths_are_refused(tmp_path, row):
+    """A request of -5 tokens is replayed as one of 1."""
+    path = tmp_path / "trace.csv"
+    path.write_text(f"arrival_seconds,prompt_tokens,output_tokens\n{row}\n", "utf-8")
+    with pytest.raises(FileError, match="negative"):
+        read_trace(path)
+
+
+@pytest.mark.parametrize("times", [(0.0, 2.0, 1.0), (2.0, 1.0, 3.0), (0.0, float("nan"), 1.0)])
+def test_times_of_a_log_out_of_order_are_refused(tmp_path, times):
+    """A model is fitted to negative latencies, or to none."""
+    row = dict(zip(("queued_ts", "first_token_ts", "last_token_ts"), times, strict=True))
+    path = tmp_path / "log.jsonl"
+    path.write_text(json.dumps(row | {"arrival_time": 0.0, "output_toks": 5}), "utf-8")
+    with pytest.raises(FileError, match="out of order"):
+        read_latencies(path)
+
+
 def test_latencies_of_a_log(tmp_path):
     """Times to first token count from arrival stamps of another clock, or divide by zero."""
     rows = [
