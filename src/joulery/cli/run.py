@@ -18,6 +18,7 @@ from joulery.cli.options import (
     flag,
     given_command,
     option,
+    whole,
 )
 from joulery.clock import REAL_CLOCK
 from joulery.errors import InvalidValueError
@@ -34,7 +35,9 @@ def _run(arguments: argparse.Namespace) -> Output:
     metering.check_command(command, "joulery run")
     from joulery.integrations import torch_optimizers
 
-    parse_objective(arguments.objective, max_watts=1.0)  # refused before the training starts
+    objective = parse_objective(arguments.objective, max_watts=1.0)
+    # Refused before the training starts.
+    power.TunerConfig(work_steps=arguments.steps).check_length(objective)
     _wait(arguments)
     with tempfile.TemporaryDirectory(prefix="joulery-run-") as folder:
         measured, observed, code = _train(command, arguments, Path(folder))
@@ -95,6 +98,7 @@ def _train(
         training.REPORTS_VARIABLE: str(folder),
         training.OBJECTIVE_VARIABLE: arguments.objective,
         training.KNOB_VARIABLE: arguments.knob,
+        training.STEPS_VARIABLE: str(arguments.steps or ""),
         training.DRY_RUN_VARIABLE: "1" if arguments.dry_run else "",
         "PYTHONPATH": torch_optimizers.startup_path(folder, os.environ.get("PYTHONPATH", "")),
     }
@@ -151,6 +155,13 @@ COMMAND = Action(
     (
         COMMAND_OPTION,
         option("--objective", OBJECTIVE_HELP, "TEXT", default="cost:eta=0.5"),
+        option(
+            "--steps",
+            "steps of its optimizers that the command will take: a deadline or joules, which are "
+            "those of all steps together, need it",
+            "N",
+            whole(1, 10**15),
+        ),
         option(
             "--knob",
             "limit, clock, or auto: limits, and clocks where limits cannot save more",
