@@ -147,10 +147,9 @@ class TuningResult(Tabular):
         run, original = self.whole_run, self.reference.setting
         if run is None:
             return "what all steps together save is not known, since the job changed meanwhile"
-        return (
-            f"over all steps: {per_cent(run.energy)} (± {per_cent(run.energy_error)}) less energy, "
-            f"{per_cent(run.slowdown)} (± {per_cent(run.slowdown_error)}) more time than {original}"
-        )
+        energy = _difference_text("energy", -run.energy, run.energy_error)
+        time = _difference_text("time", run.slowdown, run.slowdown_error)
+        return f"over all steps: {energy}, {time}, against {original}"
 
     def _choice_text(self) -> str:
         saves = "would save"
@@ -160,6 +159,11 @@ class TuningResult(Tabular):
         saving, error = self.energy_saving, self._error
         if self.chosen == self.reference:
             return f"{subject}: the original setting, since no other is known to be better"
+        if not self.profiling_steps:
+            return (
+                f"{subject}: an earlier run found {per_cent(saving)} less energy"
+                f"{self._time_text()} than {self.reference.setting}; not measured in this run"
+            )
         if abs(saving) <= error:
             return (
                 f"{subject}: what it {saves} against {self.reference.setting} is not known yet "
@@ -210,6 +214,14 @@ class TuningResult(Tabular):
                 "extra_joules": self.extra_joules,
             },
         }
+
+
+def _difference_text(quantity: str, difference: float, error: float) -> str:
+    """A difference in words, unless it is within its error."""
+    if abs(difference) <= error:
+        return f"the change in {quantity} is not known yet (± {per_cent(error)})"
+    direction = "more" if difference > 0 else "less"
+    return f"{per_cent(abs(difference))} (± {per_cent(error)}) {direction} {quantity}"
 
 
 def tuning_result(

@@ -436,12 +436,13 @@ class Run(Tabular):
         return self.measurement.seconds
 
     def __str__(self) -> str:
-        steps = f"{self.total_steps} step{'s' * (self.total_steps != 1)}"
+        name, steps = self.name or "run", f"{self.total_steps} step{'s' * (self.total_steps != 1)}"
         tuning = self.result or self.tuning_skipped
-        if not (self.total_steps or self.seconds):
-            return f"{self.name or 'run'}: no step yet"
+        measurement = self.measurement
+        if not measurement.seconds:
+            return f"{name}: {steps}, nothing is measured yet" if self.total_steps else f"{name}: no step yet"
         parts = [
-            f"{self.name or 'run'}: {self.measurement}",
+            f"{name}: {measurement}",
             steps,
             *([str(tuning)] * bool(tuning)),
         ]

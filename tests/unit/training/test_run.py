@@ -308,3 +308,33 @@ def test_a_run_without_a_step_says_so(clock):
         gpu.run(WORK)
     assert "2 steps" in str(run)
     run.close()
+    late = Run("late", devices=[SimulatedGpu(BOARD, clock)])
+    late.step()
+    assert str(late) == "late: 1 step, nothing is measured yet"
+    late.close()
+
+
+def test_a_lower_limit_set_from_outside_wins(clock):
+    """An administrator who saves power in an emergency would be undone a moment later."""
+    gpu, limits = SimulatedGpu(BOARD, clock), []
+    with Run(objective="edp", devices=[gpu]) as run:
+        for step in range(600):
+            gpu.run(WORK)
+            run.step()
+            if step == 300:
+                gpu.set_power_limit(120.0)
+            if step >= 300:
+                limits.append(gpu.power_limits().current_watts)
+    assert run.tuning_skipped is None
+    assert max(limits[5:]) <= 120.0
+    assert gpu.power_limits().current_watts == 120.0
+
+
+def test_a_run_that_lost_its_board_says_so(clock):
+    """If this fails, the energy until the loss is taken for that of the whole run."""
+    gpu = SimulatedGpu(BOARD, clock, faults=Faults(lost_at_seconds=5.0))
+    with Run("lost", devices=[gpu]) as run:
+        for _ in range(80):
+            gpu.run(WORK)
+            run.step()
+    assert "device lost" in str(run)
