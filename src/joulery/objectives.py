@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 Quantity = Any
 
 _ROUNDING = 1.0 + 1e-12  # some thousand times the rounding of one operation
-_SMALLEST_BOUND = 1e-250  # in place of a bound of zero, which nothing meets
 
 
 class Reference(Protocol):
@@ -70,21 +69,26 @@ class Bounds:
 
     def __post_init__(self) -> None:
         if self.deadline_seconds is not None:
-            finite(self.deadline_seconds, "deadline in seconds", minimum=0.0)
+            _checked_budget(self.deadline_seconds, "deadline in seconds")
         if self.max_slowdown is not None:
             finite(self.max_slowdown, "slowdown as a fraction", minimum=0.0)
         if self.max_joules is not None:
-            finite(self.max_joules, "energy budget in joules", minimum=0.0)
+            _checked_budget(self.max_joules, "energy budget in joules")
+
+    @property
+    def of_whole_work(self) -> bool:
+        """Whether one is of the whole work, so that how long that is has to be known."""
+        return self.deadline_seconds is not None or self.max_joules is not None
 
     def overshoot(self, seconds: Quantity, joules: Quantity, reference: Reference) -> Quantity:
         """Ratio of a run to its tightest bound; at most 1 where all are kept."""
         worst: Quantity = 0.0
         if self.deadline_seconds is not None:
-            worst = _larger(worst, seconds / max(self.deadline_seconds, _SMALLEST_BOUND))
+            worst = _larger(worst, seconds / self.deadline_seconds)
         if self.max_slowdown is not None:
             worst = _larger(worst, seconds / ((1 + self.max_slowdown) * reference.seconds))
         if self.max_joules is not None:
-            worst = _larger(worst, joules / max(self.max_joules, _SMALLEST_BOUND))
+            worst = _larger(worst, joules / self.max_joules)
         return worst
 
     def kept(self, seconds: Quantity, joules: Quantity, reference: Reference) -> Any:
@@ -268,7 +272,7 @@ class LeastCarbon(_InTime):
     start_seconds: float = 0.0
 
     def __post_init__(self) -> None:
-        _checked_signal(self.intensity, "carbon intensity in g/kWh")
+        _checked_signal(self.intensity, "carbon intensity in g/kWh", minimum=0.0)
         _InTime.__post_init__(self)
 
     def value(self, seconds: Quantity, joules: Quantity, reference: Reference) -> Quantity:  # noqa: ARG002
@@ -522,9 +526,14 @@ def _is_required(kind: type[Any], name: str) -> bool:
     return any(field.name == name and field.default is MISSING for field in fields(kind))
 
 
-def _checked_signal(signal: float | GridSignal, name: str) -> None:
+def _checked_budget(value: float, name: str) -> None:
+    if finite(value, name, minimum=0.0) == 0:
+        raise InvalidValueError(f"{name} is 0, which no work keeps", remedy="give more than 0")
+
+
+def _checked_signal(signal: float | GridSignal, name: str, minimum: float | None = None) -> None:
     if not isinstance(signal, GridSignal):
-        finite(signal, name)
+        finite(signal, name, minimum=minimum)
 
 
 def _mean(signal: float | GridSignal, start_seconds: float, seconds: Quantity) -> Quantity:

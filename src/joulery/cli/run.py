@@ -18,6 +18,7 @@ from joulery.cli.options import (
     flag,
     given_command,
     option,
+    whole,
 )
 from joulery.clock import REAL_CLOCK
 from joulery.errors import InvalidValueError
@@ -39,7 +40,10 @@ def _run(arguments: argparse.Namespace) -> Output:
         or os.environ.get(training.OBJECTIVE_VARIABLE)
         or training.DEFAULT_OBJECTIVE
     )
-    parse_objective(arguments.objective, max_watts=1.0)  # refused before the training starts
+    # Refused before the training starts.
+    objective = parse_objective(arguments.objective, max_watts=1.0)
+    if arguments.steps or not os.environ.get(training.STEPS_VARIABLE):
+        power.TunerConfig(work_steps=arguments.steps).check_length(objective)
     _wait(arguments)
     with tempfile.TemporaryDirectory(prefix="joulery-run-") as folder:
         measured, observed, code = _train(command, arguments, Path(folder))
@@ -99,6 +103,7 @@ def _train(
         **os.environ,
         training.REPORTS_VARIABLE: str(folder),
         training.OBJECTIVE_VARIABLE: arguments.objective,
+        **({training.STEPS_VARIABLE: str(arguments.steps)} if arguments.steps else {}),
         **({training.KNOB_VARIABLE: arguments.knob} if arguments.knob else {}),
         **({training.DRY_RUN_VARIABLE: "1"} if arguments.dry_run else {}),
         "PYTHONPATH": torch_optimizers.startup_path(folder, os.environ.get("PYTHONPATH", "")),
@@ -157,6 +162,13 @@ COMMAND = Action(
         COMMAND_OPTION,
         option(
             "--objective", f"{OBJECTIVE_HELP} (default: $JOULERY_OBJECTIVE or cost:eta=0.5)", "TEXT"
+        ),
+        option(
+            "--steps",
+            "steps of its optimizers that the command will take: a deadline or joules, which are "
+            "those of all steps together, need it",
+            "N",
+            whole(1, 10**15),
         ),
         option(
             "--knob",

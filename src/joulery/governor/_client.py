@@ -138,9 +138,12 @@ class Lease:
         Returns:
             Power that they leave, as ``share_watts``; None where nobody else has a say.
         """
-        share, limit, most = self.share_watts, watts, None
+        share, most = self.share_watts, None
+        least, ceiling = (self._granted.get(name) for name in ("min_watts", "ceiling_watts"))
+        if watts is not None and ceiling is not None:
+            watts = min(watts, ceiling)  # which another program may have lowered
+        limit = watts
         if share not in (None, self._refused_share):
-            least, ceiling = (self._granted.get(name) for name in ("min_watts", "ceiling_watts"))
             most = max(least or 0.0, min(share, math.inf if ceiling is None else ceiling))
             limit = most if watts is None else min(watts, most)
         request = {"watts": limit, "target_watts": most}

@@ -449,7 +449,7 @@ class BetterOfTwo:
             score(self._objective, point.seconds, point.joules, _point(reference))
             for point in (_point(earlier), _point(second.chosen))
         ]
-        return bool(scores[1] < scores[0] * (1 - _CLEARLY))
+        return bool(scores[0] - scores[1] > _CLEARLY * abs(scores[0]))
 
     def _combine(self) -> TuningChoice | None:
         """The active machine's choice with what was measured by both, as the job is now."""
@@ -477,7 +477,7 @@ class BetterOfTwo:
                 for at, steps in choice.probed_steps.items()
             },
             profiling_seconds=sum(choice.profiling_seconds for _, choice in choices),
-            seconds_at=active.seconds_at if len(choices) == 1 else {},
+            usage_at=active.usage_at if len(choices) == 1 else {},
         )
 
 

@@ -23,8 +23,15 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 import numpy as np
 
 from joulery.hardware import execute, relative_voltage
-from joulery.objectives import Totals, depends_on_reference
-from joulery.power._step_profiler import NO_STALLS, OUTLIER_LEAST, Estimate, Waiting
+from joulery.objectives import Bounds, Totals, depends_on_reference
+from joulery.power._step_profiler import (
+    MOST_WAITING,
+    NO_STALLS,
+    OUTLIER_LEAST,
+    Estimate,
+    Usage,
+    Waiting,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -32,6 +39,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from joulery.objectives import Objective
+    from joulery.power._step_profiler import Reading
 
     Array = NDArray[np.float64]
     Indices = NDArray[np.intp]
@@ -66,6 +74,8 @@ RISK = 0.0065
 _CHANCE = 0.2
 # Relative error of the energy per step below which no estimate goes: the profiler's, 10 % wider.
 _EXACT = 1.1e-3
+# Share of a deadline or a budget that is spent; by hand: settings are not refined in the last steps.
+_SPENT = 0.998
 # Least expected gain of a slice in seconds of work: reading and planning it takes that long.
 _LEAST_GAIN = 0.01
 
@@ -96,19 +106,28 @@ class Curves:
         """Logarithm of the step time at a position, relative to the reference; the median."""
         return float(np.median(self.log_seconds[:, position] - self.log_seconds[:, -1]))
 
-    def run_gains(self, seconds_at: Mapping[int, float]) -> tuple[Array, Array]:
+    def run_gains(self, usage_at: Mapping[int, Usage]) -> tuple[Array, Array]:
         """Share of the energy that a run saved against the reference, and its slowdown; samples.
 
+        What steps took longer than known, at less power, is waiting: the same at any setting.
+
         Args:
-            seconds_at: Time of the run, by position.
+            usage_at: Usage of the run, by position.
         """
-        times = np.array(list(seconds_at.values()))
-        log_seconds, log_watts = (
-            rows[:, list(seconds_at)] - rows[:, -1:] for rows in (self.log_seconds, self.log_watts)
+        times, joules, steps = np.array(list(usage_at.values())).T
+        pace, watts = (
+            np.exp(rows[:, list(usage_at)]) for rows in (self.log_seconds, self.log_watts)
         )
-        original_seconds = (times / np.exp(log_seconds)).sum(axis=1)
-        joules = (times * np.exp(log_watts)).sum(axis=1)
-        return 1 - joules / original_seconds, times.sum() / original_seconds - 1
+        slower, lower = (
+            pace / np.exp(self.log_seconds[:, -1:]),
+            watts / np.exp(self.log_watts[:, -1:]),
+        )
+        missing = (times - joules / watts) / (1 - MOST_WAITING)
+        waiting = np.minimum(times - steps * pace, missing).clip(0.0, times)
+        at_work = np.minimum(joules, (times - waiting) * watts)
+        seconds = (waiting + (times - waiting) / slower).sum(axis=1)
+        original = (joules + at_work * (1 / (slower * lower) - 1)).sum(axis=1)
+        return 1 - joules.sum() / original, times.sum() / seconds - 1
 
     def power_at_pace(self, slower: float) -> float:
         """Logarithm of the power at the value that is so much slower, relative to the reference.
@@ -390,6 +409,7 @@ class ObjectiveScorer:
     def __init__(self, objective: Objective, steps: float = 1.0) -> None:
         self._objective = objective
         self._steps = steps
+        self._progress: tuple[Reading, Usage] | None = None
         self.uses_reference = depends_on_reference(objective)
 
     def score(self, posterior: Curves, waiting: Waiting = NO_STALLS) -> Score:
@@ -416,6 +436,48 @@ class ObjectiveScorer:
         regret = max(0.0, float(mean[position]))
         gains = better.mean(axis=0)
         return Score(position, regret, np.maximum(0.0, excess), gains, safe, odds >= _CHANCE)
+
+    def note_progress(
+        self, reading: Reading, usage_at: Mapping[int, Usage], posterior: Curves
+    ) -> None:
+        """Note how much of a deadline or a budget is used, and what steps need beside their work.
+
+        Args:
+            reading: Time, energy and steps of the work so far.
+            usage_at: Usage by position.
+            posterior: Samples of the curves.
+        """
+        steps = np.array([usage.steps for usage in usage_at.values()])
+        if steps.sum() <= 0 or not self._objective.bounds.of_whole_work:
+            return
+        seconds = np.exp(posterior.log_seconds[:, list(usage_at)]).mean(axis=0)
+        joules = seconds * np.exp(posterior.log_watts[:, list(usage_at)]).mean(axis=0)
+        beside = (
+            max(0.0, used / reading.steps - float(steps @ of_work / steps.sum()))
+            for used, of_work in ((reading.now_seconds, seconds), (reading.joules, joules))
+        )
+        self._progress = reading, Usage(*beside, reading.steps)
+
+    def _find_bounds(self, waiting: Waiting) -> Bounds:
+        """The bounds on the whole work at a pace that keeps them in the steps that are left."""
+        bounds = self._objective.bounds
+        if self._progress is None:
+            return bounds
+        reading, beside = self._progress
+        # The time of the first step was not seen.
+        left = max(1.0, self._steps - reading.steps + 1)
+
+        def spread(budget: float | None, used: float, more: float) -> float | None:
+            if budget is None:
+                return None
+            rest = (_SPENT * budget - used) / left - max(0.0, more)
+            return max(1e-9, self._steps * rest)
+
+        return Bounds(
+            spread(bounds.deadline_seconds, reading.now_seconds, beside.seconds - waiting.seconds),
+            bounds.max_slowdown,
+            spread(bounds.max_joules, reading.joules, beside.joules - waiting.joules),
+        )
 
     def spendable_steps(
         self, posterior: Curves, seconds_at: Mapping[int, float], least_steps: float
@@ -453,13 +515,16 @@ class ObjectiveScorer:
         seconds = self._steps * (seconds + waiting.seconds)
         reference = Totals(seconds[:, -1:], joules[:, -1:])
         scores = self._objective.value(seconds, joules, reference)
-        within = self._objective.bounds.kept(seconds, joules, reference)
+        within = self._find_bounds(waiting).kept(seconds, joules, reference)
         allowed = np.broadcast_to(within, seconds.shape)
-        # Where nothing is allowed, the fastest comes closest.
+        # Where nothing is allowed, the fastest comes closest, or of a budget the thriftiest.
         hopeless = ~allowed.any(axis=1, keepdims=True)
         if hopeless.any():
-            scores = np.where(hopeless, seconds, scores)
+            closest = seconds if self._objective.bounds.max_joules is None else joules
+            scores = np.where(hopeless, closest, scores)
             allowed = allowed | hopeless
+        # Energy that costs nothing, or is paid for, is not worth a second.
+        scores = np.where(scores.min(axis=1, keepdims=True) > 0, scores, seconds)
         return seconds, scores, allowed
 
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from joulery.background import DriverThread, driver_result
 from joulery.clock import REAL_CLOCK, Clock
-from joulery.errors import JouleryError
+from joulery.errors import InvalidValueError, JouleryError
 from joulery.fail_open import fail_open
 from joulery.frontier import Provenance
 from joulery.hardware import check_devices
@@ -217,6 +217,11 @@ class PhaseTuner:
         check_knob(knob)
         check_process_group(process_group)
         check_parts(clock=clock, config=config)
+        if objective.bounds.of_whole_work:
+            raise InvalidValueError(
+                "a deadline or a budget of joules cannot be shared among phases",
+                remedy="give slowdown=5% instead, or leave the phases out",
+            )
         self.failure: BaseException | None = None
         self._devices = check_devices(devices)
         self._objective = objective
@@ -339,8 +344,7 @@ class PhaseTuner:
         posteriors = [curve for curve in curves if curve is not None]
         if len(posteriors) < len(phases):
             return
-        # Bounds of time are on so many steps of each.
-        steps = [phase.steps / self._config.work_steps for phase in phases]
+        steps = [phase.steps for phase in phases]
         for phase, bounds in zip(
             phases, bound_together(self._objective.bounds, steps, posteriors), strict=True
         ):

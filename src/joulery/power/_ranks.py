@@ -65,6 +65,7 @@ class RankMachine:
     def start(self, reading: Reading) -> Command:
         """The first command."""
         self._before = self._group.all_gather(reading)
+        self._now_seconds = max(rank.now_seconds for rank in self._before)
         return self._agree(self._combine(self._before), first=True)
 
     def send(self, reading: Reading) -> Command:

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
         Reading,
         StepSample,
         TunerConfig,
+        Usage,
     )
 
 # Smallest lasting change of pace or power that matters, and in standard deviations of a sample; by
@@ -126,7 +127,7 @@ class TuningChoice:
         probed_steps: Steps that profiling took, by knob position.
         profiling_seconds: Time that they took.
         shares: Share of the value that each rank has; empty where all have the same.
-        seconds_at: Time of the whole run by knob position, as it goes on; empty where it is not
+        usage_at: Usage of the whole run by knob position, as it goes on; empty where it is not
             known or the job has changed meanwhile.
     """
 
@@ -138,7 +139,7 @@ class TuningChoice:
     probed_steps: dict[int, int] = field(default_factory=dict)
     profiling_seconds: float = 0.0
     shares: tuple[float, ...] = ()
-    seconds_at: Mapping[int, float] = field(default_factory=dict)
+    usage_at: Mapping[int, Usage] = field(default_factory=dict)
 
     @property
     def profiling_steps(self) -> int:
@@ -232,7 +233,7 @@ class TuningMachine(ProfilingMachine):
         super().__init__(config, len(knob.values) - 1)
         self._knob = knob
         self._earlier = earlier
-        self._scorer = ObjectiveScorer(objective, config.work_steps)
+        self._scorer = ObjectiveScorer(objective, config.work_steps or 1.0)
         self._model: CurveModel | None = None
         self._stalls = Stalls()
         self._watched: deque[StepSample] = deque(maxlen=_MOST_WATCHED)
@@ -264,7 +265,7 @@ class TuningMachine(ProfilingMachine):
     def _forget_times(self) -> None:
         """Forget the time at each position, which was that of another job."""
         self._changed = True
-        self._profiler.seconds_at.clear()
+        self._profiler.usage_at.clear()
 
     # Probing.
 
@@ -404,7 +405,9 @@ class TuningMachine(ProfilingMachine):
         assert self._model is not None  # noqa: S101 - probing made it
         reference = measured[self._reference]
         self._model.rebase(reference.seconds, reference.watts)
-        return self._model.posterior(measured)
+        posterior = self._model.posterior(measured)
+        self._scorer.note_progress(self._profiler.reading, self._profiler.usage_at, posterior)
+        return posterior
 
     def _plan(self, measured: dict[int, Estimate], began: Reading) -> ProbePlan:
         """The next probe; notes the best choice so far."""
@@ -422,7 +425,7 @@ class TuningMachine(ProfilingMachine):
             posterior,
             dict(self._profiler.steps_at),
             end.now_seconds - began.now_seconds,
-            seconds_at={} if self._changed else self._profiler.seconds_at,
+            usage_at={} if self._changed else self._profiler.usage_at,
         )
         return plan
 
@@ -444,9 +447,8 @@ class TuningMachine(ProfilingMachine):
     def _note_spendable(self, posterior: Curves) -> None:
         """Note the steps that a trial of each position may take."""
         # A run that ends before the first choice has nothing from tuning anyway.
-        self._spendable = self._scorer.spendable_steps(
-            posterior, self._profiler.seconds_at, PROBING_STEPS
-        )
+        times = {at: usage.seconds for at, usage in self._profiler.usage_at.items()}
+        self._spendable = self._scorer.spendable_steps(posterior, times, PROBING_STEPS)
 
     def _least_steps(self) -> float:
         """Steps of the shortest slice, with those that pass until the knob has settled."""

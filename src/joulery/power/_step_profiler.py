@@ -9,7 +9,7 @@ a step is pooled over all settings, because three samples of one setting cannot 
 from __future__ import annotations
 
 import math
-from collections import Counter, defaultdict, deque
+from collections import Counter, deque
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from itertools import pairwise
@@ -32,6 +32,8 @@ from joulery.units import finite
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Sequence
 
+    from joulery.objectives import Objective
+
     Procedure = Generator["Command", "Reading", None]
 
 # Relative noise of one step before any was seen, and how many samples that guess is worth; by
@@ -49,7 +51,7 @@ _MAD_TO_SIGMA = 1.4826
 # on top (Student's t), and never below this much for one sample.
 _TELLING_SAMPLES, _FEW_FACTOR, _FEW_ERROR = 3, 1.5, 0.003
 # Least and most power of a board that waits, relative to its power at work; by hand, wide.
-_LEAST_WAITING, _MOST_WAITING = 0.1, 0.5
+_LEAST_WAITING, MOST_WAITING = 0.1, 0.5
 # Sigmas by which stalls are taken for less than they are, and intervals between pairs that tell;
 # by hand.
 _STALL_SIGMAS, _LATEST_STALLS = 2.0, 8
@@ -101,7 +103,8 @@ class TunerConfig:
     Attributes:
         tolerance: Expected relative regret that is good enough.
         dry_run: Whether to go back to the reference once the choice is made.
-        work_steps: Steps of the work that deadlines and budgets refer to.
+        work_steps: Steps of the whole work, which deadlines and budgets of joules refer to; they
+            count from the first step.
 
     Raises:
         InvalidValueError: A number is out of range.
@@ -109,12 +112,26 @@ class TunerConfig:
 
     tolerance: float = 0.0005
     dry_run: bool = False
-    work_steps: float = 1.0
+    work_steps: float | None = None
 
     def __post_init__(self) -> None:
         finite(self.tolerance, "tolerance", minimum=0.0)
-        if finite(self.work_steps, "work_steps", minimum=0.0) == 0:
+        if self.work_steps is not None and finite(self.work_steps, "work_steps", minimum=0.0) == 0:
             raise InvalidValueError("there is no work: work_steps=0", remedy="give 1 or more")
+
+    def check_length(self, objective: Objective) -> None:
+        """Refuse an objective with a deadline or a budget of a work of unknown length.
+
+        Raises:
+            InvalidValueError: It has one, and ``work_steps`` is None.
+        """
+        if objective.bounds.of_whole_work and self.work_steps is None:
+            raise InvalidValueError(
+                "a deadline or a budget of joules is one of the whole work, whose length is not "
+                "known",
+                remedy="give its number of steps: Run(max_steps=10_000), `joulery run --steps "
+                "10000`, TunerConfig(work_steps=10_000); or slowdown=5% instead",
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +139,7 @@ class Reading:
     """Input of a tuning machine.
 
     Attributes:
-        now_seconds: Time on a monotonic clock.
+        now_seconds: Time since the first step.
         joules: Energy used so far by all devices of the job.
         sigma_joules: One sigma of where exactly the counters stand now.
         steps: Steps done so far.
@@ -247,6 +264,17 @@ def drop_disturbed(samples: Sequence[StepSample], step_noise: float) -> list[Ste
     return [sample for sample in samples if agrees(sample)] or list(samples)
 
 
+class Usage(NamedTuple):
+    """Time, energy and steps of a run at one setting."""
+
+    seconds: float
+    joules: float
+    steps: float
+
+
+NOT_USED = Usage(0.0, 0.0, 0.0)
+
+
 class Waiting(NamedTuple):
     """Time and energy of a step in which boards wait, whatever their setting; means over steps."""
 
@@ -292,7 +320,7 @@ class Stalls:
         sure = extra - _STALL_SIGMAS * math.sqrt(max(0.0, squares - extra**2 / count))
         # Longer steps and those shared with another process draw the power of others, and a hot
         # board needs no more energy for a step than a cool one: neither waits.
-        waiting = min(sure, (extra - at_work) / (1 - _MOST_WAITING), at_work / _LEAST_WAITING)
+        waiting = min(sure, (extra - at_work) / (1 - MOST_WAITING), at_work / _LEAST_WAITING)
         if waiting <= 0:
             return NO_STALLS
         return Waiting(waiting / steps, joules * waiting / extra / steps)
@@ -364,7 +392,7 @@ class StepProfiler:
         lead: Logarithm by which the job was slower, on the median, when settings were measured.
         slices: Slices in the order of time.
         steps_at: Steps by position.
-        seconds_at: Time by position, pauses aside.
+        usage_at: Time, energy and steps by position, pauses aside.
         reading: Latest reading; set by the machine when it starts.
     """
 
@@ -376,7 +404,7 @@ class StepProfiler:
         self.lead = 0.0
         self.slices: list[Slice] = []
         self.steps_at: Counter[int] = Counter()
-        self.seconds_at: defaultdict[int, float] = defaultdict(float)
+        self.usage_at: dict[int, Usage] = {}
         self.reading = Reading(0.0, 0.0, 0.0, 0)
         self._reference = position
         self._cool_seconds = math.nan
@@ -545,6 +573,11 @@ class StepProfiler:
         reading = yield Command(self.position, max(1, steps), self.state)
         self.steps_at[self.position] += reading.steps - self.reading.steps
         if reading.event is not TuningEvent.RESUMED:
-            self.seconds_at[self.position] += reading.now_seconds - self.reading.now_seconds
+            before, since = self.usage_at.get(self.position, NOT_USED), self.reading
+            self.usage_at[self.position] = Usage(
+                before.seconds + reading.now_seconds - since.now_seconds,
+                before.joules + reading.joules - since.joules,
+                before.steps + reading.steps - since.steps,
+            )
         self.reading = reading
         return reading

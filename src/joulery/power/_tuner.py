@@ -15,7 +15,7 @@ import logging
 import math
 import sys
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -31,11 +31,13 @@ from joulery.power._profiles import PowerProfile, ProfileFile
 from joulery.power._ranks import RankMachine, check_process_group
 from joulery.power._state_machine import PROBING_SECONDS, PROBING_STEPS
 from joulery.power._step_profiler import (
+    NOT_USED,
     Command,
     Reading,
     TunerConfig,
     TunerState,
     TuningEvent,
+    Usage,
 )
 from joulery.power._unequal import MOST_RANKS, UnequalBoards
 from joulery.tables import Tabular
@@ -145,10 +147,9 @@ class TuningResult(Tabular):
         run, original = self.whole_run, self.reference.setting
         if run is None:
             return "what all steps together save is not known, since the job changed meanwhile"
-        return (
-            f"over all steps: {per_cent(run.energy)} (± {per_cent(run.energy_error)}) less energy, "
-            f"{per_cent(run.slowdown)} (± {per_cent(run.slowdown_error)}) more time than {original}"
-        )
+        energy = _difference_text("energy", -run.energy, run.energy_error)
+        time = _difference_text("time", run.slowdown, run.slowdown_error)
+        return f"over all steps: {energy}, {time}, against {original}"
 
     def _choice_text(self) -> str:
         saves = "would save"
@@ -158,6 +159,11 @@ class TuningResult(Tabular):
         saving, error = self.energy_saving, self._error
         if self.chosen == self.reference:
             return f"{subject}: the original setting, since no other is known to be better"
+        if not self.profiling_steps:
+            return (
+                f"{subject}: an earlier run found {per_cent(saving)} less energy"
+                f"{self._time_text()} than {self.reference.setting}; not measured in this run"
+            )
         if abs(saving) <= error:
             return (
                 f"{subject}: what it {saves} against {self.reference.setting} is not known yet "
@@ -210,6 +216,14 @@ class TuningResult(Tabular):
         }
 
 
+def _difference_text(quantity: str, difference: float, error: float) -> str:
+    """A difference in words, unless it is within its error."""
+    if abs(difference) <= error:
+        return f"the change in {quantity} is not known yet (± {per_cent(error)})"
+    direction = "more" if difference > 0 else "less"
+    return f"{per_cent(abs(difference))} (± {per_cent(error)}) {direction} {quantity}"
+
+
 def tuning_result(
     choice: TuningChoice,
     knob: Knob,
@@ -247,12 +261,12 @@ def tuning_result(
 
 
 def _whole_run(choice: TuningChoice) -> RunGains | None:
-    times = dict(choice.seconds_at)
-    if choice.posterior is None or not times:
+    usage_at = dict(choice.usage_at)
+    if choice.posterior is None or not usage_at:
         return None
-    if set(times) == {choice.posterior.log_seconds.shape[1] - 1}:
+    if set(usage_at) == {choice.posterior.log_seconds.shape[1] - 1}:
         return None  # nothing but the original setting, the last, has run
-    energy, slowdown = choice.posterior.run_gains(times)
+    energy, slowdown = choice.posterior.run_gains(usage_at)
     return RunGains(
         *(float(f) for f in (energy.mean(), energy.std(), slowdown.mean(), slowdown.std()))
     )
@@ -407,6 +421,7 @@ class PowerTuner:
         check_objective(objective)
         check_process_group(process_group)
         check_parts(meter=meter, clock=clock, config=config, profile=profile, earlier=earlier)
+        (config or TunerConfig()).check_length(objective)
         self.failure: BaseException | None = None
         self._knob = LimitKnob(devices) if knob is None else knob
         check_knob(self._knob)
@@ -432,6 +447,8 @@ class PowerTuner:
         self._held = False
         self._saved = False
         self._in_force = InForce()
+        self._began_seconds = math.nan
+        self._answered_steps = 0
 
     def step(self) -> None:
         """Report the end of a training step. Mostly costs well under a microsecond."""
@@ -495,9 +512,22 @@ class PowerTuner:
         origin = Provenance.combined([(device.provenance, 1.0) for device in self._devices])
         ended = self._state is TunerState.STOPPED
         in_force = self._in_force if self._holds else None
-        return tuning_result(
-            machine.choice, self._knob, self._reference, origin, in_force, ended=ended
+        choice = self._with_latest(machine.choice)
+        return tuning_result(choice, self._knob, self._reference, origin, in_force, ended=ended)
+
+    def _with_latest(self, choice: TuningChoice) -> TuningChoice:
+        """The choice with the steps since the latest reading, as they are known to be."""
+        steps = self._steps + max(0, self._due - self._left) - self._answered_steps
+        if choice.posterior is None or not choice.usage_at or steps <= 0:
+            return choice
+        step = choice.posterior.predict(self._position)
+        before = choice.usage_at.get(self._position, NOT_USED)
+        usage = Usage(
+            before.seconds + steps * step.seconds,
+            before.joules + steps * step.seconds * step.watts,
+            before.steps + steps,
         )
+        return replace(choice, usage_at={**choice.usage_at, self._position: usage})
 
     @property
     def profile(self) -> PowerProfile | None:
@@ -526,6 +556,8 @@ class PowerTuner:
         """Take the answer to an earlier reading once it is there, or have a reading answered."""
         self._note_steps()
         self._due = self._left = 1
+        if math.isnan(self._began_seconds):
+            self._began_seconds = self._clock.now()
         if self._group is not None:
             self._obey(self._agree(event, self._group))
             return
@@ -546,7 +578,7 @@ class PowerTuner:
         """
         if self._machine is None:
             return self._driver.submit(self._prepare)
-        moment = event, self._clock.now(), self._steps, self._mark()
+        moment = event, self._elapsed(), self._steps, self._mark()
 
         def answer() -> Command:
             try:
@@ -569,7 +601,7 @@ class PowerTuner:
             count = len(group.all_gather(None))
             self._machine = RankMachine(self._equalising(self._machine, count), group)
         self.failure = self.failure or self._driver.failure
-        command = self._answer(event, self._clock.now(), self._steps, self._mark())
+        command = self._answer(event, self._elapsed(), self._steps, self._mark())
         # All ranks report after the same number of steps, whether the knob is set by then or not.
         self._driver.submit(partial(self._set_knob, command))
         return command
@@ -596,6 +628,9 @@ class PowerTuner:
             PROBING_STEPS,
         )
 
+    def _elapsed(self) -> float:
+        return self._clock.now() - self._began_seconds
+
     def _mark(self) -> Window | None:
         return None if self._counter is None else self._counter.mark()
 
@@ -611,6 +646,7 @@ class PowerTuner:
             self._reference = self._position = command.position
         else:
             command = machine.send(reading)
+        self._answered_steps = steps
         holding = command.state is TunerState.HOLDING
         if holding and not self._saved:
             self._save_profile()
@@ -658,6 +694,8 @@ class PowerTuner:
                 _log.warning("power tuning: %s", error)
 
     def _earlier_profile(self) -> PowerProfile | None:
+        if self._objective.bounds.of_whole_work:
+            return None  # chosen for what was left of another work
         if self._earlier is not None or self._profile_file is None:
             return self._earlier
         try:

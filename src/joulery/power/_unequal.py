@@ -107,8 +107,8 @@ class UnequalBoards:
         while True:
             if machine.choice is not None:
                 # The time in which single ranks were lowered is in no machine's account.
-                times = {} if self._searched else machine.choice.seconds_at
-                self.choice = replace(machine.choice, shares=self._shares, seconds_at=times)
+                times = {} if self._searched else machine.choice.usage_at
+                self.choice = replace(machine.choice, shares=self._shares, usage_at=times)
             reading = yield self._share(command)
             if until_compared and command.state is TunerState.HOLDING:
                 first_choice = first_choice or machine.choice

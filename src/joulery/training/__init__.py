@@ -17,6 +17,7 @@ if TYPE_CHECKING:
         DRY_RUN_VARIABLE as DRY_RUN_VARIABLE,
         KNOB_VARIABLE as KNOB_VARIABLE,
         OBJECTIVE_VARIABLE as OBJECTIVE_VARIABLE,
+        STEPS_VARIABLE as STEPS_VARIABLE,
         DecisionService as DecisionService,
     )
     from joulery.training._live import LiveReader as LiveReader

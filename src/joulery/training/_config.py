@@ -17,7 +17,7 @@ from joulery.errors import InvalidValueError, MissingHardwareError
 from joulery.hardware import Capability, DeviceKind, check_devices
 from joulery.jobs import Definition, Job
 from joulery.objectives import Cost, check_objective, parse_objective
-from joulery.power import check_process_group
+from joulery.power import TunerConfig, check_process_group
 from joulery.units import finite
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 OBJECTIVE_VARIABLE = "JOULERY_OBJECTIVE"
 KNOB_VARIABLE = "JOULERY_KNOB"
+STEPS_VARIABLE = "JOULERY_STEPS"
 KNOBS = ("auto", "limit", "clock")
 DRY_RUN_VARIABLE = "JOULERY_DRY_RUN"
 DEFAULT_OBJECTIVE = "cost:eta=0.5"
@@ -104,6 +105,7 @@ class RunConfig:
     objective: Objective | str | None = None
     knob: str | None = None
     max_epochs: int | None = None
+    max_steps: int | None = None
     early_stop: bool = True
     dry_run: bool | None = None
     store: DecisionService | str | Path | None = None
@@ -112,24 +114,32 @@ class RunConfig:
         if self.dry_run is None:
             self.dry_run = bool(os.environ.get(DRY_RUN_VARIABLE))
         self._check_types()
+        for name in ("max_epochs", "max_steps"):
+            if getattr(self, name) is not None:
+                setattr(self, name, _whole(getattr(self, name), name))
+        if self.max_steps is None and (steps := os.environ.get(STEPS_VARIABLE, "")).isdecimal():
+            self.max_steps = int(steps) or None
         if self.objective is None:
             # A text from the environment is checked by the command that set it.
             self.objective = os.environ.get(OBJECTIVE_VARIABLE) or DEFAULT_OBJECTIVE
-        elif isinstance(self.objective, str):
-            parse_objective(self.objective, max_watts=1.0)
         else:
-            check_objective(self.objective)
+            self._check_objective(self.objective)
         self._check_knob()
         if not isinstance(self.store, DecisionService):
             self.store = DecisionService(self.store)
-        if self.max_epochs is not None:
-            self.max_epochs = _whole(self.max_epochs, "max_epochs")
         if self.default_batch_size is not None:
             self.default_batch_size = _whole(self.default_batch_size, "the default batch size")
         if self.target is not None:
             self.target = finite(self.target, "the target")
         if self.batch_sizes is not None:
             self._check_recurring(_ascending(self.batch_sizes))
+
+    def _check_objective(self, objective: Objective | str) -> None:
+        if isinstance(objective, str):
+            objective = parse_objective(objective, max_watts=1.0)
+        check_objective(objective)
+        if self.max_epochs is None:  # else the loader may say how long an epoch is
+            TunerConfig(work_steps=self.max_steps).check_length(objective)
 
     def _check_knob(self) -> None:
         if self.knob is None:

@@ -81,7 +81,9 @@ class JobMeasurement(Measurement):
         parts += ["CPU"] if len(self.devices) > self.boards else []
         nodes = f" on {self.nodes} nodes" if self.nodes > 1 else ""
         devices = f", {' and '.join(parts)}{nodes}" if parts else ""
-        return f"{Measurement.__str__(self)}{devices}"
+        text = f"{Measurement.__str__(self)}{devices}"
+        faults = [flag for flag in sorted(self.flags) if flag not in text]
+        return f"{text}, {', '.join(faults)}" if faults else text
 
 
 class RankFigures(NamedTuple):

@@ -76,6 +76,8 @@ class Run(Tabular):
         objective: Objective, or its text (``least-energy:slowdown=5%``); that of ``joulery run``
             or ``cost:eta=0.5`` unless given.
         max_epochs: Number of epochs after which the run gives up.
+        max_steps: Number of steps that the run will take, which a deadline or a budget of joules
+            needs; ``max_epochs`` times the length of the loader unless given.
         knob: Knob to tune: "limit", "clock", or "auto" for limits, and clocks where limits cannot
             save more; $JOULERY_KNOB, or auto unless given.
         early_stop: Whether the run may be stopped at the cost limit of its decision.
@@ -113,6 +115,7 @@ class Run(Tabular):
         higher_is_better: bool = True,
         objective: Objective | str | None = None,
         max_epochs: int | None = None,
+        max_steps: int | None = None,
         knob: str | None = None,
         early_stop: bool = True,
         dry_run: bool | None = None,
@@ -130,6 +133,7 @@ class Run(Tabular):
             higher_is_better=higher_is_better,
             objective=objective,
             max_epochs=max_epochs,
+            max_steps=max_steps,
             knob=knob,
             early_stop=early_stop,
             dry_run=dry_run,
@@ -380,7 +384,8 @@ class Run(Tabular):
         earlier = None if profile is None else PowerProfile.from_document(profile)
         if decision is not None and self._recurs:
             self._new_recurrence().resume(decision)
-        self._power.steps, self._epoch, self._power.earlier_profile = steps, epochs, earlier
+        self._power.steps = self._power.earlier_steps = steps
+        self._epoch, self._power.earlier_profile = epochs, earlier
 
     def _new_recurrence(self) -> Recurrence:
         from joulery.training._attempt import Recurrence
@@ -431,12 +436,17 @@ class Run(Tabular):
         return self.measurement.seconds
 
     def __str__(self) -> str:
-        steps = f"{self.total_steps} step{'s' * (self.total_steps != 1)}"
+        name, steps = self.name or "run", f"{self.total_steps} step{'s' * (self.total_steps != 1)}"
         tuning = self.result or self.tuning_skipped or self._power.progress
-        if not (self.total_steps or self.seconds):
-            return f"{self.name or 'run'}: no step yet"
+        measurement = self.measurement
+        if not measurement.seconds:
+            return (
+                f"{name}: {steps}, nothing is measured yet"
+                if self.total_steps
+                else f"{name}: no step yet"
+            )
         parts = [
-            f"{self.name or 'run'}: {self.measurement}",
+            f"{name}: {measurement}",
             steps,
             *([str(tuning)] * bool(tuning)),
         ]
@@ -593,8 +603,10 @@ class Run(Tabular):
         if self._power.tuner is not None:
             self._power.tuner.resume()
         self._begin_attempt()
+        length = _length(batches)
+        self._power.note_length(length)
         if self._account is not None:
-            self._account.begin_training(_length(batches))
+            self._account.begin_training(length)
 
     @fail_open(None)
     def _end_training(self, steps: int) -> None:

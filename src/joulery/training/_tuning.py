@@ -82,6 +82,7 @@ class RunPower:
         begun: Whether ``begin`` was called.
         is_due: Whether a tuner is still to be made.
         earlier_profile: Profile of an earlier part of the run; None for none.
+        earlier_steps: Steps of an earlier part of the run.
         probed: Whether a probe has measured all that it should.
     """
 
@@ -92,8 +93,10 @@ class RunPower:
         self.begun = False
         self.is_due = True
         self.earlier_profile: PowerProfile | None = None
+        self.earlier_steps = 0
         self.probed = False
         self._config = config
+        self._all_steps = config.max_steps
         self._environment = environment
         self._driver = DriverThread(environment.clock)
         self._pending: Future[PowerTuner] | None = None
@@ -114,6 +117,11 @@ class RunPower:
         """
         self.begun = True
         self._pending = self._driver.submit(partial(self._make, batch_size, plan, meter))
+
+    def note_length(self, epoch_steps: int | None) -> None:
+        """Note the number of steps of an epoch, where it is known: that of the run follows."""
+        if self._all_steps is None and epoch_steps and self._config.max_epochs:
+            self._all_steps = epoch_steps * self._config.max_epochs
 
     @fail_open(None)
     def take_tuner(self, wait_seconds: float = 0.0) -> None:
@@ -154,12 +162,17 @@ class RunPower:
             knob=self._knob or self._choose_knob(boards),
             meter=meter,
             clock=environment.clock,
-            config=TunerConfig(dry_run=bool(config.dry_run)),
+            config=self._tuner_config(),
             # A decision that states what to hold or to measure has more data than a local profile.
             profile=None if decided else self._profile(batch_size, boards, objective),
             earlier=None if decided else self.earlier_profile,
             process_group=environment.group,
         )
+
+    def _tuner_config(self) -> TunerConfig:
+        steps = self._all_steps
+        left = None if steps is None else max(1, steps - self.earlier_steps)
+        return TunerConfig(dry_run=bool(self._config.dry_run), work_steps=left)
 
     def _survey(self) -> tuple[list[Device], Objective]:
         """The boards to tune and the objective on them; notes the original limit.
@@ -220,7 +233,7 @@ class RunPower:
             if self._config.knob == "limit" or not lockable
             else ClockKnob(boards),
             clock=self._environment.clock,
-            config=TunerConfig(dry_run=bool(self._config.dry_run)),
+            config=self._tuner_config(),
             process_group=self._environment.group,
         )
 

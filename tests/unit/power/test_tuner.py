@@ -25,6 +25,7 @@ from joulery.power import (
     TunerState,
     TuningResult,
 )
+from joulery.power._tuner import RunGains
 from support.training_loop import TrainingLoop, held_here
 
 BALANCED = Cost(0.5, 250.0)
@@ -156,6 +157,11 @@ def test_a_choice_that_was_hardly_in_force_is_not_said_to_have_saved():
     assert not result.held
     assert "saved" not in str(result)
     assert "; other settings were tried to the end; over all steps: " in str(result)
+    vague = replace(result, whole_run=RunGains(-0.0007, 0.0047, -0.02, 0.01))
+    assert str(vague).endswith(
+        "over all steps: the change in energy is not known yet (± 0.47 %), "
+        f"2 % (± 1 %) less time, against {result.reference.setting}"
+    )
     original = loop.point(loop.board.default_limit_watts)
     joules = sum(gpu.true_joules() for gpu in loop.gpus)
     saving = 1 - joules / (len(in_force) * original.joules)
@@ -292,6 +298,7 @@ def test_later_runs_reuse_the_profile_and_check_it():
         assert second.steps < 40
         assert second.limit_watts == limit_watts
         assert tuner.result.profiling_steps == 0
+        assert str(tuner.result).endswith("; not measured in this run")
     slower = TrainingLoop(step_seconds=0.3)
     with slower.tuner(BALANCED, profile=FILE) as tuner:
         slower.run(tuner.step, steps=3000, until=lambda: tuner.state is TunerState.PROBING)

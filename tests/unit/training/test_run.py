@@ -9,13 +9,15 @@ from dataclasses import replace
 import pytest
 
 from joulery.clock import REAL_CLOCK, VirtualClock
-from joulery.hardware import Faults, SimulatedGpu, catalog
+from joulery.errors import InvalidValueError
+from joulery.hardware import Faults, SimulatedGpu, catalog, settle
 from joulery.objectives import LeastEnergy
 from joulery.training import REPORTS_VARIABLE, Run, read_reports
 from joulery.training._tuning import write_report
 
 BOARD = catalog.board("V100")
 WORK = catalog.workload("resnet50", BOARD).scaled(0.2)
+WORK_JOULES = settle(BOARD, WORK, 250.0).seconds * settle(BOARD, WORK, 250.0).watts
 
 
 @pytest.fixture(autouse=True)
@@ -55,6 +57,53 @@ def test_a_better_limit_is_found_held_and_given_back(clock):
     assert limits[-1] == run.result.chosen.setting.power_limit_watts < 250
     assert gpu.power_limits().current_watts == 250
     assert run.total_steps == 12 * 49
+
+
+@pytest.mark.parametrize("known_by", ["steps", "epochs"])
+def test_a_deadline_is_one_of_the_whole_run(clock, known_by):
+    """It was taken for one of each step: a run that could have been in time was 14 % slower."""
+    gpu = SimulatedGpu(BOARD, clock)
+    lengths = {"steps": {"max_steps": 12 * 49}, "epochs": {"max_epochs": 12}}[known_by]
+    began = clock.now()
+    with Run(objective="least-energy:deadline=112", devices=[gpu], **lengths) as run:
+        for _ in run.epochs() if known_by == "epochs" else range(12):
+            for _ in run.steps(range(49)):
+                gpu.run(WORK)
+            ended = clock.now()
+            clock.sleep(2.0)
+    assert 108 < ended - began < 112, "82 s at full power and 22 s of pauses before the last step"
+    assert gpu.true_joules() < 0.95 * 12 * 49 * WORK_JOULES
+
+
+def test_without_its_length_a_run_has_no_deadline(clock):
+    """A bound that cannot be kept must be refused, or said and left alone."""
+    with pytest.raises(InvalidValueError, match="length is not known"):
+        Run(objective="fastest:joules=1e6", devices=[SimulatedGpu(BOARD, clock)])
+    gpu = SimulatedGpu(BOARD, clock)
+    with Run(objective="least-energy:deadline=300", max_epochs=2, devices=[gpu]) as run:
+        for _ in run.steps(iter(int, 1)):  # without a length
+            gpu.run(WORK)
+            assert gpu.power_limits().current_watts == 250
+            if run.total_steps > 100:
+                break
+    assert "length is not known" in run.tuning_skipped
+
+
+def test_what_a_whole_run_saved_leaves_waiting_out(clock):
+    """Waits between steps were counted as steps that a limit made slower and cheaper."""
+    boards = SimulatedGpu(BOARD, clock), SimulatedGpu(BOARD, VirtualClock())
+    with Run(objective="least-energy:slowdown=5%", devices=boards[:1]) as run:
+        for step in range(250):
+            for gpu, at in zip(boards, (clock, boards[1].clock), strict=True):
+                gpu.run(WORK)
+                if step % 20 == 19:
+                    at.sleep(5.0)
+            run.step()
+    said = run.result.whole_run
+    energy = 1 - boards[0].true_joules() / boards[1].true_joules()
+    slowdown = clock.now() / boards[1].clock.now() - 1
+    assert said.energy == pytest.approx(energy, abs=3 * said.energy_error)
+    assert said.slowdown == pytest.approx(slowdown, abs=3 * said.slowdown_error)
 
 
 def test_a_dry_run_changes_nothing_for_long(clock):
@@ -259,3 +308,33 @@ def test_a_run_without_a_step_says_so(clock):
         gpu.run(WORK)
     assert "2 steps" in str(run)
     run.close()
+    late = Run("late", devices=[SimulatedGpu(BOARD, clock)])
+    late.step()
+    assert str(late) == "late: 1 step, nothing is measured yet"
+    late.close()
+
+
+def test_a_lower_limit_set_from_outside_wins(clock):
+    """An administrator who saves power in an emergency would be undone a moment later."""
+    gpu, limits = SimulatedGpu(BOARD, clock), []
+    with Run(objective="edp", devices=[gpu]) as run:
+        for step in range(600):
+            gpu.run(WORK)
+            run.step()
+            if step == 300:
+                gpu.set_power_limit(120.0)
+            if step >= 300:
+                limits.append(gpu.power_limits().current_watts)
+    assert run.tuning_skipped is None
+    assert max(limits[5:]) <= 120.0
+    assert gpu.power_limits().current_watts == 120.0
+
+
+def test_a_run_that_lost_its_board_says_so(clock):
+    """If this fails, the energy until the loss is taken for that of the whole run."""
+    gpu = SimulatedGpu(BOARD, clock, faults=Faults(lost_at_seconds=5.0))
+    with Run("lost", devices=[gpu]) as run:
+        for _ in range(80):
+            gpu.run(WORK)
+            run.step()
+    assert "device lost" in str(run)
