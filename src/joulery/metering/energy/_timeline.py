@@ -527,12 +527,12 @@ class EnergyTimeline:
         if self._telemetry is None:
             return False
         was_idle = self.idle
-        changes = abs(watts - self._idle_checked_watts) > _IDLE_CHECK_CHANGE * watts
-        if changes:
+        change = abs(watts - self._idle_checked_watts)
+        if change > _NEW_LOAD * watts:
             self._moved_at = now
         settling = now - self._moved_at < _UTILISATION_SETTLES_SECONDS
         often = self._looks_part_time and (was_idle or settling)
-        if changes or often or now - self._idle_checked_at >= _IDLE_CHECK_SECONDS:
+        if change > _IDLE_CHECK_CHANGE * watts or often or now - self._idle_checked_at >= _IDLE_CHECK_SECONDS:
             self._idle_checked_at, self._idle_checked_watts = now, watts
             try:
                 telemetry = self._telemetry.telemetry()
