@@ -125,8 +125,9 @@ def energy_between(
     start = _possible(start, first, began, bounds)
     if not part_time:
         end = _possible(end, last, end_at, bounds)
-    # Repairs before the window are no uncertainty of the window.
-    repaired = max(0.0, last.start.variance - first.start.variance)
+    # Repairs before the window are no uncertainty of the window; those that became known during it
+    # leave its start uncertain.
+    repaired = abs(last.start.variance - first.start.variance)
     joules = max(end - start, min_watts * seconds)
     if max_watts is not None:
         joules = min(joules, max_watts * seconds)

@@ -211,6 +211,7 @@ class EnergyTimeline:
         # Replaced, never changed, so that knots and windows can share it.
         self.flags: dict[Flag | Throttle, int] = {}
         self.sensed_watts: float | None = None
+        self._sensed_at = now  # it changed then
         # Checked once: checking a protocol costs more than reading a counter.
         self._meter = device if isinstance(device, EnergyMeter) else None
         claimed = Capability.TELEMETRY in device.capabilities
@@ -305,7 +306,7 @@ class EnergyTimeline:
             if isinstance(self.device, IntegratedPower) and still_seconds > _GAP_SECONDS:
                 variance = (_GAP_ERROR * advance.joules) ** 2
                 advance = Advance(advance.joules, variance, Flag.GAP)
-            self.sensed_watts = reading.watts
+            self.sensed_watts, self._sensed_at = reading.watts, reading.read_at_seconds
             return self._add(refresh, advance)
         if self._closed is None and self.timer.stamps_trusted and self.span is not None:
             # The first knot's stamp stood still with the value: it was its refresh.
@@ -315,8 +316,19 @@ class EnergyTimeline:
         watts = self._power_if_frozen(reading, counter)
         if watts is None:
             return None
-        self.sensed_watts = watts
-        return self._add(Refresh(reading.read_at_seconds), counter.fill(reading, watts))
+        now = reading.read_at_seconds
+        if watts != self.sensed_watts:
+            self.sensed_watts, self._sensed_at = watts, now
+        advance = counter.fill(reading, watts, self._sigma_if_stuck(watts, now))
+        return self._add(Refresh(now), advance)
+
+    def _sigma_if_stuck(self, watts: float, now: float) -> float | None:
+        """One sigma of a power that stands still like its counter; None while it moves."""
+        if now - self._sensed_at < _FREEZE_SECONDS / 2:
+            return None
+        low, high = self.bounds
+        farthest = max(watts - low, (_SWING * watts if high is None else high) - watts)
+        return farthest / SIGMAS_95
 
     def _add(self, refresh: Refresh, advance: Advance) -> Knot | None:
         span = self.span
@@ -532,7 +544,8 @@ class EnergyTimeline:
             self._moved_at = now
         settling = now - self._moved_at < _UTILISATION_SETTLES_SECONDS
         often = self._looks_part_time and (was_idle or settling)
-        if change > _IDLE_CHECK_CHANGE * watts or often or now - self._idle_checked_at >= _IDLE_CHECK_SECONDS:
+        changes = change > _IDLE_CHECK_CHANGE * watts
+        if changes or often or now - self._idle_checked_at >= _IDLE_CHECK_SECONDS:
             self._idle_checked_at, self._idle_checked_watts = now, watts
             try:
                 telemetry = self._telemetry.telemetry()
