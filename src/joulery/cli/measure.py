@@ -158,7 +158,7 @@ def _text(measured: metering.Measurement, costs: dict[str, float], code: int) ->
     lines = [
         "",
         (
-            f"{human_duration(measured.seconds)}, {human(measured.joules, 'J')} "
+            f"{human_duration(measured.seconds)}, {measured.joules_text} "
             f"{error_bar(measured.relative_error)}, {human(measured.mean_watts, 'W')} mean, "
             f"{human(measured.peak_watts, 'W')} peak: {measured.provenance.origin}; "
             f"exit code {code}"
@@ -179,14 +179,19 @@ def _text(measured: metering.Measurement, costs: dict[str, float], code: int) ->
             "device": lambda device: device.info.name,
             ">energy": lambda device: human(device.joules, "J"),
             ">±": lambda device: error_bar(device.relative_error),
-            ">mean": lambda device: human(device.joules / measured.seconds, "W"),
+            ">mean": lambda device: human(device.mean_watts(measured.seconds), "W"),
             ">peak": lambda device: human(device.peak_watts, "W"),
             ">while idle": lambda device: human(device.idle_joules, "J"),
             "provenance": lambda device: device.provenance.origin.value,
             "source": lambda device: device.provenance.source,
+            **({"faults": _faults} if any(device.flags for device in measured.devices) else {}),
         },
     )
     return "\n".join([*lines, "", devices])
+
+
+def _faults(device: metering.DeviceMeasurement) -> str:
+    return ", ".join(sorted(device.flags))
 
 
 def error_bar(relative_error: float | None) -> str:

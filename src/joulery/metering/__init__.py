@@ -31,7 +31,10 @@ if TYPE_CHECKING:
         EnergyLog as EnergyLog,
         LogTotals as LogTotals,
     )
-    from joulery.metering._measurement import Measurement as Measurement
+    from joulery.metering._measurement import (
+        DeviceMeasurement as DeviceMeasurement,
+        Measurement as Measurement,
+    )
     from joulery.metering._meter import Meter as Meter
     from joulery.metering._selftest import (
         BurstLoad as BurstLoad,

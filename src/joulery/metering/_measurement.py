@@ -76,6 +76,10 @@ class DeviceMeasurement:
     throttles: frozenset[Throttle] = frozenset()
     stable: bool | None = None
 
+    def mean_watts(self, seconds: float) -> float:
+        """Mean power over a window; NaN for a device that was lost during it."""
+        return math.nan if Flag.LOST in self.flags or not seconds else self.joules / seconds
+
     @property
     def varying_error_joules(self) -> float:
         """One sigma of ``joules`` that is another one in each window: reading, edges, sampling."""
@@ -158,14 +162,25 @@ class Measurement(Tabular):
         return _sum_known(device.joules for device in self.counted)
 
     @property
+    def joules_text(self) -> str:
+        """Energy with its unit; of a lost device what was seen until then, hence a lower limit."""
+        return f"{'at least ' if self._has_lost else ''}{human(self.joules, 'J')}"
+
+    @property
     def kwh(self) -> float:
         """Energy in kilowatt-hours; NaN when nothing is known."""
         return kilowatt_hours(self.joules)
 
     @property
     def mean_watts(self) -> float:
-        """Mean power."""
-        return self.joules / self.seconds if self.seconds > 0 else math.nan
+        """Mean power; NaN where a device was lost, whose later power is unknown."""
+        if self.seconds <= 0 or self._has_lost:
+            return math.nan
+        return self.joules / self.seconds
+
+    @property
+    def _has_lost(self) -> bool:
+        return any(Flag.LOST in device.flags for device in self.counted)
 
     def __str__(self) -> str:
         if math.isnan(self.joules):
@@ -173,10 +188,10 @@ class Measurement(Tabular):
         error = self.relative_error
         bar = "" if error is None else f" ± {100 * error:.1f} %".replace("± 0.0 %", "± < 0.1 %")
         billed = f" ({self.kwh:.3g} kWh)" if self.kwh >= 1e-3 else ""
+        mean = ": device lost" if self._has_lost else f", {human(self.mean_watts, 'W')} mean"
         return (
-            f"{human(self.joules, 'J')}{bar}{billed} in "
-            f"{human_duration(self.seconds)}, {human(self.mean_watts, 'W')} mean "
-            f"({self.provenance.origin.value})"
+            f"{self.joules_text}{bar}{billed} in "
+            f"{human_duration(self.seconds)}{mean} ({self.provenance.origin.value})"
         )
 
     def rows(self) -> list[dict[str, Any]]:
@@ -186,7 +201,7 @@ class Measurement(Tabular):
                 "device": device.info.name,
                 "id": device.info.id,
                 "joules": _known(device.joules),
-                "mean_watts": _known(device.joules / (self.seconds or math.nan)),
+                "mean_watts": _known(device.mean_watts(self.seconds)),
                 "relative_error": device.relative_error,
                 "source": device.provenance.source,
             }

@@ -289,7 +289,7 @@ class Window:
         events = frozenset([Flag.CLOCK_STEPPED] if stepped else [])
         if math.isnan(self._began):
             events |= {Flag.NEVER_BEGUN}
-        mean = Measurement(self.name, seconds, devices).mean_watts
+        mean = Measurement(self.name, seconds, devices).joules / (seconds or math.nan)
         peak = math.nan if math.isnan(mean) else max(self._total_peak, mean)
         return Measurement(self.name, seconds, devices, peak, self._wall, events)
 

@@ -131,6 +131,7 @@ def test_the_unknown_is_not_zero(measured, capsys):
     assert "unknown" in err
     assert "CO2" not in err
     assert f"faults: {next(iter(Flag)).value}" in err
+    assert err.rstrip().endswith(next(iter(Flag)).value)  # beside its device
     assert main(["measure", "--json", *options]) == 0
     document = json.loads(capsys.readouterr().out)
     assert document["joules"] is None

@@ -486,6 +486,8 @@ def test_a_lost_board_is_charged_until_it_went_and_no_longer():
             clock.sleep(5.0)
     assert window.joules == pytest.approx(2.0 * watts, rel=0.05)
     assert Flag.LOST in window.flags
+    assert math.isnan(window.mean_watts)
+    assert str(window.measurement).startswith("at least")
     assert math.isnan(after.joules)
     assert after.flags == {Flag.LOST}
 

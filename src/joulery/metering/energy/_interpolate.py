@@ -56,11 +56,17 @@ _LEAST_PASSED = 0.3  # on simulated boards
 # One sigma of an energy of which only the range is known: the bar of 95 % reaches 95 % of the way
 # to the farther end.
 _OF_RANGE = 0.485
+# Above the power of any device.
+_ANY_WATTS = 1e6
 # One sigma of the mean power while a sensor does not look, relative to the spread of what it sees.
-_OF_SPREAD = 0.6  # on simulated boards, types left out
-_OF_LOOK = 0.25  # on simulated boards, types left out
+_OF_SPREAD = 0.7  # on simulated boards, types left out
+_OF_LOOK = 0.33  # on simulated boards, types left out
 # Bursts are taken to be about this long: sensors that refresh more often see most of them.
 _BURST_SECONDS = 0.1  # those of the recordings
+# A sensor that refreshes more often than this sees a burst more than once.
+_FAST_SECONDS = _BURST_SECONDS / 2
+# Share of the time in which work runs, from which on its pauses are those between steps.
+_STEADY_SHARE = 0.8  # by hand
 # Bursts do not keep in step with refreshes for longer than this.
 _IN_STEP_SECONDS = 1.5  # half a beat of the recorded bursts
 
@@ -116,8 +122,12 @@ def energy_between(
         end, end_variance = _at_end(last, end_at, (watts, sigma), part_time=part_time)
         if last.end is None:
             end_variance += _tail_variance(last, began, end_at, max_watts)
-    # Repairs before the window are no uncertainty of the window.
-    repaired = max(0.0, last.start.variance - first.start.variance)
+    start = _possible(start, first, began, bounds)
+    if not part_time:
+        end = _possible(end, last, end_at, bounds)
+    # Repairs before the window are no uncertainty of the window; those that became known during it
+    # leave its start uncertain.
+    repaired = abs(last.start.variance - first.start.variance)
     joules = max(end - start, min_watts * seconds)
     if max_watts is not None:
         joules = min(joules, max_watts * seconds)
@@ -268,6 +278,30 @@ def _bounded(energy: Energy, span: Span) -> Energy:
     return min(max(energy[0], span.start.joules), span.end.joules), energy[1]
 
 
+def _possible(joules: float, span: Span, at: float, bounds: tuple[float, float | None]) -> float:
+    """Energy at a moment inside a closed span, as far as the device's lowest and highest power go.
+
+    A span of several refreshes may hold more than one change, so that no line through it is right.
+    """
+    if span.end is None or not span.start.at_seconds <= at <= span.end.at_seconds:
+        return joules
+    least, most = _range_at(span, at, bounds[0], bounds[1] or _ANY_WATTS)
+    return min(max(joules, least), most) if least <= most else joules
+
+
+def _range_at(span: Span, at: float, low_watts: float, high_watts: float) -> tuple[float, float]:
+    """Least and largest energy at a moment inside a span."""
+    start, end = span.start, span.end
+    passed = max(0.0, at - start.at_seconds)
+    least, most = start.joules + low_watts * passed, start.joules + high_watts * passed
+    if end is None:
+        return least, most
+    remaining = max(0.0, end.at_seconds - at)
+    return max(least, end.joules - high_watts * remaining), min(
+        most, end.joules - low_watts * remaining
+    )
+
+
 def _knot_variance(span: Span) -> float:
     """Variance of the energy at the knots around a span, as of a lagging sensor."""
     end = span.end or span.start
@@ -358,16 +392,11 @@ def edge_variance(
     span: Span, at: float, joules: float, low_watts: float, high_watts: float
 ) -> float:
     """Variance in J² of the energy at a moment inside a span, from bursts that nothing shows."""
-    start, end = span.start, span.end
-    passed = max(0.0, at - start.at_seconds)
-    lowest, highest = start.joules + low_watts * passed, start.joules + high_watts * passed
-    if end is None:
-        watts, reach = span.watts, min(passed, _BURST_SECONDS / 2)
-    else:
-        remaining = max(0.0, end.at_seconds - at)
-        lowest = max(lowest, end.joules - high_watts * remaining)
-        highest = min(highest, end.joules - low_watts * remaining)
-        watts, reach = span_watts(span), min(passed, remaining, _BURST_SECONDS / 2)
+    lowest, highest = _range_at(span, at, low_watts, high_watts)
+    reach = min(max(0.0, at - span.start.at_seconds), _BURST_SECONDS / 2)
+    watts = span.watts
+    if span.end is not None:
+        watts, reach = span_watts(span), min(max(0.0, span.end.at_seconds - at), reach)
     farthest = max(0.0, joules - lowest, highest - joules)
     return min(_OF_RANGE * farthest, span.roughness * watts * reach) ** 2
 
@@ -402,6 +431,39 @@ def hidden_share(
     looks = _OF_LOOK * amplitude * math.sqrt(min(1.0, period / seconds))
     in_step = _OF_SPREAD * slow_amplitude * math.sqrt(min(1.0, _IN_STEP_SECONDS / seconds))
     return missed * math.hypot(looks, in_step)
+
+
+def in_step_watts(
+    missed: float,
+    period: float,
+    share: float | None,
+    watts: tuple[float, float, float],
+    amplitudes: tuple[float, float],
+) -> float:
+    """One sigma of mean power from bursts of work that come in step with the looks at them.
+
+    Readings do not show whether they are of the bursts, of the pauses or of both; that work ran for
+    a part of the time does.
+
+    Args:
+        missed: Fraction of the time in which the sensor does not look.
+        period: Time between two looks in seconds.
+        share: Part of the time in which work ran; None where the device does not say.
+        watts: Lowest power of the device, the power that was seen, and the highest.
+        amplitudes: Spread of the readings and of their means over half a second, relative.
+    """
+    if not share or share >= _STEADY_SHARE:
+        return 0.0
+    low, seen, high = watts
+    burst = max(0.0, seen - low)
+    if period < _FAST_SECONDS:
+        # Each burst and each pause is seen, their ends are not.
+        return _OF_RANGE * missed * min(burst, amplitudes[0] * seen)
+    too_much = min(1.0 - share, missed) * burst
+    too_little = min(missed * (high - low), share * (high - low) - burst)
+    # Readings that jump are of bursts and of pauses.
+    jumps = max(0.0, amplitudes[0] - amplitudes[1]) * seen
+    return _OF_RANGE * max(0.0, max(too_much, too_little) - jumps)
 
 
 def mean_watts(first: Knot, second: Knot) -> float:

@@ -19,13 +19,15 @@ _IMPLAUSIBLE = 3.0  # by hand
 _MOST_WATTS = 1e5  # by hand
 # One sigma of energy filled in from power readings, relative.
 _FILLED_ERROR = 0.1  # by hand
-# A counter that caught up after a freeze shows at least this share of what was drawn meanwhile.
+# A counter that caught up after a freeze shows at least this share of what was drawn meanwhile, or
+# more than can have been drawn since.
 _CAUGHT_UP = 0.5  # by hand
 
 
 class Advance(NamedTuple):
     """Energy since the last advance, with its variance in J², and the fault found, if any.
 
+    The variance is negative where earlier advances have become known.
     ``sigma_joules`` is one sigma that later advances do not share, as of a lagging sensor.
     """
 
@@ -44,7 +46,7 @@ class CounterRepair:
         self._last = first
         self._changed_at = first.read_at_seconds
         self._filled_until: float | None = None
-        self._filled = 0.0
+        self._filled = self._filled_sigma = 0.0
 
     def changed(self, reading: EnergyReading) -> bool:
         """Whether the counter moved since the last reading."""
@@ -63,36 +65,61 @@ class CounterRepair:
         elapsed = reading.read_at_seconds - self._changed_at
         highest = self._most_watts * (elapsed + slack)
         delta = reading.joules - self._last.joules
-        filled = self._filled
+        filled = self._filling(reading.read_at_seconds, slack)
         self._last, self._changed_at = reading, reading.read_at_seconds
-        self._filled_until, self._filled = None, 0.0
+        self._filled_until, self._filled, self._filled_sigma = None, 0.0, 0.0
         if delta < 0 and self._modulus is not None and 0 <= delta + self._modulus <= highest:
-            return Advance(_unless_filled(delta + self._modulus, filled), flag=Flag.WRAPPED)
+            return _unless_filled(delta + self._modulus, filled)._replace(flag=Flag.WRAPPED)
         if delta < 0:
             # What the counter shows was certainly used since its reset.
             certain = reading.joules if reading.joules <= highest else 0.0
-            missing = max(0.0, typical_watts * elapsed - filled)
+            missing = max(0.0, typical_watts * elapsed - filled.joules)
             return self._guess(max(missing, certain), Flag.RESET)
         if delta > highest:
-            return self._guess(max(0.0, typical_watts * elapsed - filled), Flag.JUMPED)
-        return Advance(_unless_filled(delta, filled))
+            return self._guess(max(0.0, typical_watts * elapsed - filled.joules), Flag.JUMPED)
+        return _unless_filled(delta, filled)
 
-    def fill(self, reading: EnergyReading, watts: float) -> Advance:
-        """Energy since the last advance of a frozen counter, from the power sensor."""
+    def fill(
+        self, reading: EnergyReading, watts: float, sigma_watts: float | None = None
+    ) -> Advance:
+        """Energy since the last advance of a frozen counter, from the power sensor.
+
+        One sigma of that power is ``sigma_watts``, the same for the whole of a freeze.
+        """
         first = self._filled_until is None
         since = self._changed_at if self._filled_until is None else self._filled_until
-        joules = max(0.0, watts * (reading.read_at_seconds - since))
+        seconds = max(0.0, reading.read_at_seconds - since)
         self._filled_until = reading.read_at_seconds
-        self._filled += joules
-        return self._guess(joules, Flag.FROZEN if first else None)
+        self._filled += watts * seconds
+        before = self._filled_sigma
+        self._filled_sigma += seconds * (sigma_watts or _FILLED_ERROR * watts)
+        variance = self._filled_sigma**2 - before**2
+        return Advance(watts * seconds, variance, Flag.FROZEN if first else None)
+
+    def _filling(self, now: float, slack: float) -> _Filling:
+        since = now if self._filled_until is None else self._filled_until
+        most = self._most_watts * (now - since + slack)
+        return _Filling(self._filled, self._filled_sigma, min(most, _CAUGHT_UP * self._filled))
 
     def _guess(self, joules: float, flag: Flag | None) -> Advance:
         return Advance(joules, (_FILLED_ERROR * joules) ** 2, flag)
 
 
-def _unless_filled(delta: float, filled: float) -> float:
+class _Filling(NamedTuple):
+    """What was filled in for a freeze, and the least that a counter shows that caught up."""
+
+    joules: float
+    sigma_joules: float
+    least_joules: float
+
+
+def _unless_filled(delta: float, filled: _Filling) -> Advance:
     """Energy counted since a freeze, without the energy that was filled in for it meanwhile.
 
-    A counter that stood still during the freeze shows only what came after.
+    A counter that stood still during the freeze shows only what came after; one that caught up
+    shows how far off the filling was.
     """
-    return max(0.0, delta - filled) if delta >= _CAUGHT_UP * filled else delta
+    if not filled.joules or delta < filled.least_joules:
+        return Advance(delta)
+    excess = max(0.0, filled.joules - delta)
+    return Advance(max(0.0, delta - filled.joules), excess**2 / 3 - filled.sigma_joules**2)

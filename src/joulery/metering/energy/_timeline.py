@@ -30,6 +30,7 @@ from joulery.metering._measurement import SIGMAS_95, Flag
 from joulery.metering.energy._interpolate import (
     edge_variance,
     hidden_share,
+    in_step_watts,
     mean_watts,
     missed_fraction,
 )
@@ -91,6 +92,9 @@ _SMOOTH = 0.08
 _ROUGH = 0.22
 # Utilisation from which on work runs all of the time: bursts of half of it show 48 to 52 %.
 _BUSY = 0.95
+# Utilisation is that of so long before, and is read often for so long after power changed.
+_UTILISATION_SECONDS = 1 / 6  # NVML's manual: 1/6 s to 1 s
+_UTILISATION_SETTLES_SECONDS = 0.5  # by hand
 # Over less than this, coarse counters make mean power meaningless.
 SHORTEST_MEAN_SECONDS = 0.015  # by hand: millijoules over less are noise
 
@@ -113,6 +117,7 @@ class Knot(NamedTuple):
         flags: Number of faults and of seconds with each kind of throttling so far.
         sigma_joules: One sigma of ``joules`` that later knots do not share, as of a lagging sensor.
         uneven_joules: Part of ``joules`` whose power may have come in bursts.
+        in_step_joules: One sigma of ``joules``, should bursts of work be in step with the looks.
     """
 
     at_seconds: float
@@ -124,6 +129,7 @@ class Knot(NamedTuple):
     flags: Mapping[Flag | Throttle, int] = _NO_FLAGS
     sigma_joules: float = 0.0
     uneven_joules: float = 0.0
+    in_step_joules: float = 0.0
 
 
 @dataclass(slots=True)
@@ -205,6 +211,7 @@ class EnergyTimeline:
         # Replaced, never changed, so that knots and windows can share it.
         self.flags: dict[Flag | Throttle, int] = {}
         self.sensed_watts: float | None = None
+        self._sensed_at = now  # it changed then
         # Checked once: checking a protocol costs more than reading a counter.
         self._meter = device if isinstance(device, EnergyMeter) else None
         claimed = Capability.TELEMETRY in device.capabilities
@@ -213,6 +220,7 @@ class EnergyTimeline:
         self.idle = False
         self._idle_checked_at = now - _IDLE_CHECK_SECONDS
         self._idle_checked_watts = 0.0
+        self._moved_at = -math.inf
 
     def read(self, not_before: float) -> Knot | None:
         """Read the counter, again not before a moment; the knot found, if any. Never raises."""
@@ -298,7 +306,7 @@ class EnergyTimeline:
             if isinstance(self.device, IntegratedPower) and still_seconds > _GAP_SECONDS:
                 variance = (_GAP_ERROR * advance.joules) ** 2
                 advance = Advance(advance.joules, variance, Flag.GAP)
-            self.sensed_watts = reading.watts
+            self.sensed_watts, self._sensed_at = reading.watts, reading.read_at_seconds
             return self._add(refresh, advance)
         if self._closed is None and self.timer.stamps_trusted and self.span is not None:
             # The first knot's stamp stood still with the value: it was its refresh.
@@ -308,8 +316,19 @@ class EnergyTimeline:
         watts = self._power_if_frozen(reading, counter)
         if watts is None:
             return None
-        self.sensed_watts = watts
-        return self._add(Refresh(reading.read_at_seconds), counter.fill(reading, watts))
+        now = reading.read_at_seconds
+        if watts != self.sensed_watts:
+            self.sensed_watts, self._sensed_at = watts, now
+        advance = counter.fill(reading, watts, self._sigma_if_stuck(watts, now))
+        return self._add(Refresh(now), advance)
+
+    def _sigma_if_stuck(self, watts: float, now: float) -> float | None:
+        """One sigma of a power that stands still like its counter; None while it moves."""
+        if now - self._sensed_at < _FREEZE_SECONDS / 2:
+            return None
+        low, high = self.bounds
+        farthest = max(watts - low, (_SWING * watts if high is None else high) - watts)
+        return farthest / SIGMAS_95
 
     def _add(self, refresh: Refresh, advance: Advance) -> Knot | None:
         span = self.span
@@ -322,6 +341,7 @@ class EnergyTimeline:
         self._compare_counter(watts, at - start.at_seconds)
         idle = start.idle_joules + (advance.joules if self._is_idle(at, watts) else 0.0)
         uneven = start.uneven_joules + self._spread(at, watts) * advance.joules
+        in_step = start.in_step_joules + self._in_step_joules(watts, at - start.at_seconds)
         knot = Knot(
             at_seconds=at,
             joules=start.joules + advance.joules,
@@ -332,6 +352,7 @@ class EnergyTimeline:
             flags=self.flags,
             sigma_joules=advance.sigma_joules,
             uneven_joules=uneven,
+            in_step_joules=in_step,
         )
         if at <= start.at_seconds:
             # Two refreshes at one moment: keep the later energy rather than open an empty span.
@@ -375,14 +396,15 @@ class EnergyTimeline:
         if self.sensor is None or total <= 0 or self._disagreements >= _DISAGREEMENTS:
             return 0.0
         period = self.timer.period_seconds or self.sensor.period_seconds
-        missed = missed_fraction(self.sensor, period, counts=self._power is None)
+        missed = self._missed_fraction(self.sensor)
         slow = (end.uneven_joules - begin.uneven_joules) / total
         hidden = hidden_share(missed, last.amplitude, slow, seconds, period) * joules
+        in_step = (end.in_step_joules - begin.in_step_joules) / total * joules
         # A window of one or two looks may hold a load of its own that neither saw.
         low, high = self.bounds
         farthest = max(joules - low * seconds, (high or 0.0) * seconds - joules)
         alone = max(0.0, 1.0 - seconds / (_LOOKS * period)) if not self.idle else 0.0
-        return math.hypot(hidden, _OF_ALONE * alone * missed * max(0.0, farthest))
+        return math.hypot(hidden, in_step, _OF_ALONE * alone * missed * max(0.0, farthest))
 
     def largest_sigma(self, joules: float, seconds: float) -> float:
         """One sigma whose bar of 95 % holds whatever the device may draw in a window."""
@@ -517,8 +539,12 @@ class EnergyTimeline:
         if self._telemetry is None:
             return False
         was_idle = self.idle
-        changes = abs(watts - self._idle_checked_watts) > _IDLE_CHECK_CHANGE * watts
-        often = was_idle and self._looks_part_time
+        change = abs(watts - self._idle_checked_watts)
+        if change > _NEW_LOAD * watts:
+            self._moved_at = now
+        settling = now - self._moved_at < _UTILISATION_SETTLES_SECONDS
+        often = self._looks_part_time and (was_idle or settling)
+        changes = change > _IDLE_CHECK_CHANGE * watts
         if changes or often or now - self._idle_checked_at >= _IDLE_CHECK_SECONDS:
             self._idle_checked_at, self._idle_checked_watts = now, watts
             try:
@@ -536,6 +562,22 @@ class EnergyTimeline:
         sensed = self.sensed_watts
         self._scatter.add(mean if self._scatters_means or sensed is None else sensed, at)
         return 0.0 if self.idle else self._scatter.slow_amplitude
+
+    def _missed_fraction(self, sensor: PowerSensor) -> float:
+        period = self.timer.period_seconds or sensor.period_seconds
+        return missed_fraction(sensor, period, counts=self._power is None)
+
+    def _in_step_joules(self, watts: float, seconds: float) -> float:
+        """One sigma of the energy of a span whose bursts may be in step with the looks at it."""
+        sensor, (low, high) = self.sensor, self.bounds
+        settling = self._idle_checked_at - self._moved_at < _UTILISATION_SECONDS
+        if sensor is None or high is None or settling:
+            return 0.0
+        period = self.timer.period_seconds or sensor.period_seconds
+        amplitudes = self._scatter.amplitude, self._scatter.slow_amplitude
+        powers = low, watts, high
+        missed = self._missed_fraction(sensor)
+        return seconds * in_step_watts(missed, period, self._utilisation, powers, amplitudes)
 
     def _roughness(self) -> float:
         """One sigma of the power inside a span, relative, by readings and utilisation."""

@@ -129,6 +129,15 @@ def test_a_counter_that_fell_short_of_the_filling_does_not_take_it_back():
     assert advanced(repair, 1000.0 + 0.9 * before, 5.1).joules == 0.0
 
 
+def test_what_a_counter_shows_after_a_freeze_tells_how_far_off_the_filling_was():
+    """The error of a freeze would stay what it was before it was known."""
+    repair = started()
+    steps, before = filled(repair, until=5)
+    after = advanced(repair, 1000.0 + 0.4 * before, 5.1)
+    variance = sum(step.variance for step in steps) + after.variance
+    assert 0.6 * before <= 1.96 * variance**0.5 <= before
+
+
 def test_a_counter_that_does_not_catch_up_goes_on_from_there():
     """What it counts after the freeze would be swallowed by the filling."""
     repair = started()

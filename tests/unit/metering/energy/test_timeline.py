@@ -240,6 +240,21 @@ def test_a_freeze_is_filled_from_the_power_sensor():
     assert last.joules == pytest.approx(100.0 * last.at_seconds, rel=0.01)
 
 
+@pytest.mark.parametrize(("moves", "least", "most"), [(True, 0.0, 0.21), (False, 0.9, 4.0)])
+def test_a_sensor_that_stands_still_with_its_counter_tells_nothing(moves, least, most):
+    """A board that went idle meanwhile is charged its power before, give or take some per cent."""
+    bench = Bench(Capability.POWER)
+    bench.sensed = 100.0
+    track = EnergyTimeline(bench, 0.0)
+    follow(bench, track, 3.0)
+    bench.stuck_since = 3.0
+    for tenth in range(31, 90):
+        bench.sensed += 0.1 * moves
+        follow(bench, track, tenth / 10)
+    knot = track.span.start
+    assert least <= 1.96 * knot.variance**0.5 / (100.0 * (knot.at_seconds - 3.0)) <= most
+
+
 def test_a_freeze_without_sensor_is_bridged_when_the_counter_returns(bench, track):
     """It cannot be filled in, but the counter itself may have gone on."""
     frozen_for(bench, track, 5.0)
