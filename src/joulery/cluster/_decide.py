@@ -34,6 +34,9 @@ _FLOOR_TOLERANCE = 1e-6
 # A promise may exceed its share by this much; by hand: pipelines plan in steps of 1 %, and promise
 # 2 % more than they plan.
 _PROMISE_ROUNDING = 0.01
+# A job needs this time before its boards draw more than at rest; by hand: processes start, and load
+# libraries for seconds, but a small program may begin sooner.
+_START_SECONDS = 2.0
 # Jobs that a message names; by hand: a line of a terminal.
 _NAMED_JOBS = 8
 
@@ -74,8 +77,9 @@ class ClusterView:
         unreachable_watts: Power that nodes which cannot be reached may draw.
         budget_watts: IT power of the whole cluster.
         rise_watts: IT power up to which the total may rise in this tick.
-        corrections: Share by which parts draw more than their boards' and hosts' sum.
+        corrections: Watts that parts draw beyond their boards' and hosts' sum.
         now: Time of the monotonic clock.
+        jobs_age_seconds: Time since the jobs were those of the workload manager.
     """
 
     jobs: Sequence[EngineJob]
@@ -85,6 +89,7 @@ class ClusterView:
     rise_watts: float
     corrections: Mapping[str, float]
     now: float
+    jobs_age_seconds: float = 0.0
 
 
 def decide(
@@ -111,7 +116,8 @@ def decide(
         if len(boards.get(job.id, ())) < job.gpu_count
     ]
     busy = {device.id for devices in boards.values() for _, device in devices}
-    reserved = _reserved_watts(view, busy, history)
+    is_late = view.jobs_age_seconds + settings.tick_seconds > _START_SECONDS
+    reserved = _reserved_watts(view, busy, history, is_late=is_late)
     if not shared:
         need = settings.overhead_watts + sum(reserved.values())
         if short := view.budget_watts < need:
@@ -237,11 +243,13 @@ def _shares(
     return replace(shares, paused=np.array([job.id in paused for job in jobs]))
 
 
-def _reserved_watts(view: ClusterView, busy: set[str], history: JobHistory) -> dict[str, float]:
+def _reserved_watts(
+    view: ClusterView, busy: set[str], history: JobHistory, *, is_late: bool
+) -> dict[str, float]:
     """Power of nodes that is not shared: boards without a job, and nodes out of reach.
 
-    Boards without a job count as they draw, and those of one node, the one with most to gain, as
-    if a job began on them now.
+    Boards without a job count as they draw. Where a new job would be known too late, those of one
+    node, the one with most to gain, count as if a job began on them now.
     """
     draws = history.draws
     reserved = dict(view.unreachable_watts)
@@ -251,7 +259,7 @@ def _reserved_watts(view: ClusterView, busy: set[str], history: JobHistory) -> d
         reserved[node] = sum(draws.rest_watts(device) for device in free)
         least = sum(draws.least_watts(device) for device in free)
         starts[node] = max(0.0, least - reserved[node])
-    if starts:
+    if starts and is_late:
         node = max(starts, key=lambda name: starts[name])
         reserved[node] += starts[node]
     return reserved
@@ -288,8 +296,7 @@ def _place_jobs(
         for part in _path(name, above):
             inside[part] += reserve
     parts = [
-        replace(cap, watts=cap.watts / (1.0 + view.corrections.get(cap.name, 0.0)))
-        for cap in tree.caps
+        replace(cap, watts=cap.watts - view.corrections.get(cap.name, 0.0)) for cap in tree.caps
     ]
     limits = {cap.name: cap.watts - inside[cap.name] for cap in parts}
     placed = []
@@ -313,7 +320,7 @@ def _place_jobs(
         )
         for cap in parts
     ]
-    whole = view.budget_watts / (1.0 + view.corrections.get(root, 0.0))
+    whole = view.budget_watts - view.corrections.get(root, 0.0)
     caps[0] = replace(caps[0], watts=min(whole, parts[0].watts))
     return Budget(tuple(caps)), placed
 
