@@ -264,7 +264,7 @@ class Agent:
             self._jobs = reading.result(None if self._jobs is None else patience)
         except TimeoutError:
             if now - self._jobs_at > _OLD_SECONDS:
-                messages.append(f"the jobs are those of {now - self._jobs_at:.0f} s ago")
+                messages.append(f"the jobs are those of more than {_OLD_SECONDS:.0f} s ago")
             return False
         except EngineError as error:
             self._reading = None
@@ -513,10 +513,10 @@ class Agent:
             self._over_since, self._is_alarmed = None, False
             return
         self._over_since = now if self._over_since is None else self._over_since
-        seconds = now - self._over_since
-        if seconds < self._settings.alarm_seconds:
+        if now - self._over_since < self._settings.alarm_seconds:
             return
-        messages.append(f"ALARM: {power:.6g} W, above the budget for {seconds:.0f} s")
+        limit = self._settings.alarm_seconds
+        messages.append(f"ALARM: power above the budget for more than {limit:g} s")
         if not self._is_alarmed:
             self._is_alarmed = True
             self._audit("alarm", power_watts=round(power, 3), budget_watts=round(budget, 3))

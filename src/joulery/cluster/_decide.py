@@ -14,6 +14,7 @@ from joulery.cluster._budget import Budget, Cap
 from joulery.cluster._history import promised_watts
 from joulery.cluster._jobs import ClusterJob, PowerCurve, flexibility_floor
 from joulery.cluster._slurm import ALL_BOARDS
+from joulery.cluster._stops import RESUME_ROOM
 from joulery.errors import InfeasibleError
 from joulery.units import finite
 
@@ -121,7 +122,7 @@ def decide(
     if not shared:
         need = settings.overhead_watts + sum(reserved.values())
         if short := view.budget_watts < need:
-            messages.append(f"GPUs without a job may draw {need:.6g} W, more than the budget")
+            messages.append("hosts and GPUs without a job may draw more than the budget")
         return CapDecision(caps, {}, frozenset(), None, is_short=short, messages=tuple(messages))
     budget, shared = _place_jobs(settings, view, shared, boards, reserved)
     without_floors = [replace(job, floor=0.0) for job in shared]
@@ -143,8 +144,10 @@ def decide(
             caps[node][device.id] = min(device.most_watts, max(device.least_watts, cap))
             if hertz is not None:
                 clocks[node][device.id] = hertz
+    # Jobs that rest for a while after a stop do not keep others from watts that are free.
+    is_short = bool(paused) and shares.used_watts > (1 - RESUME_ROOM) * shares.budget_watts
     decision = CapDecision(
-        caps, clocks, paused, shares, is_short=bool(paused), messages=tuple(messages)
+        caps, clocks, paused, shares, is_short=is_short, messages=tuple(messages)
     )
     job_watts = {
         share.id: watts

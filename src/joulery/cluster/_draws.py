@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from joulery.cluster._nodes import DeviceState
 
 # A board that has not shown what it draws of its cap counts as drawing 10 % more, as far as boards
-# were seen to; it shows it in the first reading of at least this share of a cap, of a loaded board.
+# were seen to; it shows it in two like readings of at least this share of a cap, of a loaded board.
 UNKNOWN_SHARE, _LOADED_SHARE = 1.1, 0.85
 # Largest share of a cap that is believed; by hand: beyond it a sensor is broken.
 MOST_SHARE = 1.3
@@ -70,6 +70,8 @@ class BoardDraws:
         self._now = 0.0
         # Caps of each board that its power may still show, and when each was first seen.
         self._caps: dict[str, list[tuple[float, float]]] = {}
+        # Last share of each board whose share is not known.
+        self._seen: dict[str, float] = {}
         # Seconds since a job of the board ended or was stopped.
         self._rested: dict[str, float] = {}
 
@@ -115,7 +117,9 @@ class BoardDraws:
         lowest, highest = (round(device.watts / edge(caps), 3) for edge in (max, min))
         before = shares.get(device.id)
         if before is None:
-            if lowest >= _LOADED_SHARE and highest <= _SAME_RANGE * lowest:
+            # While a job loads its boards draw more with each reading.
+            earlier, self._seen[device.id] = self._seen.get(device.id, 0.0), lowest
+            if lowest >= _LOADED_SHARE and highest <= _SAME_RANGE * min(lowest, earlier):
                 shares[device.id] = min(MOST_SHARE, highest)
         elif lowest > before:
             shares[device.id] = min(MOST_SHARE, lowest)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from joulery.cluster._jobs import ClusterJob
 
 # A job goes on only if this share of the watts stays free; by hand: above what trims move.
-_RESUME_ROOM = 0.1
+RESUME_ROOM = 0.1
 # A job within its least running time is stopped only where no other will do; by hand.
 _YOUNG_VALUE = 1e3
 
@@ -71,7 +71,7 @@ class JobStops:
             for job in np.argsort(-rested, kind="stable"):
                 if rested[job] >= self._least_rest(jobs[job].id, now):
                     total = needs[runs].sum(axis=0) + needs[job]
-                    runs[job] = (total <= (1.0 - _RESUME_ROOM) * room).all()
+                    runs[job] = (total <= (1.0 - RESUME_ROOM) * room).all()
         return frozenset(
             job.id for job, is_running in zip(jobs, runs, strict=True) if not is_running
         )

@@ -200,7 +200,7 @@ def second_agent(bench, folder):
 
 def test_an_older_agent_is_refused_by_the_nodes(tmp_path):
     """Two agents undo each other's caps in silence."""
-    for name in ("first", "second"):
+    for name in ("first", "second", "third"):  # one job after the other
         (tmp_path / name).mkdir()
     bench = Bench(tmp_path / "first", budget=1000)
     bench.engine.held = [job(1, {"n1": (0, 1), "n2": (0, 1)})]
@@ -220,7 +220,7 @@ def test_an_older_agent_is_refused_by_the_nodes(tmp_path):
 
 def test_a_standby_takes_over_when_the_leader_is_silent(tmp_path):
     """The caps of a cluster lapse although a second agent waits."""
-    for name in ("first", "second"):
+    for name in ("first", "second", "third"):  # one job after the other
         (tmp_path / name).mkdir()
     bench = Bench(tmp_path / "first", budget=1000)
     bench.engine.held = [job(1, {"n1": (0, 1), "n2": (0, 1)})]
@@ -284,6 +284,33 @@ def test_no_job_is_stopped_for_boards_that_come_to_rest():
     assert draws.usual_rest_watts(replace(board, id="b")) is None
 
 
+def test_a_short_event_keeps_no_job_and_no_new_one_from_its_watts(tmp_path):
+    """Jobs that a short event stopped rest for minutes, and the prolog refuses all others."""
+    bench = Bench(tmp_path, budget=800)
+    bench.engine.held = [job(n, {"n1": (n,)}) for n in (0, 1)]
+    for gpu in bench.gpus["n2"]:
+        gpu.demand_watts = 50.0
+
+    def run(seconds):
+        for _ in range(seconds):
+            report = bench.tick()
+            for number, gpu in enumerate(bench.gpus["n1"]):
+                gpu.demand_watts = 50.0 if str(number) in bench.engine.suspended else 1000.0
+        return report
+
+    for name in ("first", "second", "third"):  # one job after the other
+        run(30)
+        assert not bench.engine.suspended
+        now = bench.clock.wall()
+        announce(tmp_path, GridEvent(name, now, now + 20, target_watts=280), bench.clock)
+        run(15)
+        assert len(bench.engine.suspended) == 1
+    report = run(30)
+    assert len(bench.engine.suspended) == 1, "a second time within a rotation is thrashing"
+    assert not report["is_short"]
+    assert not (tmp_path / "no-watts").exists()
+
+
 def test_stops_are_few_and_rotate_over_hours():
     """Jobs are stopped and continued every second, or always the same ones."""
     curve = PowerCurve((100.0, 400.0), (0.3, 1.0), idle_watts=50.0)
@@ -340,7 +367,11 @@ def test_a_board_is_known_by_what_it_draws():
     for _ in range(600):
         draws.note([replace(state, watts=80.0)], {"a"}, 1.0)
     assert draws.share(state) == 1.1, "it may draw more once the job has loaded"
-    draws.note([state], {"a"}, 1.0)
+    for watts in (270.0, 285.0):
+        draws.note([replace(state, watts=watts)], {"a"}, 1.0)
+    assert draws.share(state) == 1.1, "a job that loads has not shown what it draws"
+    for _ in range(2):
+        draws.note([state], {"a"}, 1.0)
     assert draws.share(state) == 0.97
     draws.note([replace(state, watts=600.0, is_stale=True)], {"a"}, 1.0)
     assert draws.share(state) == 0.97
