@@ -222,10 +222,11 @@ class Correction:
         lowest = watts - max(most for _, _, most in rows)
         highest = watts - min(least for _, least, _ in rows)
         self._power, step = watts, min(_STEP, seconds / _CORRECTION_SECONDS)
+        difference = min(max(self._mean, lowest), highest) - self._mean
         if highest - lowest <= _TELLING * watts and seconds:
             self._seconds += seconds
             step = max(step, seconds / self._seconds)  # the first readings count alike
-        difference = min(max(self._mean, lowest), highest) - self._mean
+            difference = (lowest + highest) / 2 - self._mean
         self._mean += step * difference
         self._variance = (1.0 - step) * (self._variance + step * difference**2)
         self._peak = max(lowest, self._peak + step * (min(self._usual, self._peak) - self._peak))
