@@ -55,6 +55,7 @@ from joulery.grid import GridEvent, Signal, read_signal, read_table
 from joulery.simulate.cluster import Site, read_trace, simulate, summarize
 
 sys.path.append(str(Path(__file__).parents[1] / "tests"))
+from support.disturbed import DisturbedPlant
 from support.plant import Plant
 from support.slurm import PoweredCluster, slurm_obstacle
 
@@ -440,6 +441,28 @@ def _planted(
         return plant.over_share(), plant.unused_share(quarter), len(plant.switches)
 
 
+def bench_disturbed(results: Results, seeds: list[int], hours: float) -> None:
+    """The same loop while something breaks every 6 s, with the causes of unused watts."""
+    figures, causes = [], []
+    for seed in seeds:
+        with tempfile.TemporaryDirectory() as folder:
+            plant = DisturbedPlant(Path(folder), seed)
+            plant.run(hours * HOUR)
+            found, parts = plant.figures()
+        figures.append(found)
+        causes.append(parts)
+    goals = {"over_share": "<= 0.001", "unused_share": "<= 0.02", "over_delivery_share": "<= 0.01"}
+    details: dict[str, Any] = {"seeds": len(seeds), "hours": hours}
+    for name in figures[0]:
+        values = [found[name] for found in figures]
+        details["worst"] = max(values)
+        results.add(f"disturbed_{name}", statistics.mean(values), goals.get(name, ""), **details)
+        details = {}
+    for cause in sorted({cause for parts in causes for part in parts.values() for cause in part}):
+        means = [statistics.mean(parts[k][cause] for parts in causes) for k in (False, True)]
+        results.add(f"  {cause}", means[0], in_events=means[1])
+
+
 class InstantNode:
     """A node of 8 GPUs that answers at once and draws its caps."""
 
@@ -668,6 +691,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0, help="of the events")
     parser.add_argument("--plant", type=int, metavar="N", help="only N seeds of the closed loop")
     parser.add_argument("--hours", type=float, default=2.0, help="virtual hours of each")
+    parser.add_argument("--disturbed", type=int, metavar="N", help="N seeds from --seed, disturbed")
     parser.add_argument("--only-events", action="store_true", help="leave out all the rest")
     arguments = parser.parse_args()
     named = read_curves(arguments.data)
@@ -679,6 +703,9 @@ def main() -> None:
     say(f"{len(named)} frontiers")
     if arguments.plant:
         bench_plant(results, arguments.plant, arguments.hours)
+    elif arguments.disturbed:
+        seeds = range(arguments.seed, arguments.seed + arguments.disturbed)
+        bench_disturbed(results, list(seeds), arguments.hours)
     elif arguments.smoke:
         bench_smoke(results, list(named.values())[:4])
     elif not arguments.only_events:

@@ -1,9 +1,11 @@
 """Soak the cluster agent on a real Slurm: hours in which everything goes wrong now and then.
 
 Boards draw 10 % more or less than their caps and hosts 20 % more or less than stated; the feeder's
-meter is noisy, hangs, freezes or fails; jobs arrive, end, are cancelled and suspended; nodes, their
-governors and the agent die; the grid asks for less. The truth is the power at 50 Hz. What exceeds
-events while no agent ran, and for 2 s after its start, is counted apart.
+meter is noisy, hangs, freezes or fails; jobs arrive, load their boards 2 s after their start, end,
+are cancelled and suspended; nodes, their governors and the agent die; the grid asks for less. The
+truth is the power at 50 Hz. What exceeds events while no agent ran, and for 2 s after its start, is
+counted apart. Watts are unused while the budget binds: a job is stopped, or held below its boards'
+limits.
 
 usage: python scripts/stress_cluster.py [--smoke] [--hours H] [--seed N]
 """
@@ -36,9 +38,10 @@ from support.slurm import PoweredCluster, slurm_obstacle
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-NODES, HOST_WATTS, REST_WATTS = 4, 300.0, 55.0
+NODES, HOST_WATTS, REST_WATTS, MOST_WATTS = 4, 300.0, 55.0, 400.0
+LOADING_SECONDS = 2.0
 # The budget binds while jobs hold the boards, and suffices for all least caps.
-BUDGET = 0.65 * (16 * 400 + NODES * HOST_WATTS)
+BUDGET = 0.65 * (16 * MOST_WATTS + NODES * HOST_WATTS)
 FRONTIERS = {
     "compute": [(100, 25), (200, 60), (300, 85), (400, 100)],
     "memory": [(100, 60), (160, 95), (400, 100)],
@@ -106,6 +109,7 @@ class Soak:
     dead: list[tuple[float, float]] = field(default_factory=list)
     performance: dict[str, list[float]] = field(default_factory=dict)
     binding: list[tuple[float, bool]] = field(default_factory=list)
+    began: dict[str, float] = field(default_factory=dict)
 
     def follow_jobs(self, over: threading.Event) -> None:
         """Let boards draw what their jobs do, as Slurm has them."""
@@ -117,23 +121,23 @@ class Soak:
                 self._note_status()
 
     def _load_boards(self, slurm: Slurm) -> None:
-        busy = {
-            f"{node}-gpu{index}"
-            for job in slurm.jobs()
-            if not job.is_suspended
-            for node, indices in job.gpus.items()
-            for index in indices
-        }
-        for gpu in self.cluster.gpus:
-            gpu.demand_watts = float("inf") if gpu.info.id in busy else REST_WATTS
+        now, busy, binds = REAL_CLOCK.now(), set[str](), False
+        gpus = {gpu.info.id: gpu for gpu in self.cluster.gpus}
+        for job in slurm.jobs():
+            boards = {f"{node}-gpu{n}" for node, numbers in job.gpus.items() for n in numbers}
+            held = max((gpus[board].cap_watts for board in boards), default=MOST_WATTS)
+            binds |= job.is_suspended or held < 0.99 * MOST_WATTS
+            if not job.is_suspended and now >= self.began.setdefault(job.id, now) + LOADING_SECONDS:
+                busy |= boards
+        for board, gpu in gpus.items():
+            gpu.demand_watts = float("inf") if board in busy else REST_WATTS
+        self.binding.append((REAL_CLOCK.wall(), binds))
 
     def _note_status(self) -> None:
         status = self.cluster.status()
-        levels = {job["id"]: job["performance"] for job in status["jobs"]}
-        for job, level in levels.items():
-            running = 0.0 if job in status["paused"] else level
-            self.performance.setdefault(job, []).append(running)
-        self.binding.append((status["at"], any(level < 0.99 for level in levels.values())))
+        for job in status["jobs"]:
+            level = 0.0 if job["id"] in status["paused"] else job["performance"]
+            self.performance.setdefault(job["id"], []).append(level)
 
     def disturb(self) -> None:
         """Do something that the agent did not ask for."""

@@ -361,7 +361,7 @@ def test_openadr_reads_all_pages_and_only_events_that_are_meant():
         if path == "/auth/token":
             return 200, {"access_token": "t"}
         calls.append(query)
-        skip, limit = int(query["skip"]), min(50, int(query["limit"]))
+        skip, limit = int(query["skip"]), min(20, int(query["limit"]))  # fewer than asked for
         return 200, rows[skip : skip + limit] if query.get("programID") == "p" else rows
 
     with serving(answer) as url:

@@ -68,6 +68,7 @@ def site(make_world):
     paths = {"JOULERY_GOVERNOR": f"{folder}/governor.sock"}
     governor = world.start("governor", "serve", *words, **paths)
     assert "serves" in governor.stderr.readline()
+    world.governor = governor
     yield world
     governor.send_signal(signal.SIGTERM)
     governor.communicate(timeout=60)
@@ -143,6 +144,10 @@ def test_an_agent_is_tried_started_replaced_and_its_joules_kept(site):
         assert read_status(world.folder / "site" / "other").epoch == 2
     said = (world.folder / "site" / "state" / "audit.jsonl").read_text()
     assert json.loads(said.splitlines()[0])["what"] == "lead"
+
+    (world.folder / "site" / "localhost" / "governor.toml").write_text("")
+    world.governor.send_signal(signal.SIGHUP)
+    wait_for(lambda: limits(world) == pytest.approx([world.board.default_limit_watts] * 2))
 
 
 def test_a_site_whose_fallback_exceeds_the_budget_is_refused(world):

@@ -19,6 +19,7 @@ from joulery.cluster import (
     DeviceState,
     EngineJob,
     MeterReading,
+    NodeUnreachableError,
     PowerCurve,
 )
 
@@ -80,8 +81,6 @@ class PlantNode:
     def status(self) -> list[DeviceState]:
         """Its boards."""
         if self.is_cut:
-            from joulery.cluster._nodes import NodeUnreachableError
-
             raise NodeUnreachableError(f"{self.name} is cut off", remedy="wait")
         return [
             DeviceState(

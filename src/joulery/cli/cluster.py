@@ -82,6 +82,8 @@ def _clock_time(seconds: float) -> str:
 def _allocate(arguments: argparse.Namespace) -> Output:
     jobs = cluster.read_jobs(arguments.jobs)
     tree = cluster.read_budget(arguments.tree) if arguments.tree else None
+    if tree is None and arguments.budget is None:
+        raise InvalidValueError("no budget", remedy="give --budget 20kW, or --tree FILE")
     if tree and arguments.budget not in (None, tree.caps[0].watts, math.inf):
         stated = tree.caps[0].watts
         if math.isfinite(stated):
@@ -95,7 +97,7 @@ def _allocate(arguments: argparse.Namespace) -> Output:
         arguments.budget,
         arguments.policy,
         budget=tree,
-        alpha=arguments.alpha,
+        alpha=_alpha(arguments),
         may_pause=arguments.pause,
     )
     price = cluster.flexibility_price(jobs, shares)
@@ -141,7 +143,7 @@ def _simulate(arguments: argparse.Namespace) -> Output:
         idle_watts=arguments.idle,
         rotation_seconds=arguments.rotate,
         recovery_seconds=_RECOVERY_SECONDS if arguments.recover else math.inf,
-        alpha=arguments.alpha,
+        alpha=_alpha(arguments),
     )
     carbon = None
     if arguments.grid:
@@ -159,7 +161,7 @@ def _simulate(arguments: argparse.Namespace) -> Output:
 def _replay(arguments: argparse.Namespace) -> Output:
     jobs = cluster.read_jobs(arguments.jobs)
     series = grid.read_signal(arguments.power, arguments.column, zone=arguments.zone)
-    mean = cluster.replay(jobs, series.values, arguments.policy, arguments.alpha)
+    mean = cluster.replay(jobs, series.values, arguments.policy, _alpha(arguments))
     steps = {"steps": len(series.values), "step_seconds": series.step_seconds}
     document = {**steps, **mean.to_dict()}
     return Output(document, lambda: _allocation_text(document))
@@ -185,14 +187,16 @@ def _shape(arguments: argparse.Namespace) -> Output:
     at_once = float(seconds @ values) * site.curve.most_watts / JOULES_PER_KILOWATT_HOUR
     document = {**plan.to_dict(), "amount_at_once": at_once}
     if arguments.out:
-        _write_budget(arguments.out, plan.budget(min(signal.step_seconds, 3600.0)))
+        budget = plan.budget(min(signal.step_seconds, 3600.0))
+        _write_budget(arguments.out, budget, arguments.overhead)
     return Output(document, lambda: _shape_text(document))
 
 
-def _write_budget(path: Path, budget: grid.Signal) -> None:
-    """Write a series of watts as the agent takes it."""
+def _write_budget(path: Path, budget: grid.Signal, overhead_watts: float) -> None:
+    """Write a series of IT watts as the agent takes it, from those of jobs."""
     times = (budget.start + budget.step_seconds * n for n in count())
-    rows = [f"{_clock_time(t)},{w:.3f}" for t, w in zip(times, budget.values, strict=False)]
+    watts = (overhead_watts + value for value in budget.values)
+    rows = [f"{_clock_time(t)},{w:.3f}" for t, w in zip(times, watts, strict=False)]
     write_file(path, "\n".join(["timestamp,watts", *rows, ""]), "--out")
 
 
@@ -214,8 +218,8 @@ def _swings(arguments: argparse.Namespace) -> Output:
     limits = cluster.SwingLimits()
     if arguments.limits:
         limits = cluster.read_swing_limits(arguments.limits)
-    step, columns = cluster.read_power_trace(arguments.trace)
-    document = cluster.swings_document(columns, step, limits)
+    trace = cluster.read_power_trace(arguments.trace)
+    document = cluster.swings_document(trace, limits)
     code = 0 if document["is_within"] else 1
     return Output(document, lambda: _swings_text(document), code)
 
@@ -233,6 +237,7 @@ def _swings_text(document: Mapping[str, Any]) -> str:
         {"power of": lambda row: row["name"], ">mean": lambda r: human(r["mean_watts"], "W")}
         | columns,
     )
+    swings += "".join(f"\n{text}" for text in document["messages"])
     if not document["remedies"]:
         return swings
     remedies = table_of(
@@ -256,6 +261,16 @@ def _read_policy(text: str) -> str:
     return text
 
 
+def _alpha(arguments: argparse.Namespace) -> float:
+    if arguments.alpha is None:
+        return 2.0
+    if arguments.policy != "alpha-fair":
+        raise InvalidValueError(
+            f"--alpha with --policy {arguments.policy}", remedy="give --policy alpha-fair"
+        )
+    return float(arguments.alpha)
+
+
 _POLICY = (
     option(
         "--policy",
@@ -265,7 +280,7 @@ _POLICY = (
         _read_policy,
         default="fair",
     ),
-    option("--alpha", "for alpha-fair", read=number(0.0), default=2.0),
+    option("--alpha", "for alpha-fair (2)", read=number(0.0)),
 )
 _JOBS = file("--jobs", "jobs as JSON", required=True)
 _ZONE = option("--zone", "of times without one, such as UTC", "NAME", _zone)
@@ -329,6 +344,13 @@ _SHAPE = (
     flag("--pause", "all jobs may be paused together"),
     _ZONE,
     written("--out", "budget as CSV, for the agent", ".csv"),
+    option(
+        "--overhead",
+        "hosts, network and GPUs without a job, which the budget in --out holds too",
+        "W",
+        watts,
+        default=0.0,
+    ),
 )
 COMMAND = Action(
     epilog=_EPILOG,

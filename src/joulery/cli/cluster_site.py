@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 from contextlib import ExitStack, closing, contextmanager, suppress
-from datetime import datetime
+from datetime import UTC, datetime
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
@@ -201,6 +201,10 @@ def _event(arguments: argparse.Namespace) -> Output:
         return Output({"cancelled": arguments.id}, f"event {arguments.id} is cancelled")
     if arguments.duration is None:
         raise InvalidValueError("an event without an end", remedy="give --duration 1h")
+    if (arguments.budget is None) == (arguments.reduce is None):
+        raise InvalidValueError(
+            "an event asks for a power or for a share less", remedy="give --budget or --reduce"
+        )
     if arguments.baseline is not None and arguments.reduce is None:
         raise InvalidValueError(
             "a baseline without a share of it", remedy="give --reduce 25%, or leave --baseline out"
@@ -226,9 +230,13 @@ def _listen(arguments: argparse.Namespace) -> int:
     mirrored: dict[str, grid.GridEvent] = {}
     for calls in count(1):
         try:
-            events = client.events(arguments.program)
+            events, announced = client.events(arguments.program), dict(mirrored)
             for event in cluster.mirror_events(arguments.state, events, mirrored, REAL_CLOCK):
-                Output(event.to_dict(), f"event {event.id}").announce(as_json=arguments.json)
+                Output(event.to_dict(), _event_text(event)).announce(as_json=arguments.json)
+            cancelled = announced.keys() - mirrored.keys()
+            for name in sorted(n for n in cancelled if announced[n].end > REAL_CLOCK.wall()):
+                text = f"event {name} is cancelled"
+                Output({"cancelled": name}, text).announce(as_json=arguments.json)
             if arguments.report:
                 _report_power(client, arguments.state, arguments.program)
         except (NotPossibleHereError, FileError) as error:  # what was announced stays in force
@@ -241,6 +249,14 @@ def _listen(arguments: argparse.Namespace) -> int:
             break
         REAL_CLOCK.sleep(arguments.every)
     return 0
+
+
+def _event_text(event: grid.GridEvent) -> str:
+    wish = f"{event.reduction or 0:.0%} less"
+    if event.target_watts is not None:
+        wish = f"at most {human(event.target_watts, 'W')}"
+    start, end = (datetime.fromtimestamp(t, UTC).isoformat() for t in (event.start, event.end))
+    return f"event {event.id}: {wish} from {start} to {end}"
 
 
 def _report_power(client: grid.OpenAdr, state: Path, program: str | None) -> None:
@@ -334,6 +350,10 @@ here:          joulery cluster agent --settings {folder}/agent.toml --shadow --t
                install joulery-agent.service /etc/systemd/system/
                systemctl enable --now joulery-agent
 monitoring:    alerts.yml for Prometheus, grafana.json for Grafana to import"""
+    if kept := [path.removesuffix(".new") for path in paths if path.endswith(".new")]:
+        steps += (
+            f"\nas they were:  {', '.join(kept)}; what this run would write is beside, in *.new"
+        )
     return Output({"folder": str(folder), "files": paths, "silent_watts": plan.silent_watts}, steps)
 
 

@@ -103,7 +103,7 @@ def _held_by(device: dict[str, Any]) -> str:
 def _holder(lease: dict[str, Any]) -> str:
     if "uid" in lease:
         return f"process {lease['pid']} of {_user(lease['uid'])}"
-    return str(lease["client"]) or "the fallback of its rule"
+    return str(lease["client"]) or "a rule with a fallback"
 
 
 def _requested(lease: dict[str, Any]) -> str:

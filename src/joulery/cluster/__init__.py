@@ -46,7 +46,11 @@ if TYPE_CHECKING:
         PrometheusMeter as PrometheusMeter,
         open_feeder_meter as open_feeder_meter,
     )
-    from joulery.cluster._nodes import DeviceState as DeviceState, NodeClient as NodeClient
+    from joulery.cluster._nodes import (
+        DeviceState as DeviceState,
+        NodeClient as NodeClient,
+        NodeUnreachableError as NodeUnreachableError,
+    )
     from joulery.cluster._settings import (
         AgentSettings as AgentSettings,
         read_agent_settings as read_agent_settings,
@@ -61,6 +65,7 @@ if TYPE_CHECKING:
         plan_work as plan_work,
     )
     from joulery.cluster._slurm import (
+        EngineError as EngineError,
         EngineJob as EngineJob,
         Slurm as Slurm,
         SlurmEnergy as SlurmEnergy,
@@ -78,6 +83,7 @@ if TYPE_CHECKING:
         read_status as read_status,
     )
     from joulery.cluster._swings import (
+        PowerTrace as PowerTrace,
         SwingLimits as SwingLimits,
         Swings as Swings,
         measure_swings as measure_swings,

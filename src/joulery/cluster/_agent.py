@@ -16,6 +16,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -100,9 +101,9 @@ class Agent:
         self._nodes = NodePool(nodes, settings.ttl_seconds)
         self._meters = PartMeters(
             meters or {},
-            settings.host_shares(),
+            settings.part_watts({}),
             settings.root,
-            -settings.most_trim,
+            settings.most_trim,
             settings.meter_seconds,
             clock,
         )
@@ -218,16 +219,14 @@ class Agent:
         self._nodes.read(messages)
         self._check_leads()
         self._observe(jobs, now - self._last_tick)
-        if self._used_watts is not None:
-            # Jobs that began or continued since the last tick are no surprise to a meter.
-            self._meters.expect(self._expected(jobs))
+        self._expect(jobs)
         self._meters.read(messages, elapsed)
         power = self._power()
         events, flaws = self._active_events(messages)
         budget = self._budget(events, power, elapsed, messages)
         self._watch(power, budget, messages)
         if self._used_watts is None:
-            self._used_watts = self._expected(jobs)[self._settings.root]
+            self._used_watts = self._planned(jobs)
         view = ClusterView(
             jobs,
             self._nodes.reachable,
@@ -236,11 +235,13 @@ class Agent:
             self._used_watts + self._settings.ramp_up_watts_per_second * elapsed,
             self._meters.corrections(),
             now,
+            now - self._jobs_at,
         )
         decision = self._decide(view)
         self._apply(decision, messages)
+        for device in chain(*self._nodes.reachable.values()):
+            self._history.draws.note_cap(device)
         self._check_leads()
-        self._meters.expect(self._expected(jobs))
         if decision.allocation is not None:
             shares = decision.allocation
             self._used_watts = shares.used_watts
@@ -263,7 +264,7 @@ class Agent:
             self._jobs = reading.result(None if self._jobs is None else patience)
         except TimeoutError:
             if now - self._jobs_at > _OLD_SECONDS:
-                messages.append(f"the jobs are those of {now - self._jobs_at:.0f} s ago")
+                messages.append(f"the jobs are those of more than {_OLD_SECONDS:.0f} s ago")
             return False
         except EngineError as error:
             self._reading = None
@@ -330,8 +331,7 @@ class Agent:
             self._audit("promise broken", job=job)
         self._count_energy(states, seconds)
         busy = {device.id for devices in states.values() for device in devices}
-        for devices in reachable.values():
-            self._history.draws.note(devices, busy, seconds)
+        self._history.draws.note(chain(*reachable.values()), busy, seconds)
 
     def _count_energy(self, states: Mapping[str, list[DeviceState]], seconds: float) -> None:
         """Add up the energy of every job, which is kept for an hour after its end."""
@@ -359,17 +359,31 @@ class Agent:
             watts[node] = sum(max(d.cap_watts, draws.watts(d)) for d in known[node])
         return watts
 
-    def _expected(self, jobs: list[EngineJob]) -> dict[str, float]:
-        """Power of every part under the caps in force, as boards draw under them."""
-        reachable, draws = self._nodes.reachable, self._history.draws
+    def _busy(self, jobs: list[EngineJob]) -> set[str]:
+        """Ids of boards whose job runs."""
         running = [job for job in jobs if not job.is_suspended]
-        busy = {d.id for job in running for _, d in devices_of(job, reachable)}
-        watts = self._unreachable([])
-        for node, devices in reachable.items():
+        return {d.id for job in running for _, d in devices_of(job, self._nodes.reachable)}
+
+    def _planned(self, jobs: list[EngineJob]) -> float:
+        """Power of the whole under the caps that are in force before the first decision."""
+        draws, busy, watts = self._history.draws, self._busy(jobs), self._unreachable([])
+        for node, devices in self._nodes.reachable.items():
             watts[node] = sum(
                 draws.watts(d) if d.id in busy else draws.rest_watts(d) for d in devices
             )
-        return self._settings.part_watts(watts)
+        return self._settings.part_watts(watts)[self._settings.root]
+
+    def _expect(self, jobs: list[EngineJob]) -> None:
+        """Tell the meters' corrections what is expected: boards as they are known, hosts as stated.
+
+        What nodes draw that do not answer is not known, up to their worst case.
+        """
+        draws, busy = self._history.draws, self._busy(jobs)
+        least, most = dict.fromkeys(worst := self._unreachable([]), 0.0), worst
+        for node, devices in self._nodes.reachable.items():
+            ranges = [draws.range_watts(d, is_busy=d.id in busy) for d in devices]
+            least[node], most[node] = (sum(column) for column in zip(*ranges, strict=True))
+        self._meters.expect(self._settings.part_watts(least), self._settings.part_watts(most))
 
     def _power(self) -> float:
         """IT power now: of the whole's meter, else as boards and hosts add up."""
@@ -499,10 +513,10 @@ class Agent:
             self._over_since, self._is_alarmed = None, False
             return
         self._over_since = now if self._over_since is None else self._over_since
-        seconds = now - self._over_since
-        if seconds < self._settings.alarm_seconds:
+        if now - self._over_since < self._settings.alarm_seconds:
             return
-        messages.append(f"ALARM: {power:.6g} W, above the budget for {seconds:.0f} s")
+        limit = self._settings.alarm_seconds
+        messages.append(f"ALARM: power above the budget for more than {limit:g} s")
         if not self._is_alarmed:
             self._is_alarmed = True
             self._audit("alarm", power_watts=round(power, 3), budget_watts=round(budget, 3))
@@ -597,7 +611,7 @@ class Agent:
             "messages": messages,
             "is_alarmed": self._is_alarmed,
             "is_metered": self._meters.watts(self._settings.root) is not None,
-            "correction": self._meters.corrections()[self._settings.root],
+            "correction": self._meters.corrections()[self._settings.root] / max(budget, 1.0),
             "epoch": self._epoch,
             "ttl_seconds": self._settings.ttl_seconds,
             "loop_seconds": self._clock.now() - self._last_tick,

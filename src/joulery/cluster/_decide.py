@@ -14,6 +14,7 @@ from joulery.cluster._budget import Budget, Cap
 from joulery.cluster._history import promised_watts
 from joulery.cluster._jobs import ClusterJob, PowerCurve, flexibility_floor
 from joulery.cluster._slurm import ALL_BOARDS
+from joulery.cluster._stops import RESUME_ROOM
 from joulery.errors import InfeasibleError
 from joulery.units import finite
 
@@ -34,6 +35,9 @@ _FLOOR_TOLERANCE = 1e-6
 # A promise may exceed its share by this much; by hand: pipelines plan in steps of 1 %, and promise
 # 2 % more than they plan.
 _PROMISE_ROUNDING = 0.01
+# A job needs this time before its boards draw more than at rest; by hand: processes start, and load
+# libraries for seconds, but a small program may begin sooner.
+_START_SECONDS = 2.0
 # Jobs that a message names; by hand: a line of a terminal.
 _NAMED_JOBS = 8
 
@@ -74,8 +78,9 @@ class ClusterView:
         unreachable_watts: Power that nodes which cannot be reached may draw.
         budget_watts: IT power of the whole cluster.
         rise_watts: IT power up to which the total may rise in this tick.
-        corrections: Share by which parts draw more than their boards' and hosts' sum.
+        corrections: Watts that parts draw beyond their boards' and hosts' sum.
         now: Time of the monotonic clock.
+        jobs_age_seconds: Time since the jobs were those of the workload manager.
     """
 
     jobs: Sequence[EngineJob]
@@ -85,6 +90,7 @@ class ClusterView:
     rise_watts: float
     corrections: Mapping[str, float]
     now: float
+    jobs_age_seconds: float = 0.0
 
 
 def decide(
@@ -111,11 +117,12 @@ def decide(
         if len(boards.get(job.id, ())) < job.gpu_count
     ]
     busy = {device.id for devices in boards.values() for _, device in devices}
-    reserved = _reserved_watts(view, busy, history)
+    is_late = view.jobs_age_seconds + settings.tick_seconds > _START_SECONDS
+    reserved = _reserved_watts(view, busy, history, is_late=is_late)
     if not shared:
         need = settings.overhead_watts + sum(reserved.values())
         if short := view.budget_watts < need:
-            messages.append(f"GPUs without a job may draw {need:.6g} W, more than the budget")
+            messages.append("hosts and GPUs without a job may draw more than the budget")
         return CapDecision(caps, {}, frozenset(), None, is_short=short, messages=tuple(messages))
     budget, shared = _place_jobs(settings, view, shared, boards, reserved)
     without_floors = [replace(job, floor=0.0) for job in shared]
@@ -137,8 +144,10 @@ def decide(
             caps[node][device.id] = min(device.most_watts, max(device.least_watts, cap))
             if hertz is not None:
                 clocks[node][device.id] = hertz
+    # Jobs that rest for a while after a stop do not keep others from watts that are free.
+    is_short = bool(paused) and shares.used_watts > (1 - RESUME_ROOM) * shares.budget_watts
     decision = CapDecision(
-        caps, clocks, paused, shares, is_short=bool(paused), messages=tuple(messages)
+        caps, clocks, paused, shares, is_short=is_short, messages=tuple(messages)
     )
     job_watts = {
         share.id: watts
@@ -237,11 +246,13 @@ def _shares(
     return replace(shares, paused=np.array([job.id in paused for job in jobs]))
 
 
-def _reserved_watts(view: ClusterView, busy: set[str], history: JobHistory) -> dict[str, float]:
+def _reserved_watts(
+    view: ClusterView, busy: set[str], history: JobHistory, *, is_late: bool
+) -> dict[str, float]:
     """Power of nodes that is not shared: boards without a job, and nodes out of reach.
 
-    Boards without a job count as they draw, and those of one node, the one with most to gain, as
-    if a job began on them now.
+    Boards without a job count as they draw. Where a new job would be known too late, those of one
+    node, the one with most to gain, count as if a job began on them now.
     """
     draws = history.draws
     reserved = dict(view.unreachable_watts)
@@ -251,7 +262,7 @@ def _reserved_watts(view: ClusterView, busy: set[str], history: JobHistory) -> d
         reserved[node] = sum(draws.rest_watts(device) for device in free)
         least = sum(draws.least_watts(device) for device in free)
         starts[node] = max(0.0, least - reserved[node])
-    if starts:
+    if starts and is_late:
         node = max(starts, key=lambda name: starts[name])
         reserved[node] += starts[node]
     return reserved
@@ -288,8 +299,7 @@ def _place_jobs(
         for part in _path(name, above):
             inside[part] += reserve
     parts = [
-        replace(cap, watts=cap.watts / (1.0 + view.corrections.get(cap.name, 0.0)))
-        for cap in tree.caps
+        replace(cap, watts=cap.watts - view.corrections.get(cap.name, 0.0)) for cap in tree.caps
     ]
     limits = {cap.name: cap.watts - inside[cap.name] for cap in parts}
     placed = []
@@ -313,7 +323,7 @@ def _place_jobs(
         )
         for cap in parts
     ]
-    whole = view.budget_watts / (1.0 + view.corrections.get(root, 0.0))
+    whole = view.budget_watts - view.corrections.get(root, 0.0)
     caps[0] = replace(caps[0], watts=min(whole, parts[0].watts))
     return Budget(tuple(caps)), placed
 

@@ -1,7 +1,7 @@
 """Files for a new cluster: certificates, tokens, settings, policies, units, a dashboard.
 
-A second run keeps the authority and the token and renews the nodes' certificates. Certificates
-are made by OpenSSL's command, which every cluster has.
+A second run keeps the authority, the token and all that was edited, and renews the nodes'
+certificates. Certificates are made by OpenSSL's command, which every cluster has.
 """
 
 from __future__ import annotations
@@ -62,7 +62,11 @@ class SitePlan:
                 raise InvalidValueError(
                     f"{node!r} is not the name of a node", remedy="give names such as n[1-3]"
                 )
-        if not 0 < low <= self.fallback_watts <= high:
+        if not 0 < low < high:
+            raise InvalidValueError(
+                f"caps from {low:g} to {high:g} W", remedy="give the least first, such as 100,400"
+            )
+        if not low <= self.fallback_watts <= high:
             raise InvalidValueError(
                 f"a fallback of {self.fallback_watts:g} W outside {low:g} to {high:g} W",
                 remedy="give the range of caps that the GPUs take, and a fallback in it",
@@ -89,6 +93,8 @@ class SitePlan:
 def write_site(folder: Path, plan: SitePlan, units: dict[str, str]) -> list[Path]:
     """Write all files of a cluster; those to be installed on each node are in a folder each.
 
+    A file that differs from what would be written stays, and has that beside it as ``NAME.new``.
+
     Args:
         folder: Folder for the files, for root alone.
         plan: The cluster.
@@ -110,18 +116,26 @@ def write_site(folder: Path, plan: SitePlan, units: dict[str, str]) -> list[Path
         place.mkdir(mode=0o700, exist_ok=True)
         _certify(folder, place, node)
         write_atomic(place / "agent.token", token, private=True)
-        write_atomic(place / "governor.toml", _policy(plan).encode())
+        _write(place / "governor.toml", _policy(plan).encode())
         _write_unit(place, "joulery-governor.service", units)
-    write_atomic(folder / "agent.toml", _settings(plan).encode())
+    _write(folder / "agent.toml", _settings(plan).encode())
     for name in _MONITORING:
-        write_atomic(folder / name, (Path(__file__).parent / name).read_bytes())
+        _write(folder / name, (Path(__file__).parent / name).read_bytes())
     _write_unit(folder, "joulery-agent.service", units)
     return sorted(path for path in folder.rglob("*") if path.is_file())
 
 
 def _write_unit(folder: Path, name: str, units: dict[str, str]) -> None:
     if name in units:
-        write_atomic(folder / name, units[name].encode())
+        _write(folder / name, units[name].encode())
+
+
+def _write(path: Path, content: bytes) -> None:
+    """Write a file, beside the one that is there if that was edited."""
+    new = path.with_name(f"{path.name}.new")
+    new.unlink(missing_ok=True)
+    is_edited = path.exists() and path.read_bytes() != content
+    write_atomic(new if is_edited else path, content)
 
 
 def _certify(folder: Path, place: Path, node: str) -> None:

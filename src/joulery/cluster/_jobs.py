@@ -311,6 +311,8 @@ def read_jobs(path: Path) -> list[ClusterJob]:
     """
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
+        if isinstance(document, dict) and (unknown := sorted(document.keys() - {"jobs"})):
+            raise FileError(f"{path} has an unknown member {unknown[0]!r}", remedy="give jobs only")
         entries = document["jobs"] if isinstance(document, dict) else document
         jobs = [_job(entry, path.parent) for entry in entries]
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
@@ -345,8 +347,9 @@ def _job(entry: dict[str, Any], folder: Path) -> ClusterJob:
     gpus = entry.get("gpus")
     if gpus is not None and (type(gpus) is not int or gpus < 1):
         raise FileError(f"job {name} has {gpus!r} GPUs", remedy="give a whole number from 1")
-    if {"points", "frontier"} <= entry.keys():
-        raise FileError(f"job {name} has points and a frontier", remedy="give one of them")
+    for pair in (("points", "frontier"), ("floor", "tier")):
+        if {*pair} <= entry.keys():
+            raise FileError(f"job {name} has {pair[0]} and {pair[1]}", remedy="give one of them")
     if "points" in entry:
         curve = PowerCurve.from_points([(watts, rate) for watts, rate in entry["points"]], idle)
     elif "frontier" in entry:

@@ -146,9 +146,9 @@ class PartMeters:
 
     Args:
         meters: Meter of each part.
-        host_shares: Share of each part's power that hosts and network take, as stated.
+        host_watts: Power of hosts and network of each part, as stated.
         whole: Name of the whole cluster, whose power is the sum of boards without a meter.
-        lowest: Lowest correction, see ``Correction``.
+        trim: Share of the power that is handed out again at most, see ``Correction``.
         stale_seconds: Age at which a reading is too old.
         clock: Clock of readings.
 
@@ -159,16 +159,16 @@ class PartMeters:
     def __init__(
         self,
         meters: Mapping[str, FeederMeter],
-        host_shares: Mapping[str, float],
+        host_watts: Mapping[str, float],
         whole: str,
-        lowest: float,
+        trim: float,
         stale_seconds: float,
         clock: Clock,
     ) -> None:
         self._meters, self._whole, self._clock = meters, whole, clock
         self._stale_seconds = stale_seconds
         self.by_part = {
-            part: Correction(lowest, _HOST_DOUBT * host_shares[part] * (part in meters))
+            part: Correction(trim, _HOST_DOUBT * host_watts[part] * (part in meters))
             for part in {whole, *meters}
         }
         self._pending: dict[str, Future[MeterReading]] = {}
@@ -200,7 +200,8 @@ class PartMeters:
         before = self._readings.get(part)
         changed_at = at if before is None or before[1] != reading.watts else before[2]
         self._readings[part] = at, reading.watts, changed_at
-        if self.watts(part) is not None:
+        # A value that has not changed may be an old one, as Prometheus repeats it between scrapes.
+        if self.watts(part) is not None and changed_at == at:
             self.by_part[part].note(at, reading.watts, seconds)
 
     def watts(self, part: str) -> float | None:
@@ -214,14 +215,14 @@ class PartMeters:
         if self._whole not in self._meters:
             self.by_part[self._whole].note(self._clock.now(), watts, seconds)
 
-    def expect(self, watts: Mapping[str, float]) -> None:
-        """Note what each part should draw under the caps in force."""
+    def expect(self, least: Mapping[str, float], most: Mapping[str, float]) -> None:
+        """Note between which powers each part is expected to draw now."""
         for part, correction in self.by_part.items():
-            correction.expect(self._clock.now(), watts.get(part, 0.0))
+            correction.expect(self._clock.now(), least[part], most[part])
 
     def corrections(self) -> dict[str, float]:
-        """Share by which each part draws more than expected."""
+        """Watts that each part draws beyond what is expected."""
         return {
-            part: correction.share(is_stale=part in self._meters and self.watts(part) is None)
+            part: correction.watts(is_stale=part in self._meters and self.watts(part) is None)
             for part, correction in self.by_part.items()
         }

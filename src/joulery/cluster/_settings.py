@@ -186,14 +186,6 @@ class AgentSettings:
                 totals[parent] += totals[cap.name]
         return totals
 
-    def host_shares(self) -> dict[str, float]:
-        """Share of each part's power that hosts and network take, as stated."""
-        caps = {} if self.tree is None else {cap.name: cap.watts for cap in self.tree.caps}
-        caps[self.root] = self.budget_watts
-        return {
-            part: watts / max(watts, caps[part], 1.0) for part, watts in self.part_watts({}).items()
-        }
-
     def _check_parts(self) -> None:
         """Refuse parts without nodes, meters of no part, a budget that contradicts the tree."""
         parts = {self.root} if self.tree is None else set(self.tree.names)

@@ -57,7 +57,7 @@ class AgentStatus(msgspec.Struct, frozen=True):
         lost_nodes: Names of nodes that do not answer.
         is_alarmed: Whether the power has been above the budget for too long.
         is_metered: Whether the power is that of a meter, not the sum of boards and hosts.
-        correction: Share by which the cluster draws more than its caps and hosts say.
+        correction: Share of the budget that is drawn beyond what boards and hosts say.
         epoch: Number of the agent, above those of all before it; 0 for one that only looks.
         ttl_seconds: Time that caps live without a word of the agent.
         loop_seconds: Time that the last decision took.
@@ -129,7 +129,7 @@ _METRICS = {
     "budget_watts": "Power budget now.",
     "power_watts": "Power, of a meter or as boards and hosts add up.",
     "caps_watts": "Sum of the caps in force, with the overhead.",
-    "correction": "Share by which the cluster draws more than its caps and hosts say.",
+    "correction": "Share of the budget that is drawn beyond what boards and hosts say.",
     "paused": "Jobs that the agent has stopped.",
     "jobs": "Jobs that hold GPUs.",
     "lost_nodes": "Nodes that do not answer.",

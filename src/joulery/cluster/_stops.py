@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from joulery.cluster._allocate import pause_problem
-from joulery.cluster._draws import DOUBT_SECONDS, SETTLING_SECONDS
+from joulery.cluster._draws import SETTLING_SECONDS
 from joulery.cluster._subsets import choose_subset
 
 if TYPE_CHECKING:
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
     from joulery.cluster._jobs import ClusterJob
 
 # A job goes on only if this share of the watts stays free; by hand: above what trims move.
-_RESUME_ROOM = 0.1
+RESUME_ROOM = 0.1
 # A job within its least running time is stopped only where no other will do; by hand.
 _YOUNG_VALUE = 1e3
 
@@ -29,8 +28,8 @@ class JobStops:
     A job is stopped only when the watts do not suffice, among others than those that went on
     lately where possible. It goes on when there is room beyond its need and it has rested for a
     while, or in place of another when it has been stopped for a rotation: first the other is
-    stopped, and once its power has fallen the job goes on. One that was stopped in the first
-    minute, while boards and hosts count as their worst case, need not rest longer than that.
+    stopped, and once its power has fallen the job goes on. Once in a rotation it need not rest:
+    most stops are for an event, or for doubts of an agent's first minute, that are over soon.
 
     Args:
         least_running_seconds: Time that a job should run before it is stopped again.
@@ -49,12 +48,11 @@ class JobStops:
         self._rotation = rotation_seconds
         self.since: dict[str, float] = {}
         self._went_on: dict[str, float] = {}
-        self._began: float | None = None
-        self._doubtful: set[str] = set()
+        # When each job last went on without a rest.
+        self._unrested: dict[str, float] = {}
 
     def choose(self, jobs: Sequence[ClusterJob], budget: Budget, now: float) -> frozenset[str]:
         """Jobs to be stopped from now on; ``stop`` and ``go_on`` tell what was done."""
-        self._began = now if self._began is None else self._began
         values, needs, room = pause_problem(jobs, budget)
         rested = np.array([now - self.since.get(job.id, np.inf) for job in jobs])
         ran = np.array([now - self._went_on.get(job.id, -np.inf) for job in jobs])
@@ -71,25 +69,26 @@ class JobStops:
             runs = chosen if is_settled and not (runs & ~chosen).any() else runs & chosen
         elif is_settled:
             for job in np.argsort(-rested, kind="stable"):
-                shortest = DOUBT_SECONDS if jobs[job].id in self._doubtful else math.inf
-                if rested[job] >= min(shortest, self._least_stopped):
+                if rested[job] >= self._least_rest(jobs[job].id, now):
                     total = needs[runs].sum(axis=0) + needs[job]
-                    runs[job] = (total <= (1.0 - _RESUME_ROOM) * room).all()
+                    runs[job] = (total <= (1.0 - RESUME_ROOM) * room).all()
         return frozenset(
             job.id for job, is_running in zip(jobs, runs, strict=True) if not is_running
         )
+
+    def _least_rest(self, job: str, now: float) -> float:
+        is_first = now - self._unrested.get(job, -np.inf) >= self._rotation
+        return 0.0 if is_first else self._least_stopped
 
     def stop(self, job: str, now: float) -> None:
         """Note that a job was stopped."""
         self.since[job] = now
         self._went_on.pop(job, None)
-        if self._began is not None and now - self._began < DOUBT_SECONDS:
-            self._doubtful.add(job)
 
     def go_on(self, job: str, now: float) -> None:
         """Note that a job continues."""
-        self.since.pop(job, None)
-        self._doubtful.discard(job)
+        if now - self.since.pop(job, now) < self._least_stopped:
+            self._unrested[job] = now
         self._went_on[job] = now
 
     def forget_all_but(self, jobs: set[str]) -> None:

@@ -57,7 +57,7 @@ class Peer:
         return {"client": self.client} if self.uid < 0 else {"uid": self.uid, "pid": self.pid}
 
     def __str__(self) -> str:
-        who = self.client or "the fallback of its rule"
+        who = self.client or "a rule with a fallback"
         return who if self.uid < 0 else f"process {self.pid} of user {self.uid}"
 
     @classmethod

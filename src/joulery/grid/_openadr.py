@@ -88,12 +88,12 @@ class OpenAdr:
             paging = {"skip": str(len(rows)), "limit": str(_PAGE)}
             page = _decode(self._ask("events", query=query | paging), list)
             known = {str(row.get("id")) for row in rows if isinstance(row, dict)}
-            # A server that knows no pages gives all events again.
+            # A server may give fewer than asked for; one that knows no pages gives all again.
             new = [
                 row for row in page if not isinstance(row, dict) or str(row.get("id")) not in known
             ]
             rows += new
-            if len(page) < _PAGE or not new:
+            if not new:
                 return rows
 
     def report(self, event: dict[str, Any], watts: list[tuple[float, float]]) -> dict[str, Any]:

@@ -74,7 +74,7 @@ RISK = 0.0065
 _CHANCE = 0.2
 # Relative error of the energy per step below which no estimate goes: the profiler's, 10 % wider.
 _EXACT = 1.1e-3
-# Share of a deadline or a budget that is spent; by hand: settings are not refined in the last steps.
+# Share of a deadline or a budget that is spent (by hand): the last steps refine no setting.
 _SPENT = 0.998
 # Least expected gain of a slice in seconds of work: reading and planning it takes that long.
 _LEAST_GAIN = 0.01

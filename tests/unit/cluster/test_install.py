@@ -45,6 +45,20 @@ def test_nodes_with_domains_and_addresses_get_settings_and_certificates_that_wor
         assert name in subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 
+def test_a_second_run_keeps_what_was_edited(tmp_path):
+    """Accounts, meters and rules of users are gone after certificates were renewed."""
+    plan, settings = SitePlan(("n1",), 8, 9000.0), tmp_path / "agent.toml"
+    write_site(tmp_path, plan, {})
+    edited = settings.read_text() + "[accounts.vision]\nfloor = 0.75\n"
+    settings.write_text(edited)
+    names = {path.name for path in write_site(tmp_path, plan, {})}
+    assert settings.read_text() == edited
+    assert "agent.toml.new" in names
+    assert "governor.toml.new" not in names
+    settings.write_text((tmp_path / "agent.toml.new").read_text())
+    assert "agent.toml.new" not in {path.name for path in write_site(tmp_path, plan, {})}
+
+
 def test_a_budget_below_the_least_caps_says_what_it_must_be():
     """The remedy is a fallback that no board takes."""
     with pytest.raises(InvalidValueError) as refusal:
