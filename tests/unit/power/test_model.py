@@ -18,7 +18,6 @@ from joulery.objectives import (
     score,
 )
 from joulery.power import Estimate, limit_curves
-from joulery.power._step_profiler import Reading, Usage
 from joulery.power._model import (
     CurveModel,
     Curves,
@@ -28,6 +27,7 @@ from joulery.power._model import (
     plan_probe,
     product,
 )
+from joulery.power._step_profiler import Reading, Usage
 
 BOARD = catalog.board("V100")
 WORK = catalog.workload("bert", BOARD)
