@@ -15,7 +15,7 @@ NAMES = (
     "calibrate", "cluster", "everyday", "meter", "physics", "pipeline",
     "pipeline_stragglers", "power",
     "power_bounds", "power_constants", "power_phases", "power_ranks", "predict", "recurring",
-    "server", "serving",
+    "server", "serving", "serving_boards",
 )  # fmt: skip
 STRESSES = ("cluster", "governor", "jobs", "server", "service")
 
@@ -48,7 +48,7 @@ def test_a_benchmark_runs(name, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "name", ["cluster", "physics", "pipeline", "predict", "recurring", "serving"]
+    "name", ["cluster", "physics", "pipeline", "predict", "recurring", "serving", "serving_boards"]
 )
 def test_a_benchmark_skips_what_is_not_there(name, tmp_path):
     """A benchmark crashes on another folder of data."""

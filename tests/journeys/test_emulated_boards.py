@@ -10,6 +10,8 @@ import time
 
 import pytest
 
+from joulery.hardware import catalog, clock_states
+
 EMULATE = [sys.executable, "-m", "joulery", "emulate"]
 MEASURE = [sys.executable, "-m", "joulery", "measure", "--json", "--device", "gpu", "--"]
 COMPUTE = "import time\nend = time.process_time() + 1.5\nwhile time.process_time() < end: pass"
@@ -27,6 +29,13 @@ def test_a_measurement_agrees_with_what_the_boards_did():
     # The boards idle for a moment before and after what was measured.
     assert 0.5 * joules < measured["joules"] < 1.02 * joules
     assert measured["joules"] / measured["seconds"] > 2 * 100
+    # What it says of itself fits together.
+    board = catalog.board("v100")
+    states = clock_states(board, catalog.workload("resnet50", board))
+    busy = [state.watts for state in states if state.watts <= board.default_limit_watts][-1]
+    idle_seconds = truth["seconds"] - truth["busy_seconds"]
+    account = truth["busy_seconds"] * busy + idle_seconds * board.idle_watts
+    assert joules == pytest.approx(2 * account, rel=0.25)
 
 
 @pytest.mark.parametrize(("limit_watts", "least_share"), [(250, 0.0), (100, 0.2)])

@@ -116,7 +116,8 @@ class ProgramLoad:
         busy, processes = self._always_busy, self._followed()
         look_seconds, paused_seconds = self._clock.now(), 0.0
         while not self._ended.is_set():
-            elapsed = self._clock.now() - look_seconds
+            now = self._clock.now()
+            elapsed = now - look_seconds
             if elapsed >= _LOOK_SECONDS:
                 latest = self._followed()
                 cores = _used_seconds(processes, latest) / max(elapsed - paused_seconds, 1e-3)
@@ -127,13 +128,14 @@ class ProgramLoad:
                 elif (computing or self._always_busy) != busy:
                     busy = not busy
                     self._set_busy(busy=busy)
-                processes, look_seconds, paused_seconds = latest, self._clock.now(), 0.0
+                processes, look_seconds, paused_seconds = latest, now, 0.0
             pause = _PERIOD_SECONDS * (1.0 - self._speed()) if busy else 0.0
             self._ended.wait(_PERIOD_SECONDS - pause)
             if pause >= _LEAST_PAUSE * _PERIOD_SECONDS:
                 self._hold_back(processes, pause)
                 paused_seconds += pause
                 self.paused_seconds += pause
+        self.busy_seconds += self._clock.now() - look_seconds if busy else 0.0
 
     def _followed(self) -> list[ProcessUse]:
         """Processes below this one, made known to the guard."""

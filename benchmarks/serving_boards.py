@@ -1,0 +1,278 @@
+"""Boards under limits while they serve: predicted from specifications against measured sweeps.
+
+Data (DATA/serving): decode and prefill under power limits (*limit_sweeps.csv), power of batches
+(splitwise*.csv.gz), MLPerf Inference with wall meters (mlperf_inference_power.csv). Nothing is
+fitted here, but the shares of power that all boards have in common were chosen on these data
+(src/joulery/serving/_boards.py): other boards may be further off.
+
+usage: python benchmarks/serving_boards.py [--data DIR] [--quick|--smoke] [--json FILE]
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import gzip
+import math
+import os
+import re
+import sys
+from collections import defaultdict
+from dataclasses import replace
+from functools import cache
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from peers import say, write_results
+
+from joulery.hardware import catalog
+from joulery.serving import (
+    ServedModel,
+    ServedRequest,
+    ServingBoard,
+    ServingSimulation,
+    node_watts,
+    served_model,
+    serving_board,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+# Arithmetic, traffic and time that no clock changes, of a step as a board runs it alone.
+MIXES = {
+    "decode-single": (0.02, 1.0, 0.1),
+    "decode": (0.08, 1.0, 0.1),
+    "prefill": (1.0, 0.15, 0.05),
+}
+LLAMA_70B = {"name": "Llama-2-70B", "layers": 80, "hidden": 8192, "heads": 64, "kv_heads": 8}
+LLAMA_70B |= {"feedforward": 28672, "vocabulary": 32000, "sequence": 4096}
+BLOOM = {"name": "BLOOM-176B", "layers": 70, "hidden": 14336, "heads": 112, "kv_heads": 112}
+BLOOM |= {"feedforward": 57344, "vocabulary": 250880, "sequence": 2048, "gated": 0}
+GPT_J = {"name": "GPT-J", "layers": 28, "hidden": 4096, "heads": 16, "kv_heads": 16}
+GPT_J |= {"feedforward": 16384, "vocabulary": 50400, "sequence": 2048, "gated": 0}
+LLAMA_8B = {"name": "Llama-3.1-8B", "layers": 32, "hidden": 4096, "heads": 32, "kv_heads": 8}
+LLAMA_8B |= {"feedforward": 14336, "vocabulary": 128256, "sequence": 131072}
+LLAMA_405B = {"name": "Llama-3.1-405B", "layers": 126, "hidden": 16384, "heads": 128, "kv_heads": 8}
+LLAMA_405B |= {"feedforward": 53248, "vocabulary": 128256, "sequence": 131072}
+MIXTRAL = {"name": "Mixtral-8x7B", "layers": 32, "hidden": 4096, "heads": 32, "kv_heads": 8}
+MIXTRAL |= {"feedforward": 14336, "vocabulary": 32000, "sequence": 32768}
+MIXTRAL |= {"experts": 8, "experts_per_token": 2, "expert_feedforward": 14336}
+SPLITWISE = {"llama2-70b": LLAMA_70B, "bloom-176b": BLOOM}
+# MLPerf's language models: shape, boards of a group, mean tokens of prompt and answer, and the
+# latencies that a server keeps where a row does not state them (GPT-J: 20 s in all).
+MLPERF: dict[str, tuple[dict[str, Any], int, tuple[int, int], tuple[float, float]]] = {
+    "gptj": (GPT_J, 1, (900, 128), (math.inf, 0.06)),
+    "llama2-70b": (LLAMA_70B, 2, (294, 296), (2.0, 0.2)),
+    "llama3.1-8b": (LLAMA_8B, 1, (870, 73), (2.0, 0.1)),
+    "llama3.1-405b": (LLAMA_405B, 8, (9400, 684), (6.0, 0.175)),
+    "mixtral-8x7b": (MIXTRAL, 1, (425, 145), (2.0, 0.2)),
+}
+
+
+def sweep_errors(path: Path) -> Iterator[tuple[str, float, float]]:
+    """Work of a sweep, and its errors of kept speed and of power, means of absolute values."""
+    groups = defaultdict(list)
+    with path.open(encoding="utf-8") as file:
+        for row in csv.DictReader(file):
+            if not row["sm_clock_lock_mhz"]:
+                groups[row["gpu"], row["model"], row["mode"]].append(row)
+    for (gpu, model, mode), rows in groups.items():
+        board = _board(gpu)
+        mix = next((mix for name, mix in MIXES.items() if mode.startswith(name)), None)
+        if board is None or mix is None:
+            continue
+        limits = [float(row["limit_watts"]) for row in rows]
+        rates = np.array([_rate(row) for row in rows])
+        seconds, joules = np.array([board.within(limit).cost(*mix) for limit in limits]).T
+        watts = np.array([float(row["watts"]) for row in rows])
+        kept = abs(seconds.min() / seconds - rates / rates.max()).mean()
+        yield f"{gpu} {model} {mode}", float(kept), float(abs(joules / seconds / watts - 1).mean())
+
+
+def _rate(row: dict[str, str]) -> float:
+    return float(
+        np.mean([float(row[name]) for name in row if "tokens_per_s" in name and row[name]])
+    )
+
+
+@cache
+def _board(name: str, precision: str = "bf16") -> ServingBoard | None:
+    """The board that a name of a system means, however it is spelt."""
+    name = re.sub(r"[^a-z0-9]", "", name.lower())
+    keys = {re.sub(r"[^a-z0-9]", "", board.lower()): board for board in catalog.names()}
+    best = max((key for key in keys if key in name), key=len, default="")
+    variants = [
+        key for key in keys if key.startswith(best) and key[len(best) :] in {"pcie", "pcie80gb"}
+    ]
+    if best and variants and "pcie" in name and not best.endswith("pcie"):
+        best = max(variants, key=len)
+    if not best:
+        say(f"skipped: the catalog has no board of {name!r}")
+        return None
+    return serving_board(keys[best], precision)
+
+
+def decode_powers(path: Path) -> Iterator[tuple[str, float]]:
+    """Predicted against measured mean power of batches of requests, by model and group.
+
+    The time on the host of each token is the measured one: the engine of these runs was slow.
+    """
+    with gzip.open(path, "rt", encoding="utf-8") as file:
+        rows = {tuple(row.values()): row for row in csv.DictReader(file)}.values()
+    for row in rows:
+        board = _board(row["hardware"])
+        if board is None or not float(row["average_power"]) or row["hardware"].startswith("h100"):
+            continue  # of H100 the shares are computed, not measured
+        count = int(row["tensor_parallel"])
+        model = served_model(SPLITWISE[row["model"]], board, count)
+        lengths = int(row["prompt_size"]), int(row["token_size"])
+        requests = [ServedRequest(0.0, *lengths) for _ in range(int(row["batch_size"]))]
+        table = [board.within(board.limit_watts)]
+        run = ServingSimulation(requests, model, table).run()
+        late = float(row["token_time"]) / 1000 - float(run.tpot_seconds.mean())
+        slow = replace(model, host_seconds=max(0.0, model.host_seconds + late))
+        run = ServingSimulation(requests, slow, table).run()
+        share = run.joules / run.seconds / count / board.limit_watts
+        yield f"{row['model']} on {count} × {row['hardware']}", share / float(row["average_power"])
+
+
+def retentions(path: Path) -> Iterator[tuple[str, float, float]]:
+    """Name of a capped result, its share of the uncapped rate, and the predicted share."""
+    with path.open(encoding="utf-8") as file:
+        rows = [row for row in csv.DictReader(file) if row["counterpart"]]
+    predicted: dict[tuple[Any, ...], float] = {}
+    for row in rows:
+        case = next(
+            (case for name, case in MLPERF.items() if row["benchmark"].startswith(name)), None
+        )
+        capped, uncapped = (
+            float(row[name] or 0) for name in ("samples_per_s", "uncapped_samples_per_s")
+        )
+        if case is None or not (row["power_limit_watts"] and capped and uncapped):
+            continue
+        board = _board(row["system"], "fp8")
+        if board is None:
+            continue
+        shape, count, lengths, bounds = case
+        limits = row["ttft_limit_ns"], row["tpot_limit_ns"]
+        limit, scenario = float(row["power_limit_watts"]), row["scenario"]
+        key = board.name, shape["name"], scenario, limit
+        if key not in predicted:
+            model = served_model(shape, board, count, "fp8")
+            if all(limits):
+                bounds = float(limits[0]) / 1e9, float(limits[1]) / 1e9
+            rates = [
+                _offline_rate(model, board, watts, lengths)
+                if scenario == "Offline"
+                else _server_rate(model, board, watts, lengths, bounds)
+                for watts in (limit, board.limit_watts)
+            ]
+            predicted[key] = rates[0] / rates[1]
+        yield " ".join(map(str, key)), capped / uncapped, predicted[key]
+
+
+def _offline_rate(
+    model: ServedModel, board: ServingBoard, limit: float, lengths: tuple[int, int]
+) -> float:
+    requests = [ServedRequest(0.0, *lengths) for _ in range(800)]
+    run = ServingSimulation(requests, model, [board.within(limit)]).run()
+    return len(requests) / run.seconds
+
+
+def _server_rate(
+    model: ServedModel,
+    board: ServingBoard,
+    limit: float,
+    lengths: tuple[int, int],
+    bounds: tuple[float, float],
+) -> float:
+    """Highest rate of Poisson arrivals at which 99 % of the requests keep their bounds."""
+    low, high = 0.0, _offline_rate(model, board, limit, lengths)
+    gaps = np.random.default_rng(1).exponential(1.0, 1500)
+    for _ in range(9):
+        rate = 0.5 * (low + high)
+        arrivals = np.cumsum(gaps / rate)
+        requests = [ServedRequest(float(moment), *lengths) for moment in arrivals]
+        run = ServingSimulation(requests, model, [board.within(limit)]).run()
+        kept = run.attained(*bounds).mean() >= 0.99 and run.ttft_seconds.max() < 20.0
+        low, high = (rate, high) if kept else (low, rate)
+    return low
+
+
+def node_errors(path: Path) -> Iterator[float]:
+    """Relative errors of the wall power of nodes whose limit is known, offline."""
+    with path.open(encoding="utf-8") as file:
+        for row in csv.DictReader(file):
+            limit, wall = row["power_limit_watts"], row["mean_wall_watts"]
+            count = re.search(r"GBx(\d+)|x(\d+)_", row["system"])
+            if limit and wall and count and row["scenario"] == "Offline":
+                board = _board(row["system"])
+                if board is not None:
+                    boards = int(count[1] or count[2])
+                    yield node_watts(board, boards, float(limit)) / float(wall) - 1
+
+
+def score_sweeps(data: Path) -> Iterator[tuple[str, float, str]]:
+    """Figures of decode and prefill under power limits, without goals."""
+    for path in sorted(data.glob("*limit_sweeps.csv")):
+        for work, kept, watts in sweep_errors(path):
+            yield f"{work}: error of kept speed", kept, ""
+            yield f"{work}: error of watts", watts, ""
+
+
+def score_powers(data: Path) -> Iterator[tuple[str, float, str]]:
+    """Figures of the power of batches, without goals."""
+    powers = defaultdict(list)
+    for path in sorted(data.glob("splitwise*.csv.gz")):
+        for work, ratio in decode_powers(path):
+            powers[work].append(abs(ratio - 1))
+    for work, errors in powers.items():
+        yield f"{work}: median error of mean power", float(np.median(errors)), ""
+
+
+def score_mlperf(data: Path) -> Iterator[tuple[str, float, str]]:
+    """Figures of MLPerf Inference, with their goals."""
+    path = data / "mlperf_inference_power.csv"
+    if not path.exists():
+        return
+    results = defaultdict(list)
+    for name, measured, predicted in retentions(path):
+        results[name].append((measured, predicted))
+    for name, pairs in results.items():
+        measured = float(np.median([measured for measured, _ in pairs]))
+        yield f"MLPerf {name} W: keeps {measured:.3f}, off by", pairs[0][1] - measured, "≤ 0.08"
+    errors = [abs(error) for error in node_errors(path)]
+    if errors:
+        yield "MLPerf node watts: median error", float(np.median(errors)), "≤ 0.12"
+        yield "MLPerf node watts: 90th percentile", float(np.quantile(errors, 0.9)), ""
+
+
+def main() -> int:
+    """Score what the data folder holds."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    beside = Path(__file__).parents[2] / "shared" / "data"
+    parser.add_argument("--data", type=Path, default=Path(os.environ.get("JOULERY_DATA", beside)))
+    parser.add_argument("--quick", action="store_true", help="the same: it takes seconds")
+    parser.add_argument("--smoke", action="store_true", help="sweeps only, for tests")
+    parser.add_argument("--json", metavar="FILE", help="also write figures here")
+    options = parser.parse_args()
+    data, figures = options.data / "serving", dict[str, float]()
+    scores = score_sweeps(data)
+    if not options.smoke:
+        scores = chain(scores, score_powers(data), score_mlperf(data))
+    for name, value, goal in scores:
+        figures[name] = value
+        print(f"{name:<76} {value:7.4f}  {goal}".rstrip(), flush=True)
+    if not figures:
+        say(f"skipped: no measurements of serving boards in {data}")
+    write_results(options.json, "serving_boards", figures, [])
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
