@@ -24,6 +24,9 @@ JouleryError                  exit 1
 from __future__ import annotations
 
 import functools
+import re
+
+_NUMBER = re.compile(r"\[Errno -?\d+\] ")  # which the system's errors put before their words
 
 
 class JouleryError(Exception):
@@ -43,8 +46,8 @@ class JouleryError(Exception):
     code = "joulery-error"
 
     def __init__(self, message: str, *, remedy: str) -> None:
-        super().__init__(message)
-        self.message = message
+        self.message = _NUMBER.sub("", message)
+        super().__init__(self.message)
         self.remedy = remedy
 
     def __str__(self) -> str:

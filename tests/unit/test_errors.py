@@ -8,13 +8,27 @@ import re
 import pytest
 
 from joulery import errors
-from joulery.errors import JouleryError, NotPossibleHereError, UnknownCommandError, UsageError
+from joulery.errors import (
+    FileError,
+    JouleryError,
+    NotPossibleHereError,
+    UnknownCommandError,
+    UsageError,
+)
 
 CLASSES = [kind for _, kind in inspect.getmembers(errors, inspect.isclass)]
 
 
 def _depth(kind):
     return sum(issubclass(base, JouleryError) for base in kind.__mro__) - 1
+
+
+def test_numbers_of_the_system_are_left_out():
+    """`[Errno 2]` tells a reader nothing that the words behind it do not."""
+    missing = FileNotFoundError(2, "No such file or directory", "jobs.json")
+    error = FileError(f"cannot read jobs: {missing}", remedy="name another file")
+    assert error.message == "cannot read jobs: No such file or directory: 'jobs.json'"
+    assert error.args == (error.message,)
 
 
 def test_the_drawing_names_every_class_at_its_place():

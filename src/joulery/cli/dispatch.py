@@ -175,7 +175,8 @@ class Parser(argparse.ArgumentParser):
                 raise UsageError(f"unknown argument {before!r}", remedy=self._remedy(before))
             choices = ", ".join(map(str, action.choices))
             remedy = did_you_mean(str(value), action.choices) or f"give one of {choices}"
-            raise UsageError(f"{action.metavar or action.dest} {value!r} is unknown", remedy=remedy)
+            name = next(iter(action.option_strings), action.metavar or action.dest)
+            raise UsageError(f"{name} {value!r} is unknown", remedy=remedy)
 
 
 def _written(action: argparse.Action) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING
 from joulery import metering
 from joulery.cli.dispatch import Output
 from joulery.cli.options import COMMAND_OPTION, Action, Option, flag, given_command, option
-from joulery.errors import InvalidValueError
+from joulery.errors import InvalidValueError, UsageError
 from joulery.hardware import catalog, sensor_of
 from joulery.reports import table_of
 from joulery.units import human, human_duration
@@ -29,6 +30,11 @@ def _run(arguments: argparse.Namespace) -> Output:
     from joulery.testing.emulator import EmulatedNode, ProgramLoad
 
     command = given_command(arguments)
+    if not command and shutil.which(arguments.boards):
+        raise UsageError(
+            f"no boards given, only the command {arguments.boards!r}",
+            remedy=f"write `joulery emulate a100 -- {arguments.boards}`",
+        )
     metering.check_command(command, f"joulery emulate {arguments.boards}")
     with (
         EmulatedNode(list(map(_spec, _names(arguments.boards)))) as node,

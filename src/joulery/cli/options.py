@@ -55,7 +55,10 @@ def number(least: float = -math.inf, highest: float = math.inf) -> Callable[[str
         if not (math.isfinite(value) and least <= value <= highest):
             bounds = "" if least == -math.inf else f" of {least:g} or more"
             bounds = bounds if highest == math.inf else f" from {least:g} to {highest:g}"
-            raise InvalidValueError(f"{text!r} is not a number{bounds}", remedy="give one")
+            example = min(max(least, 0.0) + 0.5, highest)
+            raise InvalidValueError(
+                f"{text!r} is not a number{bounds}", remedy=f"write one, such as {example:g}"
+            )
         return value
 
     return read

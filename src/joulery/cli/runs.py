@@ -53,6 +53,12 @@ def _no_runs(arguments: argparse.Namespace) -> str:
     return "No runs. Set JOULERY_STORE, and every joulery.Run and `joulery measure` is kept."
 
 
+def _saved(run: RunEntry) -> str:
+    if run.energy_saving is None:
+        return "by its job" if run.decision else "–"
+    return per_cent(run.energy_saving)
+
+
 def _table(entries: Sequence[RunEntry]) -> str:
     now = REAL_CLOCK.wall()
     return table_of(
@@ -65,7 +71,7 @@ def _table(entries: Sequence[RunEntry]) -> str:
             ">time": lambda run: human_duration(run.seconds),
             ">energy": lambda run: "–" if run.joules is None else human(run.joules, "J"),
             "obtained": lambda run: run.origin + ", part of another" * bool(run.part_of),
-            ">saved": lambda run: "–" if run.energy_saving is None else per_cent(run.energy_saving),
+            ">saved": _saved,
             "boards": lambda run: run.boards,
         },
     )

@@ -16,7 +16,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 from starlette.responses import HTMLResponse, RedirectResponse
 
 from joulery import __version__
@@ -24,6 +24,7 @@ from joulery.errors import JouleryError
 from joulery.reports import date_text, energy_text, saved_text, simulated_text
 from joulery.server._auth import authenticate_session, authorize, context_of, may_see_all
 from joulery.server._problems import (
+    LIST_REMEDY,
     ProblemError,
     body_too_large,
     not_found,
@@ -54,11 +55,19 @@ _SECURITY = {
     "Referrer-Policy": "same-origin",
 }
 _MOST_FORM_BYTES = 4096  # by hand: every form of the dashboard fits many times over
+_LOOK = "look for it in the lists of jobs and runs; it may have been deleted"
 _ZONES = 64  # by hand: time zones whose rules stay in memory
 
 
 def _body(report: Report, name: str = "chart") -> Markup:
     return Markup(report.body(name, with_data=True))  # noqa: S704 - reports escape what they show
+
+
+def _prose(text: str) -> Markup:
+    """Text in which what stands between backticks is code."""
+    parts = str(escape(text)).split("`")
+    marked = (f"<code>{part}</code>" if odd % 2 else part for odd, part in enumerate(parts))
+    return Markup("".join(marked))  # noqa: S704 - escaped above
 
 
 _TEMPLATES = Environment(
@@ -69,7 +78,7 @@ _TEMPLATES = Environment(
     lstrip_blocks=True,
 )
 _TEMPLATES.filters |= {"body": _body, "energy": energy_text, "saved": saved_text}
-_TEMPLATES.filters["simulated"] = simulated_text
+_TEMPLATES.filters |= {"simulated": simulated_text, "prose": _prose}
 
 
 class PageRoute(APIRoute):
@@ -140,13 +149,14 @@ def _error_page(request: Request, error: ProblemError) -> Response:
     if error.status_code == 401:
         return _ask_to_log_in(request, error.problem.detail)
     problem = error.problem
+    remedy = _LOOK if problem.remedy == LIST_REMEDY else problem.remedy
     answer = render(
         request,
         "error.html",
         problem.title,
         error.status_code,
         message=problem.detail,
-        remedy=problem.remedy,
+        remedy=remedy,
     )
     answer.headers.update(error.headers or {})
     return answer

@@ -95,10 +95,15 @@ def internal() -> ProblemError:
     )
 
 
+# For commands; a page has lists to look into.
+LIST_REMEDY = (
+    "list the jobs of your team, by --team or $JOULERY_TEAM; the job may have been deleted"
+)
+
+
 def not_found(
     detail: str = "there is no such record, or it belongs to another team",
-    remedy: str = "list the jobs of your team, by --team or $JOULERY_TEAM; the job may have been "
-    "deleted",
+    remedy: str = LIST_REMEDY,
 ) -> ProblemError:
     """A record does not exist, or is not the caller's: the same for both."""
     return ProblemError(404, UnknownRecordError, detail, remedy)

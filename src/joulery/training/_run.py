@@ -638,7 +638,7 @@ class Run(Tabular):
 
     def _take_boards_over(self) -> None:
         """Have earlier runs of this process give back the boards that this one is to tune."""
-        for run in tuple(_tuning_runs):
+        for run in {*_tuning_runs} - {self}:  # which tunes anew in each attempt
             if not run._closed and run._environment.shares_boards(self._environment):  # noqa: SLF001
                 _log.warning("joulery: an earlier run was not closed; its power tuning ends here")
                 run._power.close()  # noqa: SLF001 - of the same class

@@ -160,6 +160,10 @@ def test_missing_arguments_are_written_out(arguments, words, capsys):
         (["jobs", "shw"], "did you mean show?"),
         (["cluster", "status", "--state", "x", "--wach"], "did you mean --watch?"),
         (["measure", "--co2", "380", "--", "true"], "it is --grid now"),
+        (["emulate", "--", "true"], "write `joulery emulate a100 -- true`"),
+        (["emulate", "--workload", "foo", "a100", "--", "true"], "--workload 'foo' is unknown"),
+        (["report", "x.jsonl", "--pue", "x"], "write one, such as 1.5"),
+        (["demo", "--device", "foo"], "lists all, such as V100, A100 and H100"),
     ],
 )
 def test_a_misspelled_word_is_answered_with_the_nearest(arguments, remedy, capsys):

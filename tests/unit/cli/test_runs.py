@@ -12,7 +12,7 @@ from joulery.jobs import RunEntry
 
 @pytest.fixture(autouse=True)
 def store(tmp_path, monkeypatch):
-    """A store with three runs of a team, of a second, of an hour, and under way."""
+    """A store with four runs of a team, of a second, of an hour, within that, and of a job."""
     path = str(tmp_path / "store.sqlite")
     for name in ("JOULERY_TEAM", "JOULERY_TOKEN", "JOULERY_OUTER_RUN"):
         monkeypatch.delenv(name, raising=False)
@@ -21,14 +21,22 @@ def store(tmp_path, monkeypatch):
         backend.put_run(RunEntry("short", "short", 1e9, 1.0, 100.0))
         backend.put_run(RunEntry("long", "long", 1e9, 3600.0, 1e5))
         backend.put_run(RunEntry("part", "part", 1e9, 60.0, 5e3, part_of="long"))
+        backend.put_run(RunEntry("night", "night", 1e9, 60.0, 5e3, decision="1.3"))
     return path
+
+
+def test_a_recurring_run_saves_by_its_job(capsys):
+    """A run whose job saves 43 % had a dash, as if nothing were saved."""
+    assert main(["runs", "list", "--team", "vision"]) == 0
+    (row,) = [line for line in capsys.readouterr().out.splitlines() if " night " in line]
+    assert "by its job" in row
 
 
 def test_a_list_says_what_it_leaves_out(capsys):
     """A team with 79 runs would be taken for one with 50."""
-    assert main(["runs", "list", "--team", "vision", "--limit", "2"]) == 0
+    assert main(["runs", "list", "--team", "vision", "--limit", "3"]) == 0
     listed = capsys.readouterr().out
-    assert "these are the latest 2; --limit" in listed
+    assert "these are the latest 3; --limit" in listed
     assert "part of another" in listed
     assert main(["runs", "list", "--team", "vision"]) == 0
     assert "--limit" not in capsys.readouterr().out

@@ -98,5 +98,7 @@ def test_without_a_cluster_there_is_no_page(tmp_path):
     """If this fails, people are led to a page of nothing."""
     with Store.open(tmp_path / "store.sqlite") as store:
         found = Caller(store, LIMITS)
-        assert ask(found, "GET", "/cluster")[0] == 404
+        status, text = ask(found, "GET", "/cluster")
+        assert status == 404
+        assert "<code>joulery cluster agent</code>" in text
         assert "/cluster" not in ask(found, "GET", "/")[1]

@@ -173,7 +173,7 @@ def test_rights_are_those_of_the_token(caller):
     "path",
     [
         *("/jobs/x", "/jobs/-1", "/jobs/99999999999999999999", "/jobs/1/runs/0", "/jobs/1/runs/9"),
-        *("/assets/x", "/jobs?page=x", "/changes?topic=job.77", "/changes?topic=x"),
+        *("/assets/x", "/jobs?page=x", "/changes?topic=job.77", "/changes?topic=x", "/runs/9999"),
     ],
 )
 def test_wrong_addresses_get_a_page(caller, path):
@@ -183,6 +183,7 @@ def test_wrong_addresses_get_a_page(caller, path):
     assert status == 404
     assert told[b"content-type"].startswith(b"text/html")
     assert "What to do" in text
+    assert "--team" not in text  # which is for commands
 
 
 @pytest.mark.parametrize("query", ["eta=2", "eta=x", "slowdown=-1", "slowdown=nan", "eta=inf"])

@@ -167,7 +167,7 @@ def test_early_stopping_can_be_switched_off(place):
     assert run.target_reached
 
 
-def test_a_stopped_attempt_is_followed_by_another_until_one_gets_there(place):
+def test_a_stopped_attempt_is_followed_by_another_until_one_gets_there(place, caplog):
     """If this fails, a recurrence ends without a model."""
     place.recur(0, max_epochs=200)
     run, sizes = place.run(max_epochs=200), []
@@ -176,6 +176,7 @@ def test_a_stopped_attempt_is_followed_by_another_until_one_gets_there(place):
         place.train(run, 10_000 if len(sizes) < 3 else 5)
     assert run.target_reached
     assert len(sizes) > 1
+    assert "not closed" not in caplog.text  # another attempt is no earlier run
     recurrences = {entry.decision.recurrence for entry in place.decisions()}
     assert recurrences == {0, 1}
 

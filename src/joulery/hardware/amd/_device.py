@@ -95,7 +95,7 @@ def _library_loads(folder: Path) -> bool:
     """Whether the binding in ``folder`` finds its library where it looks for it."""
     roots = [os.environ.get("ROCM_HOME"), os.environ.get("ROCM_PATH"), "/opt/rocm"]
     places = [f"{root}/lib/{_LIBRARY}" for root in roots if root]
-    for place in (*places, _LIBRARY, str(folder / _LIBRARY)):
+    for place in (*places, _LIBRARY, f"{folder}/{_LIBRARY}"):
         with contextlib.suppress(OSError):
             ctypes.CDLL(place)
             return True

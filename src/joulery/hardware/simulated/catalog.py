@@ -184,11 +184,13 @@ def _canonical(name: str) -> str:
     aliases = _aliases()
     if key in aliases:
         return aliases[key]
-    near = difflib.get_close_matches(key, aliases, n=4, cutoff=0.0)
-    nearest = dict.fromkeys(aliases[match] for match in near)
+    near = difflib.get_close_matches(key, aliases, n=4)
+    nearest = ", ".join(dict.fromkeys(aliases[match] for match in near))
     raise UnknownDeviceError(
         f"no accelerator {name!r} in the catalog",
-        remedy=f"the nearest are {', '.join(nearest)}; `joulery predict --devices` lists all",
+        remedy=f"the nearest are {nearest}; `joulery predict --devices` lists all"
+        if nearest
+        else "`joulery predict --devices` lists all, such as V100, A100 and H100",
     )
 
 
