@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 # Share of all requests that may miss a bound because of us, as predicted with the margin. Constants
 # of this module were chosen on simulated boards with traces of `benchmarks/serving.py`, whose
-# figures are of other arrivals; this one on 56 cases of three voltage curves.
+# figures are of other arrivals; this one and the margin on four of the printed cases too.
 _ALLOWANCE = 0.003
 # Margin as a share of the slack: at the start and at least, and at most; it is larger by the next
 # over the root of the number of latencies that are known.

@@ -150,16 +150,30 @@ _EDGE = re.compile(r'le="([^"]+)"')
 _MODEL = re.compile(r'model_name="([^"]*)"')
 
 
-def parse_page(text: str, prefix: str) -> dict[str, list[tuple[str, float]]]:
-    """Values of a page of Prometheus text by name, with their labels as written."""
-    values: dict[str, list[tuple[str, float]]] = {}
-    for name, labels, number in _LINE.findall(text):
-        if name.startswith(prefix):
-            try:
-                values.setdefault(name, []).append((labels, float(number)))
-            except ValueError:
-                continue  # a line that is cut off, or not of this format
-    return values
+class _Page:
+    """A page of Prometheus text: values by name, with their labels as written."""
+
+    def __init__(self, text: str, prefix: str) -> None:
+        self._values: dict[str, list[tuple[str, float]]] = {}
+        for name, labels, number in _LINE.findall(text):
+            if name.startswith(prefix):
+                with suppress(ValueError):  # a line that is cut off, or not of this format
+                    self._values.setdefault(name, []).append((labels, float(number)))
+
+    def has(self, name: str) -> bool:
+        return name.partition("{")[0] in self._values
+
+    def first(self, names: Sequence[str], suffix: str = "") -> str:
+        """The first of some names that the page has; empty for none."""
+        return next((name + suffix for name in names if self.has(name + suffix)), "")
+
+    def rows(self, name: str) -> list[tuple[str, float]]:
+        """Labels and values of a name; of one that selects a label, perhaps none yet."""
+        name, _, label = name.partition("{")
+        return [row for row in self._values.get(name, ()) if label.rstrip("}") in row[0]]
+
+    def total(self, name: str) -> float:
+        return sum(value for _, value in self.rows(name))
 
 
 def recognise_engine(text: str) -> EngineMetrics:
@@ -216,7 +230,7 @@ class EngineReader:
         self._gaps = _GapReader()
         self._offsets: dict[str, float] = {}
         self._latest: dict[str, float] = {}
-        self._gauges: set[str] = set()
+        self._seen: set[str] = set()
         self._progress: tuple[float, ...] = ()
         self._moved_seconds = math.nan
 
@@ -226,26 +240,29 @@ class EngineReader:
         Raises:
             UnsupportedError: The page lacks the counters of tokens, or its figures cannot be true.
         """
-        metrics, values = self.metrics, parse_page(text, self.metrics.prefix)
-        self._check_values(values)
-        fallen = self._begin_anew(values)
-        prompt = self._counter(values, metrics.prompt_tokens)
-        tokens = self._counter(values, metrics.generation_tokens)
+        metrics, page = self.metrics, _Page(text, self.metrics.prefix)
+        self._check(page)
+        fallen = self._begin_anew(page)
+        prompt = self._counter(page, metrics.prompt_tokens)
+        tokens = self._counter(page, metrics.generation_tokens)
         if math.isnan(prompt) or math.isnan(tokens):
             raise UnsupportedError(
                 f"the page of {metrics.engine} lacks {metrics.prompt_tokens[0]} or "
                 f"{metrics.generation_tokens[0]}",
                 remedy="see whether the engine's metrics are on, and report its version",
             )
-        self._note_models(values)
-        running, waiting = (
-            self._gauge(values, names) for names in (metrics.running, metrics.waiting)
+        self._note_models(page)
+        running, waiting, kv_share = (
+            page.total(self._first(page, names))
+            for names in (metrics.running, metrics.waiting, metrics.kv_share)
         )
-        finished = self._counter(values, metrics.finished)
-        iterations = self._counter(values, metrics.iterations)
-        ttft = self._ttft.latencies(values, metrics.ttft)
-        tpot = self._tpot.latencies(values, metrics.tpot)
-        gaps = self._gaps.latencies(values, metrics.gaps, finished)
+        finished = self._counter(page, metrics.finished)
+        iterations = self._counter(page, metrics.iterations)
+        ttft, tpot = (
+            reader.latencies(page, self._first(page, names, "_bucket"))
+            for reader, names in ((self._ttft, metrics.ttft), (self._tpot, metrics.tpot))
+        )
+        gaps = self._gaps.latencies(page, self._first(page, metrics.gaps, "_sum"), finished)
         self.restarts += fallen
         counts = prompt, tokens, iterations, self._ttft.count, self._gaps.count
         self._follow_progress(now_seconds, running + waiting, counts)
@@ -257,31 +274,41 @@ class EngineReader:
             prompt_tokens=prompt,
             generation_tokens=tokens,
             iterations=iterations,
-            kv_share=self._gauge(values, metrics.kv_share),
+            kv_share=kv_share,
             ttft_seconds=ttft,
             tpot_seconds=tpot or gaps,
-            late=not self._latest.keys().isdisjoint(metrics.late),
+            late=any(
+                page.first(names) in metrics.late
+                for names in (metrics.prompt_tokens, metrics.generation_tokens)
+            ),
         )
 
-    def _check_values(self, values: Mapping[str, list[tuple[str, float]]]) -> None:
-        """Refuse counts and sums that no engine can have."""
+    def _first(self, page: _Page, names: Sequence[str], suffix: str = "") -> str:
+        """The first name that the page has, and has to have from now on."""
+        name = page.first(names, suffix)
+        self._seen.update([name] if name else [])
+        return name
+
+    def _check(self, page: _Page) -> None:
+        """Refuse pages without what they had, and counts and sums that no engine can have."""
+        for name in self._seen:
+            if not page.has(name):
+                raise implausible(f"{name} is no longer there")
         metrics = self.metrics
         names = [*metrics.running, *metrics.waiting, *metrics.prompt_tokens, *metrics.finished]
         names += [*metrics.generation_tokens, *metrics.iterations, *metrics.kv_share]
         for name in (*metrics.ttft, *metrics.tpot, *metrics.gaps):
             names += [f"{name}_bucket", f"{name}_sum"]
         for name in names:
-            for _, value in _rows(values, name):
+            for _, value in page.rows(name):
                 if not 0 <= value < math.inf:
                     raise implausible(f"{name} is {value:g}")
 
-    def _begin_anew(self, values: Mapping[str, list[tuple[str, float]]]) -> bool:
+    def _begin_anew(self, page: _Page) -> bool:
         """Whether a counter fell; it goes on where it stood when the engine's began anew."""
         fallen = False
         for name, latest in self._latest.items():
-            if not _has(values, name):
-                raise implausible(f"{name} is no longer there")
-            if _total(values, name) < latest:
+            if page.total(name) < latest:
                 self._offsets[name] = self._offsets.get(name, 0.0) + latest
                 fallen = True
         return fallen
@@ -293,29 +320,17 @@ class EngineReader:
             self._progress, self._moved_seconds = progress, now
         self.still_seconds = now - self._moved_seconds
 
-    def _counter(
-        self, values: Mapping[str, list[tuple[str, float]]], names: Sequence[str]
-    ) -> float:
-        for name in names:
-            if _has(values, name):
-                self._latest[name] = _total(values, name)
-                return self._offsets.get(name, 0.0) + self._latest[name]
-        return math.nan
+    def _counter(self, page: _Page, names: Sequence[str]) -> float:
+        name = self._first(page, names)
+        if not name:
+            return math.nan
+        self._latest[name] = page.total(name)
+        return self._offsets.get(name, 0.0) + self._latest[name]
 
-    def _gauge(self, values: Mapping[str, list[tuple[str, float]]], names: Sequence[str]) -> float:
-        for name in names:
-            if name in values:
-                self._gauges.add(name)
-                return _total(values, name)
-        if self._gauges.intersection(names):
-            raise implausible(f"{names[0]} is no longer there")
-        return 0.0
-
-    def _note_models(self, values: Mapping[str, list[tuple[str, float]]]) -> None:
+    def _note_models(self, page: _Page) -> None:
         counts: dict[str, list[float]] = {}
         for kind, names in enumerate((self.metrics.prompt_tokens, self.metrics.generation_tokens)):
-            name = next(name for name in names if _has(values, name))
-            for labels, value in _rows(values, name):
+            for labels, value in page.rows(page.first(names)):
                 label = _MODEL.search(labels)
                 counts.setdefault(label[1] if label else "", [0.0, 0.0])[kind] += value
         latest = {name: (pair[0], pair[1]) for name, pair in counts.items()}
@@ -331,20 +346,6 @@ class EngineReader:
         self._model_pages = pages | latest
 
 
-def _has(values: Mapping[str, list[tuple[str, float]]], name: str) -> bool:
-    return name.partition("{")[0] in values
-
-
-def _rows(values: Mapping[str, list[tuple[str, float]]], name: str) -> list[tuple[str, float]]:
-    """Labels and values of a name; of one that selects a label, perhaps none yet."""
-    name, _, label = name.partition("{")
-    return [row for row in values.get(name, ()) if label.rstrip("}") in row[0]]
-
-
-def _total(values: Mapping[str, list[tuple[str, float]]], name: str) -> float:
-    return sum(value for _, value in _rows(values, name))
-
-
 class _HistogramReader:
     """Latencies between two pages, from one histogram."""
 
@@ -353,26 +354,15 @@ class _HistogramReader:
         self._sum = 0.0
         self.count = 0.0
 
-    def latencies(
-        self, values: Mapping[str, list[tuple[str, float]]], names: Sequence[str]
-    ) -> list[float]:
-        """Latencies since the last page; none from the first, or after a restart.
-
-        Raises:
-            UnsupportedError: The histogram that the pages before had is gone.
-        """
-        name = next((name for name in names if f"{name}_bucket" in values), None)
-        if name is None:
-            if self._buckets:
-                raise implausible(f"{names[0]} is no longer there")
-            return []
+    def latencies(self, page: _Page, name: str) -> list[float]:
+        """Latencies since the last page; none from the first, or after a restart."""
         buckets: dict[float, float] = {}
-        for labels, count in values[f"{name}_bucket"]:
+        for labels, count in page.rows(name):
             edge = _EDGE.search(labels)
             if edge is not None:
                 key = math.inf if "Inf" in edge[1] else float(edge[1])
                 buckets[key] = buckets.get(key, 0.0) + count
-        total = sum(value for _, value in values.get(f"{name}_sum", ()))
+        total = page.total(name.replace("_bucket", "_sum"))
         before, self._buckets = self._buckets, buckets
         seconds, self._sum = total - self._sum, total
         self.count = max(buckets.values(), default=0.0)
@@ -389,14 +379,9 @@ class _GapReader:
         # Requests that had ended at the last sharing out, and seconds and number of gaps then.
         self._marks = math.nan, 0.0, 0.0
 
-    def latencies(
-        self, values: Mapping[str, list[tuple[str, float]]], names: Sequence[str], finished: float
-    ) -> list[float]:
+    def latencies(self, page: _Page, name: str, finished: float) -> list[float]:
         """The mean of all gaps since requests ended, for each that has ended now."""
-        name = next((name for name in names if f"{name}_sum" in values), None)
-        if name is None:
-            return []
-        seconds, self.count = _total(values, f"{name}_sum"), _total(values, f"{name}_count")
+        seconds, self.count = page.total(name), page.total(name.replace("_sum", "_count"))
         before = self._marks
         if finished == before[0]:
             return []

@@ -225,6 +225,10 @@ class EnergyLedger:
             if not max(prefill.relative_error, decode.relative_error) <= _STABLE:
                 flags.append("unstable")
         per_request = _per_request(prefill, decode, prompt, tokens, requests)
+        if self._late and self._previous is not None and requests > 0:
+            each = (joules - self.waiting_watts * seconds) / requests
+            inside = self._previous.running + self._previous.waiting
+            per_request = UncertainValue(each, each * (_FLOOR + inside / requests))
         if not min(prefill.value, decode.value) > 0:  # all is given to one: no token costs nothing
             prefill = decode = UncertainValue()
         return LedgerAccount(

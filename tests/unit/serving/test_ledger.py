@@ -79,11 +79,21 @@ def test_tokens_counted_late_have_no_figure():
     """Joules are given to tokens of requests that ended, not to those computed."""
     ledger = EnergyLedger(idle_watts=100.0)
     for state in random_states(1):
-        ledger.add(replace(state, late=True, arrived=math.nan))
+        ledger.add(replace(state, late=True))
     account = ledger.account()
     assert "counted-late" in account.flags
-    assert np.isnan([account.decode_joules_per_token.value, account.requests]).all()
-    assert account.joules > 0
+    assert np.isnan(account.decode_joules_per_token.value)
+    above = account.joules - account.waiting_joules
+    assert account.joules_per_request.value == pytest.approx(above / account.requests)
+
+
+def test_requests_that_are_not_counted_are_unknown():
+    """An engine without a count of requests spends -1,214 J on each."""
+    ledger = EnergyLedger(idle_watts=100.0)
+    for state in random_states(1):
+        ledger.add(replace(state, arrived=math.nan))
+    account = ledger.account()
+    assert np.isnan([account.requests, account.joules_per_request.value]).all()
 
 
 def test_no_token_costs_nothing():
