@@ -1,7 +1,7 @@
 """Serving: boards, simulator, controller and ledger against measurements and simulated truth.
 
-Data (DATA/serving): real vLLM runs with time stamps (llmservingsim_vllm_*.jsonl.gz), MLPerf
-Inference with power (mlperf_inference_power.csv), request traces (azure*, mooncake*). Lengths of
+Data (DATA/serving): real vLLM runs with time stamps (llmservingsim_vllm_*.jsonl.gz), request traces
+(azure*, mooncake*); boards alone are scored by serving_boards.py. Lengths of
 requests come from the traces, arrivals are Poisson at a share of the goodput at full clocks.
 
 usage: python benchmarks/serving.py [--data DIR] [--quick|--smoke] [--seed N] [--json FILE]
@@ -10,7 +10,6 @@ usage: python benchmarks/serving.py [--data DIR] [--quick|--smoke] [--seed N] [-
 from __future__ import annotations
 
 import argparse
-import csv
 import math
 import os
 import re
@@ -39,7 +38,6 @@ from joulery.serving import (
     calibrate_model,
     compare_policies,
     latency_errors,
-    node_watts,
     read_latencies,
     read_trace,
     served_model,
@@ -91,8 +89,6 @@ MLPERF = (
     ),
 )
 MLPERF_ENGINE = EngineConfig(batched_tokens=16384, requests=1024)
-# Decode at batch 1 draws so much on these boards (Splitwise, club-3090, vendors' users).
-DECODE_WATTS = {"a100": 294.0, "h100": 420.0, "rtx4090": 392.0, "rtx3090": 334.0}
 
 
 class Results:
@@ -106,16 +102,6 @@ class Results:
         """Keep one figure and show it."""
         self.figures[name] = value
         print(f"{name:<66} {value:9.4g}  {goal}".rstrip(), flush=True)
-
-
-def measure_boards(results: Results) -> None:
-    """Power of memory-bound decode, from specifications."""
-    for name, watts in DECODE_WATTS.items():
-        board = serving_board(name)
-        table = board.within(board.limit_watts)
-        # A decode step of batch 1: traffic with a tenth of its time on host and links.
-        seconds, joules = table.cost(0.02, 1.0, 0.1)
-        results.add(f"decode watts on {name}, predicted / measured", joules / seconds / watts, "1")
 
 
 def measure_simulator(results: Results, data: Path) -> None:
@@ -152,11 +138,8 @@ def _spans(path: Path) -> Sequence[float]:
     return [a + b * max(0, n - 1) for a, b, n in zip(ttft, tpot, outputs, strict=True)]
 
 
-def measure_mlperf(results: Results, data: Path) -> None:
-    """Retention under a limit, offline and under the objective; wall power of nodes."""
-    path = data / "mlperf_inference_power.csv"
-    if not path.exists():
-        return
+def measure_mlperf(results: Results) -> None:
+    """Retention under a limit, offline and under the objective."""
     board = serving_board("h100", "fp8")
     for name, shape, count, limit, beams, latencies, measured in MLPERF:
         model = served_model(shape, board, count, "fp8")
@@ -174,10 +157,6 @@ def measure_mlperf(results: Results, data: Path) -> None:
         results.add(
             f"MLPerf {name} server: retention off by", limited / full - measured[1], "≤ 0.08"
         )
-    errors = [abs(predicted / wall - 1) for predicted, wall in _nodes(path)]
-    if errors:
-        results.add("MLPerf node watts: median error", float(np.median(errors)), "≤ 12 %")
-        results.add("MLPerf node watts: 90th percentile", float(np.quantile(errors, 0.9)))
 
 
 def _mlperf_lengths(beams: int) -> list[tuple[int, int]]:
@@ -230,20 +209,6 @@ def _server_rate(
         kept = all(a <= b for a, b in zip(slowest, latencies, strict=True))
         low, high = (rate, high) if kept else (low, rate)
     return low
-
-
-def _nodes(path: Path) -> Iterator[tuple[float, float]]:
-    """Predicted and measured wall power of nodes whose limit is known."""
-    kinds = (("H100-PCIe", "h100-pcie"), ("H100", "h100"), ("A100-PCIe", "a100-pcie-80gb"))
-    kinds += (("A100", "a100"), ("L40S", "l40s"))
-    with path.open(encoding="utf-8") as file:
-        for row in csv.DictReader(file):
-            limit, wall = row["power_limit_watts"], row["mean_wall_watts"]
-            name = next((name for word, name in kinds if word in row["system"]), None)
-            count = re.search(r"GBx(\d+)", row["system"])
-            if limit and wall and name and count and row["scenario"] == "Offline":
-                board = serving_board(name)
-                yield node_watts(board, int(count[1]), float(limit)), float(wall)
 
 
 def read_traces(data: Path) -> dict[str, list[ServedRequest]]:
@@ -607,14 +572,12 @@ def main() -> int:
     options = parser.parse_args()
     results, data = Results(), options.data / "serving"
     traces = read_traces(data)
-    say("boards")
-    measure_boards(results)
     say("simulator")
     measure_speed(results, traces, options)
     if not options.smoke:
         measure_simulator(results, data)
         say("MLPerf Inference")
-        measure_mlperf(results, data)
+        measure_mlperf(results)
     say("ledger")
     if not options.smoke:
         measure_ledger(results, traces, options)
