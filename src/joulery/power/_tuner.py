@@ -518,6 +518,8 @@ class PowerTuner:
     def _with_latest(self, choice: TuningChoice) -> TuningChoice:
         """The choice with the steps since the latest reading, as they are known to be."""
         steps = self._steps + max(0, self._due - self._left) - self._answered_steps
+        if self.failure is not None:
+            return replace(choice, usage_at={})  # of the steps since then nothing is known
         if choice.posterior is None or not choice.usage_at or steps <= 0:
             return choice
         step = choice.posterior.predict(self._position)

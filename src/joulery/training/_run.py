@@ -437,14 +437,14 @@ class Run(Tabular):
 
     def __str__(self) -> str:
         name, steps = self.name or "run", f"{self.total_steps} step{'s' * (self.total_steps != 1)}"
-        tuning = self.result or self.tuning_skipped
+        tuning = [str(part) for part in (self.result, self.tuning_skipped) if part]
         measurement = self.measurement
         if not measurement.seconds:
             return f"{name}: {steps}, nothing is measured yet" if self.total_steps else f"{name}: no step yet"
         parts = [
             f"{name}: {measurement}",
             steps,
-            *([str(tuning)] * bool(tuning)),
+            *tuning,
         ]
         return "; ".join(parts)
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from joulery.background import DRIVER_SECONDS, DriverThread, driver_result
+from joulery.clock import REAL_CLOCK
 from joulery.errors import MissingHardwareError, NotPossibleHereError
 from joulery.fail_open import fail_open
 from joulery.files import write_atomic
@@ -98,6 +99,7 @@ class RunPower:
         self._config = config
         self._all_steps = config.max_steps
         self._environment = environment
+        self._report_name = f"{REAL_CLOCK.wall():.6f}-{os.getpid()}"
         self._driver = DriverThread(environment.clock)
         self._pending: Future[PowerTuner] | None = None
         self._knob: LimitKnob | None = None
@@ -352,27 +354,30 @@ class RunPower:
                     "phases": {name: use.to_dict() for name, use in self.phases.items()},
                     "result": None if result is None else result.to_dict(),
                     "summary": None if result is None else str(result),
-                }
+                },
+                self._report_name,
             )
         except Exception as error:  # noqa: BLE001 - training continues without a report
             _log.warning("no report on this run: %s", error)
 
 
-def write_report(document: Mapping[str, Any], environ: Mapping[str, str] = os.environ) -> None:
-    """Write the report of this process in place of an earlier one; a failure is ignored.
+def write_report(
+    document: Mapping[str, Any], name: str, environ: Mapping[str, str] = os.environ
+) -> None:
+    """Write the report of a run in place of its earlier one; a failure is ignored.
 
-    ``joulery run`` names a folder in the environment and reads one small file per process from it.
+    ``joulery run`` names a folder in the environment and reads one small file per run from it.
     """
     folder = environ.get(REPORTS_VARIABLE)
     if not folder:
         return
     with suppress(OSError):
         content = json.dumps(document, allow_nan=False).encode()
-        write_atomic(Path(folder) / f"{os.getpid()}.json", content)
+        write_atomic(Path(folder) / f"{name}.json", content)
 
 
 def read_reports(folder: Path) -> list[dict[str, Any]]:
-    """Reports of all processes, in order of their ids; damaged ones are left out."""
+    """Reports of all runs, in the order in which they began; damaged ones are left out."""
     documents = []
     for path in sorted(folder.glob("*.json")):
         with suppress(OSError, ValueError):
