@@ -524,9 +524,7 @@ def _checked_budget(value: float, name: str) -> None:
         raise InvalidValueError(f"{name} is 0, which no work keeps", remedy="give more than 0")
 
 
-def _checked_signal(
-    signal: float | GridSignal, name: str, minimum: float | None = None
-) -> None:
+def _checked_signal(signal: float | GridSignal, name: str, minimum: float | None = None) -> None:
     if not isinstance(signal, GridSignal):
         finite(signal, name, minimum=minimum)
 

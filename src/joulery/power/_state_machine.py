@@ -41,9 +41,9 @@ if TYPE_CHECKING:
         Command,
         Procedure,
         Reading,
+        SettingUsage,
         StepSample,
         TunerConfig,
-        Usage,
     )
 
 # Smallest lasting change of pace or power that matters, and in standard deviations of a sample; by
@@ -127,7 +127,7 @@ class TuningChoice:
         probed_steps: Steps that profiling took, by knob position.
         profiling_seconds: Time that they took.
         shares: Share of the value that each rank has; empty where all have the same.
-        usage_at: Usage of the whole run by knob position, as it goes on; empty where it is not
+        usage_at: SettingUsage of the whole run by knob position, as it goes on; empty where it is not
             known or the job has changed meanwhile.
     """
 
@@ -139,7 +139,7 @@ class TuningChoice:
     probed_steps: dict[int, int] = field(default_factory=dict)
     profiling_seconds: float = 0.0
     shares: tuple[float, ...] = ()
-    usage_at: Mapping[int, Usage] = field(default_factory=dict)
+    usage_at: Mapping[int, SettingUsage] = field(default_factory=dict)
 
     @property
     def profiling_steps(self) -> int:

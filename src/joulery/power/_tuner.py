@@ -34,10 +34,10 @@ from joulery.power._step_profiler import (
     NOT_USED,
     Command,
     Reading,
+    SettingUsage,
     TunerConfig,
     TunerState,
     TuningEvent,
-    Usage,
 )
 from joulery.power._unequal import MOST_RANKS, UnequalBoards
 from joulery.tables import Tabular
@@ -524,7 +524,7 @@ class PowerTuner:
             return choice
         step = choice.posterior.predict(self._position)
         before = choice.usage_at.get(self._position, NOT_USED)
-        usage = Usage(
+        usage = SettingUsage(
             before.seconds + steps * step.seconds,
             before.joules + steps * step.seconds * step.watts,
             before.steps + steps,

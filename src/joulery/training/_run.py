@@ -440,7 +440,8 @@ class Run(Tabular):
         tuning = [str(part) for part in (self.result, self.tuning_skipped) if part]
         measurement = self.measurement
         if not measurement.seconds:
-            return f"{name}: {steps}, nothing is measured yet" if self.total_steps else f"{name}: no step yet"
+            steps = f"{steps}, nothing is measured yet" if self.total_steps else "no step yet"
+            return f"{name}: {steps}"
         parts = [
             f"{name}: {measurement}",
             steps,

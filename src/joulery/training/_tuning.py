@@ -154,7 +154,7 @@ class RunPower:
     ) -> PowerTuner:
         from joulery.power import LimitKnob, PowerTuner
 
-        environment, config = self._environment, self._config
+        environment = self._environment
         boards, objective = self._survey()
         self._knob = None if plan is None else LimitKnob(boards, plan=plan)
         decided = plan is not None and plan.is_decided
@@ -164,16 +164,17 @@ class RunPower:
             knob=self._knob or self._choose_knob(boards),
             meter=meter,
             clock=environment.clock,
-            config=self._tuner_config(),
+            config=self._tuner_config(decided=decided),
             # A decision that states what to hold or to measure has more data than a local profile.
             profile=None if decided else self._profile(batch_size, boards, objective),
             earlier=None if decided else self.earlier_profile,
             process_group=environment.group,
         )
 
-    def _tuner_config(self) -> TunerConfig:
+    def _tuner_config(self, *, decided: bool = False) -> TunerConfig:
         steps = self._all_steps
-        left = None if steps is None else max(1, steps - self.earlier_steps)
+        # A decision answers for the deadline itself.
+        left = int(decided) or None if steps is None else max(1, steps - self.earlier_steps)
         return TunerConfig(dry_run=bool(self._config.dry_run), work_steps=left)
 
     def _survey(self) -> tuple[list[Device], Objective]:
