@@ -112,7 +112,7 @@ class Curves:
         What steps took longer than known, at less power, is waiting: the same at any setting.
 
         Args:
-            usage_at: SettingUsage of the run, by position.
+            usage_at: Usage of the run, by position.
         """
         times, joules, steps = np.array(list(usage_at.values())).T
         paces, powers = np.exp(self.log_seconds), np.exp(self.log_watts)
@@ -440,7 +440,7 @@ class ObjectiveScorer:
 
         Args:
             reading: Time, energy and steps of the work so far.
-            usage_at: SettingUsage by position.
+            usage_at: Usage by position.
             posterior: Samples of the curves.
         """
         steps = np.array([usage.steps for usage in usage_at.values()])

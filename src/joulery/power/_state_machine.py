@@ -127,7 +127,7 @@ class TuningChoice:
         probed_steps: Steps that profiling took, by knob position.
         profiling_seconds: Time that they took.
         shares: Share of the value that each rank has; empty where all have the same.
-        usage_at: SettingUsage of the whole run by knob position, as it goes on; empty where it is not
+        usage_at: Usage of the whole run by knob position, as it goes on; empty where it is not
             known or the job has changed meanwhile.
     """
 
