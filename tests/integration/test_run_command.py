@@ -32,6 +32,14 @@ if sys.argv[1] == "reports" and sys.argv[3:] == ["crash"]:
 """
 
 
+def test_a_deadline_without_a_number_of_steps_is_refused_before_the_command_starts(capsys):
+    """It was taken for one of each step, and the job was late."""
+    command = ["run", "--objective", "least-energy:deadline=8h"]
+    assert main([*command, "--", "false"]) == 2
+    assert "--steps" in capsys.readouterr().err
+    assert main([*command, "--steps", "100", "--", "false"]) == 1, "its own exit code"
+
+
 @pytest.fixture
 def node(tmp_path):
     """An emulated board, and the training script beside it."""

@@ -130,8 +130,10 @@ def _text(
             f"{measured.provenance.origin}; exit code {code}"
         ),
     ]
-    for report in reports:
-        name = f"{report['name']}: " if report.get("name") else ""
+    for number, report in enumerate(reports, 1):
+        name = f"run {number}" * (len(reports) > 1)
+        name = ", ".join(filter(None, (name, report.get("name"))))
+        name += ": " * bool(name)
         steps = f"{report['steps']} step{'s' * (report['steps'] != 1)} reported"
         if not report.get("ended"):
             steps = "killed before it reported how many steps it took"

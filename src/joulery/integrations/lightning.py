@@ -91,7 +91,9 @@ class LightningCallback(Callback):  # type: ignore[misc]
         """Write the figures to the loggers and to ``callback_metrics``."""
         self._loop.pause()
         figures = self._loop.log()
-        pl_module.log_dict(figures, logger=False)
+        # They are of all ranks already. Lightning would warn of metrics that are not synchronised,
+        # and does not synchronise those of rank 0 alone.
+        pl_module.log_dict(figures, logger=False, sync_dist=True, rank_zero_only=True)
         for logger in trainer.loggers:
             logger.log_metrics(figures, step=trainer.global_step)
 

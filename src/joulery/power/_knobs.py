@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeAlias, cast
 
 import numpy as np
 
-from joulery.errors import InvalidValueError, UnsupportedError
+from joulery.errors import InvalidValueError, NotPossibleHereError, UnsupportedError
 from joulery.frontier import OperatingPoint, Setting
 from joulery.governor import Lease, held
 from joulery.hardware import Capability, ClockLock, PowerLimit, check_devices, require
@@ -38,6 +38,7 @@ _LOWEST, _LEAST_LOWERED = 0.03, 0.02
 # The second of two knobs must be this much better, relative, to be chosen; by hand: half of what a
 # user would notice. It is compared with the reference again while it is held.
 _CLEARLY = 0.005
+_SAME_WATTS = 1.0  # drivers round limits; by hand
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,10 +255,16 @@ class LimitKnob(_SameOnAll):
     def _set(self, device: int, handle: Held, value: float) -> None:
         low, high = self._found[device]
         watts = min(high, max(low, value))
-        if isinstance(handle, Lease):
-            handle.follow(watts)
-        else:
+        if not isinstance(handle, Lease):
             handle.set(watts=watts)
+            return
+        handle.follow(watts)
+        ceiling = handle.ceiling_watts
+        if ceiling is not None and ceiling < high - _SAME_WATTS:
+            raise NotPossibleHereError(
+                f"another program has lowered the power limit to {ceiling:g} W, which stays",
+                remedy="begin another run once it is back",
+            )
 
     def _reset(self, handle: Held) -> None:
         if isinstance(handle, Lease):

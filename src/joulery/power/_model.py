@@ -29,7 +29,7 @@ from joulery.power._step_profiler import (
     NO_STALLS,
     OUTLIER_LEAST,
     Estimate,
-    Usage,
+    SettingUsage,
     Waiting,
 )
 
@@ -74,7 +74,7 @@ RISK = 0.0065
 _CHANCE = 0.2
 # Relative error of the energy per step below which no estimate goes: the profiler's, 10 % wider.
 _EXACT = 1.1e-3
-# Share of a deadline or a budget that is spent (by hand): the last steps refine no setting.
+# Share of a deadline or a budget that is spent; by hand: the last steps are not refined.
 _SPENT = 0.998
 # Least expected gain of a slice in seconds of work: reading and planning it takes that long.
 _LEAST_GAIN = 0.01
@@ -106,7 +106,7 @@ class Curves:
         """Logarithm of the step time at a position, relative to the reference; the median."""
         return float(np.median(self.log_seconds[:, position] - self.log_seconds[:, -1]))
 
-    def run_gains(self, usage_at: Mapping[int, Usage]) -> tuple[Array, Array]:
+    def run_gains(self, usage_at: Mapping[int, SettingUsage]) -> tuple[Array, Array]:
         """Share of the energy that a run saved against the reference, and its slowdown; samples.
 
         What steps took longer than known, at less power, is waiting: the same at any setting.
@@ -115,18 +115,14 @@ class Curves:
             usage_at: Usage of the run, by position.
         """
         times, joules, steps = np.array(list(usage_at.values())).T
-        pace, watts = (
-            np.exp(rows[:, list(usage_at)]) for rows in (self.log_seconds, self.log_watts)
-        )
-        slower, lower = (
-            pace / np.exp(self.log_seconds[:, -1:]),
-            watts / np.exp(self.log_watts[:, -1:]),
-        )
+        paces, powers = np.exp(self.log_seconds), np.exp(self.log_watts)
+        pace, watts = (rows[:, list(usage_at)] for rows in (paces, powers))
+        energy = pace * watts / (paces[:, -1:] * powers[:, -1:])
         missing = (times - joules / watts) / (1 - MOST_WAITING)
         waiting = np.minimum(times - steps * pace, missing).clip(0.0, times)
         at_work = np.minimum(joules, (times - waiting) * watts)
-        seconds = (waiting + (times - waiting) / slower).sum(axis=1)
-        original = (joules + at_work * (1 / (slower * lower) - 1)).sum(axis=1)
+        seconds = (waiting + (times - waiting) * paces[:, -1:] / pace).sum(axis=1)
+        original = (joules + at_work * (1 / energy - 1)).sum(axis=1)
         return 1 - joules.sum() / original, times.sum() / seconds - 1
 
     def power_at_pace(self, slower: float) -> float:
@@ -409,7 +405,7 @@ class ObjectiveScorer:
     def __init__(self, objective: Objective, steps: float = 1.0) -> None:
         self._objective = objective
         self._steps = steps
-        self._progress: tuple[Reading, Usage] | None = None
+        self._progress: tuple[Reading, Waiting] | None = None
         self.uses_reference = depends_on_reference(objective)
 
     def score(self, posterior: Curves, waiting: Waiting = NO_STALLS) -> Score:
@@ -438,7 +434,7 @@ class ObjectiveScorer:
         return Score(position, regret, np.maximum(0.0, excess), gains, safe, odds >= _CHANCE)
 
     def note_progress(
-        self, reading: Reading, usage_at: Mapping[int, Usage], posterior: Curves
+        self, reading: Reading, usage_at: Mapping[int, SettingUsage], posterior: Curves
     ) -> None:
         """Note how much of a deadline or a budget is used, and what steps need beside their work.
 
@@ -452,11 +448,11 @@ class ObjectiveScorer:
             return
         seconds = np.exp(posterior.log_seconds[:, list(usage_at)]).mean(axis=0)
         joules = seconds * np.exp(posterior.log_watts[:, list(usage_at)]).mean(axis=0)
-        beside = (
+        beside = [
             max(0.0, used / reading.steps - float(steps @ of_work / steps.sum()))
             for used, of_work in ((reading.now_seconds, seconds), (reading.joules, joules))
-        )
-        self._progress = reading, Usage(*beside, reading.steps)
+        ]
+        self._progress = reading, Waiting(beside[0], beside[1])
 
     def _find_bounds(self, waiting: Waiting) -> Bounds:
         """The bounds on the whole work at a pace that keeps them in the steps that are left."""

@@ -41,9 +41,9 @@ if TYPE_CHECKING:
         Command,
         Procedure,
         Reading,
+        SettingUsage,
         StepSample,
         TunerConfig,
-        Usage,
     )
 
 # Smallest lasting change of pace or power that matters, and in standard deviations of a sample; by
@@ -139,7 +139,7 @@ class TuningChoice:
     probed_steps: dict[int, int] = field(default_factory=dict)
     profiling_seconds: float = 0.0
     shares: tuple[float, ...] = ()
-    usage_at: Mapping[int, Usage] = field(default_factory=dict)
+    usage_at: Mapping[int, SettingUsage] = field(default_factory=dict)
 
     @property
     def profiling_steps(self) -> int:

@@ -264,7 +264,7 @@ def drop_disturbed(samples: Sequence[StepSample], step_noise: float) -> list[Ste
     return [sample for sample in samples if agrees(sample)] or list(samples)
 
 
-class Usage(NamedTuple):
+class SettingUsage(NamedTuple):
     """Time, energy and steps of a run at one setting."""
 
     seconds: float
@@ -272,7 +272,7 @@ class Usage(NamedTuple):
     steps: float
 
 
-NOT_USED = Usage(0.0, 0.0, 0.0)
+NOT_USED = SettingUsage(0.0, 0.0, 0.0)
 
 
 class Waiting(NamedTuple):
@@ -404,7 +404,7 @@ class StepProfiler:
         self.lead = 0.0
         self.slices: list[Slice] = []
         self.steps_at: Counter[int] = Counter()
-        self.usage_at: dict[int, Usage] = {}
+        self.usage_at: dict[int, SettingUsage] = {}
         self.reading = Reading(0.0, 0.0, 0.0, 0)
         self._reference = position
         self._cool_seconds = math.nan
@@ -574,7 +574,7 @@ class StepProfiler:
         self.steps_at[self.position] += reading.steps - self.reading.steps
         if reading.event is not TuningEvent.RESUMED:
             before, since = self.usage_at.get(self.position, NOT_USED), self.reading
-            self.usage_at[self.position] = Usage(
+            self.usage_at[self.position] = SettingUsage(
                 before.seconds + reading.now_seconds - since.now_seconds,
                 before.joules + reading.joules - since.joules,
                 before.steps + reading.steps - since.steps,

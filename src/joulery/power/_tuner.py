@@ -34,10 +34,10 @@ from joulery.power._step_profiler import (
     NOT_USED,
     Command,
     Reading,
+    SettingUsage,
     TunerConfig,
     TunerState,
     TuningEvent,
-    Usage,
 )
 from joulery.power._unequal import MOST_RANKS, UnequalBoards
 from joulery.tables import Tabular
@@ -518,11 +518,13 @@ class PowerTuner:
     def _with_latest(self, choice: TuningChoice) -> TuningChoice:
         """The choice with the steps since the latest reading, as they are known to be."""
         steps = self._steps + max(0, self._due - self._left) - self._answered_steps
+        if self.failure is not None:
+            return replace(choice, usage_at={})  # of the steps since then nothing is known
         if choice.posterior is None or not choice.usage_at or steps <= 0:
             return choice
         step = choice.posterior.predict(self._position)
         before = choice.usage_at.get(self._position, NOT_USED)
-        usage = Usage(
+        usage = SettingUsage(
             before.seconds + steps * step.seconds,
             before.joules + steps * step.seconds * step.watts,
             before.steps + steps,

@@ -106,7 +106,7 @@ class CallbackLoop:
     @fail_open(None)
     def follow(self) -> None:
         """Measure for rank 0 alone, in a process whose framework calls back no more."""
-        self._energy.begin_soon()
+        self._energy.follow()
 
     @fail_open(None)
     def begin_epoch(self, steps: int | None = None) -> None:

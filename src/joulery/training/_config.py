@@ -138,7 +138,8 @@ class RunConfig:
         if isinstance(objective, str):
             objective = parse_objective(objective, max_watts=1.0)
         check_objective(objective)
-        if self.max_epochs is None:  # else the loader may say how long an epoch is
+        # A loader may say how long an epoch is, and a recurring run's decisions keep its bounds.
+        if self.max_epochs is None and self.batch_sizes is None:
             TunerConfig(work_steps=self.max_steps).check_length(objective)
 
     def _check_knob(self) -> None:

@@ -46,6 +46,7 @@ _SHARE_SECONDS = 1.0  # by hand: between two figures that a rank leaves for rank
 # milliseconds apart at a log entry, and a second or two at the end.
 _LOG_SECONDS, _END_SECONDS = 1.0, 5.0
 _OLDEST_SECONDS = 2.0  # by hand: a rank that is silent for longer is taken to have ended
+_FOLLOWING = sys.maxsize  # log entries of a rank that makes none and is not waited for
 _POLL_SECONDS = 0.005  # by hand: between two looks while waiting
 _LARGEST_SAVING_ERROR = 0.05  # by hand: savings are said to whole per cents
 SUMS = "joules", "standard_error_joules", "seconds"
@@ -207,7 +208,8 @@ class RankStore:
         figures = self._latest.get(rank)
         if figures is None:
             return
-        late, earlier_seconds = rank in self._late, figures.wall_seconds
+        late = rank in self._late or figures.entry == _FOLLOWING
+        earlier_seconds = figures.wall_seconds
         if late:
             wait_seconds = min(wait_seconds, _OLDEST_SECONDS) if entry == math.inf else 0.0
         while figures.entry < entry and REAL_CLOCK.now() < began + wait_seconds:
@@ -320,6 +322,11 @@ class JobEnergy:
         self.begun = True
         self._driver = DriverThread(self._environment.clock)
         wait([self._driver.submit(self.begin)], wait_seconds)
+
+    def follow(self) -> None:
+        """Measure for rank 0, whose log entries do not wait for this process."""
+        self._entries = _FOLLOWING
+        self.begin_soon()
 
     def total(self, wait_seconds: float = 0.0) -> JobMeasurement:
         """The energy of the job until now, as far as ranks have said; any process may ask.

@@ -437,18 +437,16 @@ class Run(Tabular):
 
     def __str__(self) -> str:
         name, steps = self.name or "run", f"{self.total_steps} step{'s' * (self.total_steps != 1)}"
-        tuning = self.result or self.tuning_skipped or self._power.progress
+        tuning = [str(part) for part in (self.result, self.tuning_skipped) if part]
+        tuning = tuning or [self._power.progress] * bool(self._power.progress)
         measurement = self.measurement
         if not measurement.seconds:
-            return (
-                f"{name}: {steps}, nothing is measured yet"
-                if self.total_steps
-                else f"{name}: no step yet"
-            )
+            steps = f"{steps}, nothing is measured yet" if self.total_steps else "no step yet"
+            return f"{name}: {steps}"
         parts = [
             f"{name}: {measurement}",
             steps,
-            *([str(tuning)] * bool(tuning)),
+            *tuning,
         ]
         return "; ".join(parts)
 

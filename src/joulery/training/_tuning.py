@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from joulery.background import DRIVER_SECONDS, DriverThread, driver_result
+from joulery.clock import REAL_CLOCK
 from joulery.errors import MissingHardwareError, NotPossibleHereError
 from joulery.fail_open import fail_open
 from joulery.files import write_atomic
@@ -98,6 +99,7 @@ class RunPower:
         self._config = config
         self._all_steps = config.max_steps
         self._environment = environment
+        self._report_name = f"{REAL_CLOCK.wall():.6f}-{os.getpid()}"
         self._driver = DriverThread(environment.clock)
         self._pending: Future[PowerTuner] | None = None
         self._knob: LimitKnob | None = None
@@ -162,16 +164,17 @@ class RunPower:
             knob=self._knob or self._choose_knob(boards),
             meter=meter,
             clock=environment.clock,
-            config=self._tuner_config(),
+            config=self._tuner_config(decided=decided),
             # A decision that states what to hold or to measure has more data than a local profile.
             profile=None if decided else self._profile(batch_size, boards, objective),
             earlier=None if decided else self.earlier_profile,
             process_group=environment.group,
         )
 
-    def _tuner_config(self) -> TunerConfig:
+    def _tuner_config(self, *, decided: bool = False) -> TunerConfig:
         steps = self._all_steps
-        left = None if steps is None else max(1, steps - self.earlier_steps)
+        # A decision answers for the deadline itself.
+        left = int(decided) or None if steps is None else max(1, steps - self.earlier_steps)
         return TunerConfig(dry_run=bool(self._config.dry_run), work_steps=left)
 
     def _survey(self) -> tuple[list[Device], Objective]:
@@ -360,27 +363,30 @@ class RunPower:
                     "phases": {name: use.to_dict() for name, use in self.phases.items()},
                     "result": None if result is None else result.to_dict(),
                     "summary": None if result is None else str(result),
-                }
+                },
+                self._report_name,
             )
         except Exception as error:  # noqa: BLE001 - training continues without a report
             _log.warning("no report on this run: %s", error)
 
 
-def write_report(document: Mapping[str, Any], environ: Mapping[str, str] = os.environ) -> None:
-    """Write the report of this process in place of an earlier one; a failure is ignored.
+def write_report(
+    document: Mapping[str, Any], name: str, environ: Mapping[str, str] = os.environ
+) -> None:
+    """Write the report of a run in place of its earlier one; a failure is ignored.
 
-    ``joulery run`` names a folder in the environment and reads one small file per process from it.
+    ``joulery run`` names a folder in the environment and reads one small file per run from it.
     """
     folder = environ.get(REPORTS_VARIABLE)
     if not folder:
         return
     with suppress(OSError):
         content = json.dumps(document, allow_nan=False).encode()
-        write_atomic(Path(folder) / f"{os.getpid()}.json", content)
+        write_atomic(Path(folder) / f"{name}.json", content)
 
 
 def read_reports(folder: Path) -> list[dict[str, Any]]:
-    """Reports of all processes, in order of their ids; damaged ones are left out."""
+    """Reports of all runs, in the order in which they began; damaged ones are left out."""
     documents = []
     for path in sorted(folder.glob("*.json")):
         with suppress(OSError, ValueError):

@@ -27,7 +27,7 @@ from joulery.power._model import (
     plan_probe,
     product,
 )
-from joulery.power._step_profiler import Reading, Usage
+from joulery.power._step_profiler import Reading, SettingUsage
 
 BOARD = catalog.board("V100")
 WORK = catalog.workload("bert", BOARD)
@@ -186,9 +186,9 @@ def test_a_budget_of_the_whole_work_is_left_to_the_steps_that_are_left():
     """A deadline of a night was taken for one of each step, and ignored."""
     scorer = ObjectiveScorer(LeastEnergy(deadline_seconds=109.0), steps=100)
     assert scorer.score(SURE).position == 1, "1.04 s a step"
-    scorer.note_progress(Reading(50.0, 0.0, 0.0, 50), {2: Usage(50.0, 1e4, 50)}, SURE)
+    scorer.note_progress(Reading(50.0, 0.0, 0.0, 50), {2: SettingUsage(50.0, 1e4, 50)}, SURE)
     assert scorer.score(SURE).position == 1, "half of it at full power leaves 1.14 s for each"
-    scorer.note_progress(Reading(60.0, 0.0, 0.0, 50), {2: Usage(50.0, 1e4, 50)}, SURE)
+    scorer.note_progress(Reading(60.0, 0.0, 0.0, 50), {2: SettingUsage(50.0, 1e4, 50)}, SURE)
     assert scorer.score(SURE).position == 2, "and pauses like those before none"
     thrifty = ObjectiveScorer(FastestWithin(1.0), steps=100)
     assert thrifty.score(SURE).position == 0, "no setting keeps it, the lowest comes closest"
@@ -196,15 +196,15 @@ def test_a_budget_of_the_whole_work_is_left_to_the_steps_that_are_left():
 
 def test_waiting_is_no_saving():
     """Waiting for data under a limit was counted as work that the limit slows down and saves."""
-    used = {0: Usage(120.0, 12_000.0, 100), 2: Usage(100.0, 20_000.0, 100)}
+    used = {0: SettingUsage(120.0, 12_000.0, 100), 2: SettingUsage(100.0, 20_000.0, 100)}
     energy, slowdown = SURE.run_gains(used)
     assert energy == pytest.approx(1 - 32 / 40)
     assert slowdown == pytest.approx(0.1)
-    used[0] = Usage(120.0 + 80.0, 12_000.0 + 1_600.0, 100)  # 80 s at 20 W
+    used[0] = SettingUsage(120.0 + 80.0, 12_000.0 + 1_600.0, 100)  # 80 s at 20 W
     energy, slowdown = SURE.run_gains(used)
     assert energy == pytest.approx(1 - 33.6 / 41.6)
     assert slowdown == pytest.approx(20 / 280)
-    longer = {0: Usage(240.0, 24_000.0, 100), 2: Usage(100.0, 20_000.0, 100)}
+    longer = {0: SettingUsage(240.0, 24_000.0, 100), 2: SettingUsage(100.0, 20_000.0, 100)}
     energy, _ = SURE.run_gains(longer)
     assert energy == pytest.approx(1 - 44 / 60), "longer steps at full power do not wait"
 

@@ -2,6 +2,7 @@
 
 import json
 import math
+import sys
 import threading
 import time
 from dataclasses import replace
@@ -97,6 +98,16 @@ def test_a_rank_that_is_gone_is_waited_for_once_and_one_that_never_came_not_at_a
     assert merged(ranks).joules == pytest.approx(300.0 + 110.0)
     second.leave(figures("b", device("GPU-1", 150.0)))
     assert merged(first.collect(own, wait_seconds=0.0)).joules == pytest.approx(450.0)
+
+
+def test_a_rank_that_makes_no_log_entries_is_not_waited_for():
+    """If this fails, the first log entry of accelerate takes a second longer."""
+    store, own = Store(), figures("a", device("GPU-1", 300.0), wall=101.0)
+    RankStore(store, 1, 2).leave(figures("b", device("GPU-1", 100.0), entry=sys.maxsize))
+    began = time.monotonic()
+    for entry in (1, 2):
+        RankStore(store, 0, 2).collect(own._replace(entry=entry), wait_seconds=60.0)
+    assert time.monotonic() - began < 30.0
 
 
 def test_at_the_end_even_a_rank_that_never_logs_is_heard_again_within_a_moment():
