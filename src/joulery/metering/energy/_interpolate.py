@@ -110,7 +110,7 @@ def energy_between(
     seconds, (min_watts, max_watts) = end_at - began, bounds
     if last is first and first.end is None:
         return energy_unseen(first, seconds, max_watts)
-    before = _power_before(first)
+    before = first.power_before or _power_before(first)
     # A few spans inside the window tell its own power.
     part_time = part_time and seconds > _INSIDE_SPANS * _length(last)
     start, variance = _at_begin(first, began, end_at, before, part_time=part_time)
@@ -200,7 +200,7 @@ def _power_early(span: Span, window_end: float) -> Power | None:
     if span.end is None or span.end.at_seconds > window_end:
         return None
     if span.after is not None and span.after.at_seconds <= window_end:
-        return _power_after(span)
+        return span.power_after or _power_after(span)
     sensed = span.end.watts
     return None if sensed is None else (sensed, _SENSOR_ERROR * sensed)
 
@@ -212,7 +212,9 @@ def _at_end(span: Span, at: float, inside: Power, *, part_time: bool) -> Energy:
     forward = _line(span.start, at, inside)
     if span.end is None or span.after is None:
         return forward
-    return _switched(span, at, forward, inside, _power_after(span), -1 if part_time else 0)
+    return _switched(
+        span, at, forward, inside, span.power_after or _power_after(span), -1 if part_time else 0
+    )
 
 
 def _at_end_of_same(span: Span, at: float, start: float, seconds: float) -> Energy:
@@ -303,7 +305,7 @@ def _knot_variance(span: Span) -> float:
 
 
 def _with_noise(watts: float, span: Span, extra: float = 0.0) -> Power:
-    noise = span.noise if span.noise > _LEAST_POWER_ERROR else _LEAST_POWER_ERROR
+    noise = max(_LEAST_POWER_ERROR, span.noise)
     return watts, max(noise * watts, extra)
 
 
@@ -316,6 +318,13 @@ def _reconciled(mean: float, sensed: float | None, span: Span) -> Power:
     if sensed is None or abs(sensed - mean) <= _SENSOR_AGREES * mean:
         return _with_noise(mean, span)
     return _with_noise((mean + sensed) / 2, span, abs(sensed - mean) / _SQRT_12)
+
+
+def note_powers(span: Span) -> None:
+    """Note the powers around a span, so that the code being measured does not wait for them."""
+    span.power_before = _power_before(span)
+    if span.after is not None:
+        span.power_after = _power_after(span)
 
 
 def _power_before(span: Span) -> Power:
@@ -344,7 +353,7 @@ def _power_inside(span: Span, began: float, start: float, outside_watts: float) 
     knot, before = span.start, span.before
     seconds = knot.at_seconds - began
     if before is None or before.at_seconds >= began or seconds <= 0:
-        return _power_before(span)
+        return span.power_before or _power_before(span)
     mean = max(0.0, knot.joules - start) / seconds
     sensed = mean if knot.watts is None else knot.watts
     if seconds < 3 * knot.half_width_seconds:
