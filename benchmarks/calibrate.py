@@ -71,12 +71,13 @@ def errors(meter: str, boards: int, seed: int) -> list[tuple[float, float]]:
     efficiency = rng.uniform(0.9, 0.97)
     true = boards_power(rng, boards, times)
     fans = 10 * np.sin(2 * math.pi * times / 170 + rng.uniform(0, 6))
-    node = node_readings(rng, meter, times, 400 + fans + true.sum(axis=0) / efficiency)
+    node = node_readings(rng, meter, times, 400 + fans + (100 + true.sum(axis=0)) / efficiency)
     read = gains[:, None] * true + offsets[:, None]
     counters = np.cumsum(read, axis=1) * STEP
     trace = CalibrationTrace(
         node,
         {str(at): list(zip(times[::2], row[::2], strict=True)) for at, row in enumerate(counters)},
+        {"cpu": [(at, 100.0 * at) for at in times[::2]]},
     )
     learned = learn_calibrations(trace, meter, NodePower(efficiency, 0.0), VirtualClock())
     found = {int(one.device_id): one for one in learned.calibrations}

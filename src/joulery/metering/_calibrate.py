@@ -61,6 +61,8 @@ _BLOCKS_SECONDS = (12.0, 24.0, 48.0)
 # By hand: fans follow the boards within some 15 s and by up to a tenth of their power; what is seen
 # of that slowly, half as much may come at once.
 _FOLLOWING_SECONDS, _FOLLOWING_SIGMA, _LEAST_FOLLOWING, _AT_ONCE = 15.0, 0.1, 0.02, 0.5
+# One sigma of what processors whose energy cannot be read draw at once of what the boards draw.
+_UNREAD_HOSTS = 0.05  # by hand
 _QUIET_WATTS = 6.0  # by hand: twice the residuals of simulated nodes in which nothing else runs
 _IDLE_SECONDS = 20.0  # by hand: some readings of the slowest controller
 _FEWEST_SECONDS = 20  # by hand: fewer readings fit anything
@@ -210,7 +212,7 @@ def learn_calibrations(
     fit = _fitted(rows, node.efficiency, rows.settled_weights())
     when = datetime.fromtimestamp(clock.wall(), UTC).isoformat(timespec="seconds")
     return LearnedCalibration(
-        tuple(fit.calibrations(rows, names, node, meter, when)),
+        tuple(fit.calibrations(rows, names, node, meter, when, reads_hosts=bool(trace.hosts))),
         tuple(name for name in trace.boards if name not in names),
         rows.delay,
         rows.average,
@@ -394,11 +396,19 @@ class _Fit:
         return self.following > max(_LEAST_FOLLOWING, 2.0 * self.following_error)
 
     def calibrations(
-        self, rows: _Rows, names: Sequence[str], node: NodePower, meter: str, when: str
+        self,
+        rows: _Rows,
+        names: Sequence[str],
+        node: NodePower,
+        meter: str,
+        when: str,
+        *,
+        reads_hosts: bool,
     ) -> list[SensorCalibration]:
         """Gains from slopes; offsets from the intercept where the rest of the node is known."""
         offsets, offset_error = self._offsets(node)
         timing = _TIMING_ERROR * (1.0 + ((rows.delay + rows.average) / _SLOW_SECONDS) ** 2)
+        hosts = 0.0 if reads_hosts else _UNREAD_HOSTS
         learned = []
         for at, name in enumerate(names):
             slope, error = float(self.slopes[at]), math.sqrt(float(self.covariance[at, at]))
@@ -406,7 +416,7 @@ class _Fit:
             # A rest that follows slowly may follow at once as well, which looks like a gain.
             follows = _AT_ONCE * max(0.0, self.following) / slope if self.follows else 0.0
             supply = node.efficiency_error / node.efficiency
-            relative = math.hypot(error / slope, timing, supply, follows)
+            relative = math.hypot(error / slope, timing, supply, follows, hosts)
             # In the fit an offset counts in node watts, which are slope times read watts.
             learned.append(
                 SensorCalibration(

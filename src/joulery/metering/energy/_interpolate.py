@@ -56,6 +56,7 @@ _LEAST_PASSED = 0.3  # on simulated boards
 # One sigma of an energy of which only the range is known: the bar of 95 % reaches 95 % of the way
 # to the farther end.
 _OF_RANGE = 0.485
+_SQRT_12 = math.sqrt(12)  # one sigma of something that may be anywhere in a range
 # Above the power of any device.
 _ANY_WATTS = 1e6
 # One sigma of the mean power while a sensor does not look, relative to the spread of what it sees.
@@ -109,10 +110,11 @@ def energy_between(
     seconds, (min_watts, max_watts) = end_at - began, bounds
     if last is first and first.end is None:
         return energy_unseen(first, seconds, max_watts)
-    before = _power_before(first)
+    before = first.power_before or _power_before(first)
     # A few spans inside the window tell its own power.
     part_time = part_time and seconds > _INSIDE_SPANS * _length(last)
     start, variance = _at_begin(first, began, end_at, before, part_time=part_time)
+    start = _possible(start, first, began, bounds)
     if last is first:
         end, end_variance = _at_end_of_same(last, end_at, start, seconds)
     else:
@@ -122,7 +124,6 @@ def energy_between(
         end, end_variance = _at_end(last, end_at, (watts, sigma), part_time=part_time)
         if last.end is None:
             end_variance += _tail_variance(last, began, end_at, max_watts)
-    start = _possible(start, first, began, bounds)
     if not part_time:
         end = _possible(end, last, end_at, bounds)
     # Repairs before the window are no uncertainty of the window; those that became known during it
@@ -183,7 +184,7 @@ def _at_begin(
     forward = _line(span.start, at, before)
     inside = _power_early(span, window_end)
     if inside is None:
-        return _bounded(forward, span)
+        return forward
     joules, variance = _switched(span, at, forward, before, inside, 1 if part_time else 0)
     # The delay of power behind load is not known, so neither is the exact time of the switch.
     late = _RESPONSE_DOUBT * _RESPONSE_SECONDS * (inside[0] - before[0])
@@ -199,7 +200,7 @@ def _power_early(span: Span, window_end: float) -> Power | None:
     if span.end is None or span.end.at_seconds > window_end:
         return None
     if span.after is not None and span.after.at_seconds <= window_end:
-        return _power_after(span)
+        return span.power_after or _power_after(span)
     sensed = span.end.watts
     return None if sensed is None else (sensed, _SENSOR_ERROR * sensed)
 
@@ -210,8 +211,10 @@ def _at_end(span: Span, at: float, inside: Power, *, part_time: bool) -> Energy:
         return _beyond(span, at)
     forward = _line(span.start, at, inside)
     if span.end is None or span.after is None:
-        return _bounded(forward, span)
-    return _switched(span, at, forward, inside, _power_after(span), -1 if part_time else 0)
+        return forward
+    return _switched(
+        span, at, forward, inside, span.power_after or _power_after(span), -1 if part_time else 0
+    )
 
 
 def _at_end_of_same(span: Span, at: float, start: float, seconds: float) -> Energy:
@@ -220,7 +223,7 @@ def _at_end_of_same(span: Span, at: float, start: float, seconds: float) -> Ener
     if at >= span.end.at_seconds:
         return _beyond(span, at)
     after = _power_after(span)
-    joules, variance = _bounded(_line(span.end, at, after), span)
+    joules, variance = _line(span.end, at, after)
     inside = (joules - start) / max(seconds, 1e-9)
     late = (inside - after[0]) * min(_RESPONSE_SECONDS, seconds)
     return joules, variance + late**2
@@ -268,14 +271,7 @@ def _switched(
         # both by their variances instead.
         weight = alternative[1] / doubt
         line = (weight * line[0] + (1 - weight) * alternative[0], weight * line[1])
-    return _bounded((line[0], line[1] + (_DISAGREEMENT * gap) ** 2), span)
-
-
-def _bounded(energy: Energy, span: Span) -> Energy:
-    """Energy inside a closed span lies between that of its ends."""
-    if span.end is None:
-        return energy
-    return min(max(energy[0], span.start.joules), span.end.joules), energy[1]
+    return line[0], line[1] + (_DISAGREEMENT * gap) ** 2
 
 
 def _possible(joules: float, span: Span, at: float, bounds: tuple[float, float | None]) -> float:
@@ -309,7 +305,8 @@ def _knot_variance(span: Span) -> float:
 
 
 def _with_noise(watts: float, span: Span, extra: float = 0.0) -> Power:
-    return watts, max(_LEAST_POWER_ERROR * watts, span.noise * watts, extra)
+    noise = max(_LEAST_POWER_ERROR, span.noise)
+    return watts, max(noise * watts, extra)
 
 
 def _reconciled(mean: float, sensed: float | None, span: Span) -> Power:
@@ -320,7 +317,14 @@ def _reconciled(mean: float, sensed: float | None, span: Span) -> Power:
     """
     if sensed is None or abs(sensed - mean) <= _SENSOR_AGREES * mean:
         return _with_noise(mean, span)
-    return _with_noise((mean + sensed) / 2, span, abs(sensed - mean) / math.sqrt(12))
+    return _with_noise((mean + sensed) / 2, span, abs(sensed - mean) / _SQRT_12)
+
+
+def note_powers(span: Span) -> None:
+    """Note the powers around a span, so that the code being measured does not wait for them."""
+    span.power_before = _power_before(span)
+    if span.after is not None:
+        span.power_after = _power_after(span)
 
 
 def _power_before(span: Span) -> Power:
@@ -349,7 +353,7 @@ def _power_inside(span: Span, began: float, start: float, outside_watts: float) 
     knot, before = span.start, span.before
     seconds = knot.at_seconds - began
     if before is None or before.at_seconds >= began or seconds <= 0:
-        return _power_before(span)
+        return span.power_before or _power_before(span)
     mean = max(0.0, knot.joules - start) / seconds
     sensed = mean if knot.watts is None else knot.watts
     if seconds < 3 * knot.half_width_seconds:

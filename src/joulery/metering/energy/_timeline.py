@@ -33,6 +33,7 @@ from joulery.metering.energy._interpolate import (
     in_step_watts,
     mean_watts,
     missed_fraction,
+    note_powers,
 )
 from joulery.metering.energy._power import PowerIntegral
 from joulery.metering.energy._refresh import Refresh, RefreshTimer
@@ -147,6 +148,8 @@ class Span:
         roughness: One sigma of the power inside the span that nothing shows, relative to its mean.
         amplitude: Spread of the readings around the span, relative to the highest.
         throttles: Reasons why the device's clock was lowered as the span began.
+        power_before: Power as it began and one sigma, in watts; None until noted.
+        power_after: The same as it ended.
     """
 
     start: Knot
@@ -158,6 +161,8 @@ class Span:
     roughness: float = _ROUGH
     amplitude: float = 0.0
     throttles: Collection[Throttle] = ()
+    power_before: tuple[float, float] | None = None
+    power_after: tuple[float, float] | None = None
 
 
 class EnergyTimeline:
@@ -357,6 +362,7 @@ class EnergyTimeline:
         if at <= start.at_seconds:
             # Two refreshes at one moment: keep the later energy rather than open an empty span.
             span.start = knot
+            note_powers(span)
             return None
         self._close(span, knot)
         return knot
@@ -490,6 +496,8 @@ class EnergyTimeline:
         )
         if len(early) > 1:
             early[1].before = first.start
+        for span in early:
+            note_powers(span)
 
     def _close(self, span: Span, knot: Knot) -> None:
         watts = mean_watts(span.start, knot)
@@ -499,6 +507,7 @@ class EnergyTimeline:
         if self._closed is not None:
             self._closed.after = knot
             self._closed.amplitude = max(self._closed.amplitude, amplitude)
+            note_powers(self._closed)
         span.noise, span.roughness, span.amplitude = self._noise, self._roughness(), amplitude
         span.end = knot
         self._closed = span
@@ -506,6 +515,8 @@ class EnergyTimeline:
             watts = self.latest_watts = self._possible(watts)
         self.span = Span(knot, span.start, None, None, watts, self._noise, span.roughness)
         self.span.throttles = self.throttles
+        note_powers(span)
+        note_powers(self.span)
         if len(self._early) == 1:
             self._early.append(self.span)
 
