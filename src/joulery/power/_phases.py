@@ -23,7 +23,7 @@ from joulery.fail_open import fail_open
 from joulery.frontier import Provenance
 from joulery.hardware import check_devices
 from joulery.metering import Meter
-from joulery.objectives import Bounds, Totals, check_objective
+from joulery.objectives import Bounds, check_objective
 from joulery.power._knobs import check_knob
 from joulery.power._model import RISK
 from joulery.power._ranks import RankMachine, check_process_group
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from joulery.power._knobs import Knob
     from joulery.power._model import Curves
     from joulery.power._ranks import ProcessGroup
-    from joulery.power._state_machine import Machine, TuningChoice
+    from joulery.power._state_machine import Machine
     from joulery.power._tuner import TuningResult
 
     Array = NDArray[np.float64]
@@ -53,6 +53,9 @@ _log = logging.getLogger("joulery")
 # of the first per step saved, nor the last; in steps of 0.6 %, since where a phase saves nearly as
 # much per second at any clock, a step of 6 % is one of 3 % of its time.
 _PRICES = np.geomspace(1.0, 1e5, 2000)
+# Sigmas of its own by which the time of a setting is taken for longer, so that a setting that is
+# known well is preferred; the best of these is taken; by hand.
+_CAUTIONS = (0.0, 1.0, 2.0, 4.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,21 +96,18 @@ class _Together:
     Attributes:
         max_slowdown: Largest slowdown of all.
         rest: Bounds of the phase alone.
-        other_seconds: Samples of the time of the other phases, per step of this one; a column.
-        other_originals: The same at the original setting.
+        others_late: Samples of the time of the other phases beyond that, per step of this one; a
+            column.
     """
 
     max_slowdown: float
     rest: Bounds
-    other_seconds: Array
-    other_originals: Array
+    others_late: Array
 
     def kept(self, seconds: Quantity, joules: Quantity, reference: Reference) -> Any:
         """Whether samples of the phase keep every bound."""
-        whole = Totals(reference.seconds + self.other_originals, reference.joules)
-        bound = Bounds(max_slowdown=self.max_slowdown)
-        together = bound.kept(seconds + self.other_seconds, joules, whole)
-        return together & self.rest.kept(seconds, joules, reference)
+        late = seconds - (1 + self.max_slowdown) * reference.seconds + self.others_late
+        return (late <= 0) & self.rest.kept(seconds, joules, reference)
 
 
 def bound_together(
@@ -125,30 +125,50 @@ def bound_together(
     """
     slowdown = bounds.max_slowdown or 0.0
     chance = np.random.default_rng(0)
-    seconds: list[Array] = []
-    targets: list[NDArray[np.intp]] = []
+    late: list[Array] = []
+    joules: list[Array] = []
     for count, curves in zip(steps, posteriors, strict=True):
-        total = count * np.exp(curves.log_seconds)
-        joules = (total * np.exp(curves.log_watts)).mean(axis=0)
-        targets.append((joules + _PRICES[:, None] * total.mean(axis=0)).argmin(axis=1))
+        seconds = count * np.exp(curves.log_seconds)
+        joules.append((seconds * np.exp(curves.log_watts)).mean(axis=0))
         # In another order for each, since the samples of all come from the same draws.
-        seconds.append(chance.permutation(total))
-    originals = [total[:, -1:] for total in seconds]
-    original = np.sum(originals, axis=0)
-    spent, spare = originals, slowdown * float(original.min())
-    for positions in dict.fromkeys(zip(*map(np.ndarray.tolist, targets), strict=True)):
-        at_price = [total[:, [at]] for total, at in zip(seconds, positions, strict=True)]
-        left = (1 + slowdown) * original - np.sum(at_price, axis=0)
-        if (left >= 0).mean() >= 1 - RISK:
-            spent, spare = at_price, max(0.0, float(np.quantile(left, RISK)))
-            break
+        late.append(chance.permutation(seconds - (1 + slowdown) * seconds[:, -1:]))
+    positions = _cheapest_together(late, joules)
+    together = _sum_at(positions, late)
     # What is spared, because a knob has steps, belongs to all of them alike.
-    all_spent = np.sum(spent, axis=0) + spare * (1 - 1 / len(steps))
+    spare = max(0.0, -float(np.quantile(together, 1 - RISK))) * (1 - 1 / len(steps))
     rest = replace(bounds, max_slowdown=None)
     return [
-        _Together(slowdown, rest, (all_spent - own) / count, (original - before) / count)
-        for count, own, before in zip(steps, spent, originals, strict=True)
+        _Together(slowdown, rest, (together - part[:, at] + spare)[:, None] / count)
+        for count, part, at in zip(steps, late, positions, strict=True)
     ]
+
+
+def _cheapest_together(late: Sequence[Array], joules: Sequence[Array]) -> Sequence[int]:
+    """Position of each phase, so that all of them keep the slowdown with the least energy.
+
+    Args:
+        late: Samples of the time of each phase beyond the slowdown, by position.
+        joules: Expected energy of each phase, by position.
+    """
+    best: Sequence[int] = [-1] * len(late)
+    for caution in _CAUTIONS:
+        costs = [part.mean(axis=0) + caution * part.std(axis=0) for part in late]
+        targets = [
+            (energy + _PRICES[:, None] * cost).argmin(axis=1).tolist()
+            for energy, cost in zip(joules, costs, strict=True)
+        ]
+        for positions in dict.fromkeys(zip(*targets, strict=True)):
+            if (_sum_at(positions, late) <= 0).mean() >= 1 - RISK:
+                best = min(best, positions, key=lambda some: float(_sum_at(some, joules)))
+                break
+    return best
+
+
+def _sum_at(positions: Sequence[int], parts: Sequence[Array]) -> Array:
+    """Sum over phases, each at its position."""
+    at_positions = [part[..., at] for part, at in zip(parts, positions, strict=True)]
+    total: Array = np.sum(at_positions, axis=0)
+    return total
 
 
 class _Share:
@@ -236,7 +256,7 @@ class PhaseTuner:
         self._active: list[_Phase] = []  # the innermost is the last
         self._began_seconds = self._joules = 0.0
         self._position = -1
-        self._shared: list[TuningChoice | None] = []  # choices that shares of the slowdown are by
+        self._shared: list[Curves] = []  # that shares of the slowdown are by
         self._closed = False
 
     @fail_open(None)
@@ -325,30 +345,25 @@ class PhaseTuner:
         phase.command, phase.due = command, phase.steps + command.steps
         if command.state is TunerState.STOPPED:
             self.close()
-        holding = all(
-            other.command is not None and other.command.state is TunerState.HOLDING
-            for other in self._phases.values()
-        )
-        choices = [other.machine.choice for other in self._phases.values()]
-        if not holding or self._objective.bounds.max_slowdown is None:
-            self._shared = []
-        elif list(map(id, choices)) != list(map(id, self._shared)):
-            self._share_slowdown()
-            self._shared = choices
+        self._share_slowdown()
 
     def _share_slowdown(self) -> None:
-        """Give each phase the slowdown at which all trade time for energy at the same rate."""
-        phases = [phase for phase in self._phases.values() if phase.steps]
-        choices = [phase.machine.choice for phase in phases]
-        curves = [choice.posterior for choice in choices if choice is not None]
-        posteriors = [curve for curve in curves if curve is not None]
-        if len(posteriors) < len(phases):
+        """Give each phase the slowdown at which all trade time for energy at the same rate.
+
+        What is not known yet stays at the original setting, and needs nothing of it.
+        """
+        known = [
+            (phase, choice.posterior)
+            for phase in self._phases.values()
+            if (choice := phase.machine.choice) is not None and choice.posterior is not None
+        ]
+        posteriors, bounds = [curves for _, curves in known], self._objective.bounds
+        if bounds.max_slowdown is None or list(map(id, posteriors)) == list(map(id, self._shared)):
             return
-        steps = [phase.steps for phase in phases]
-        for phase, bounds in zip(
-            phases, bound_together(self._objective.bounds, steps, posteriors), strict=True
-        ):
-            phase.objective.bounds = bounds
+        self._shared = posteriors
+        shares = bound_together(bounds, [phase.steps for phase, _ in known], posteriors)
+        for (phase, _), share in zip(known, shares, strict=True):
+            phase.objective.bounds = share
 
     def _set_knob(self, position: int) -> None:
         if position != self._position:

@@ -48,6 +48,22 @@ def test_phases_share_a_slowdown_and_its_risk():
     assert joules[1] < joules[0]
 
 
+def test_a_setting_that_is_known_well_is_preferred():
+    """What is hardly known of one setting would keep another phase from the time it needs."""
+    curves = [posterior(0.4, 1), posterior(0.8, 2)]
+    noise = 0.1 * np.random.default_rng(3).standard_normal((SAMPLES, len(VALUES)))
+    every_fifth = np.arange(len(VALUES)) % 5 == 0
+    curves[0].log_seconds[:, ~every_fifth] += noise[:, ~every_fifth]
+    bounds = bound_together(LeastEnergy(max_slowdown=0.05).bounds, (100, 100), curves)
+    positions = [chosen(bound, curve) for bound, curve in zip(bounds, curves, strict=True)]
+    assert every_fifth[positions[0]]
+    joules = [
+        np.exp(curve.log_seconds + curve.log_watts).mean(axis=0)[at]
+        for curve, at in zip(curves, positions, strict=True)
+    ]
+    assert sum(joules) < 550, "557 where all settings are taken for known alike"
+
+
 def test_a_phase_continues_after_one_inside_it():
     """The outer phase would lose its time, energy and visits without a word."""
     loop = TrainingLoop()
