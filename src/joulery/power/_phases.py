@@ -12,7 +12,7 @@ import logging
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -100,6 +100,7 @@ class _Together:
             column.
     """
 
+    of_whole_work: ClassVar[bool] = False
     max_slowdown: float
     rest: Bounds
     others_late: Array
