@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -91,24 +91,23 @@ class PhaseUse:
 
 @dataclass(frozen=True, slots=True)
 class _Together:
-    """Bounds of a phase, of which that on the slowdown is one of all phases together.
+    """Bound of a phase: that on the slowdown of all phases together.
 
     Attributes:
         max_slowdown: Largest slowdown of all.
-        rest: Bounds of the phase alone.
         others_late: Samples of the time of the other phases beyond that, per step of this one; a
             column.
     """
 
     of_whole_work: ClassVar[bool] = False
+    max_joules: ClassVar[float | None] = None
     max_slowdown: float
-    rest: Bounds
     others_late: Array
 
-    def kept(self, seconds: Quantity, joules: Quantity, reference: Reference) -> Any:
-        """Whether samples of the phase keep every bound."""
+    def kept(self, seconds: Quantity, _joules: Quantity, reference: Reference) -> Any:
+        """Whether samples of the phase keep it."""
         late = seconds - (1 + self.max_slowdown) * reference.seconds + self.others_late
-        return (late <= 0) & self.rest.kept(seconds, joules, reference)
+        return late <= 0
 
 
 def bound_together(
@@ -137,9 +136,8 @@ def bound_together(
     together = _sum_at(positions, late)
     # What is spared, because a knob has steps, belongs to all of them alike.
     spare = max(0.0, -float(np.quantile(together, 1 - RISK))) * (1 - 1 / len(steps))
-    rest = replace(bounds, max_slowdown=None)
     return [
-        _Together(slowdown, rest, (together - part[:, at] + spare)[:, None] / count)
+        _Together(slowdown, (together - part[:, at] + spare)[:, None] / count)
         for count, part, at in zip(steps, late, positions, strict=True)
     ]
 
