@@ -140,8 +140,8 @@ def decide(
     for share, watts in zip(shared, board_watts, strict=True):
         hertz = share.curve.clock_for(watts)
         for node, device in () if share.id in at_least_caps else boards[share.id]:
-            cap = watts / _share(device, settings, history)
-            caps[node][device.id] = min(device.most_watts, max(device.least_watts, cap))
+            least_share = 1.0 - settings.most_trim
+            caps[node][device.id] = history.draws.cap_for(device, watts, least_share)
             if hertz is not None:
                 clocks[node][device.id] = hertz
     # Jobs that rest for a while after a stop do not keep others from watts that are free.
