@@ -35,7 +35,7 @@ from joulery.errors import JouleryError, NotPossibleHereError
 from joulery.files import lock, write_atomic
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     from pathlib import Path
 
     from joulery.cluster._jobs import PowerCurve
@@ -236,6 +236,7 @@ class Agent:
             self._meters.corrections(),
             now,
             now - self._jobs_at,
+            self._boards(job for job in self._jobs or () if job not in jobs),
         )
         decision = self._decide(view)
         self._apply(decision, messages)
@@ -359,13 +360,16 @@ class Agent:
             watts[node] = sum(max(d.cap_watts, draws.watts(d)) for d in known[node])
         return watts
 
+    def _boards(self, jobs: Iterable[EngineJob]) -> frozenset[str]:
+        """Ids of the GPUs of jobs."""
+        return frozenset(d.id for job in jobs for _, d in devices_of(job, self._nodes.reachable))
+
     def _expect(self, jobs: list[EngineJob]) -> None:
         """Tell the meters' corrections what is expected: boards as they are known, hosts as stated.
 
         What nodes draw that do not answer is not known, up to their worst case.
         """
-        draws, running = self._history.draws, [job for job in jobs if not job.is_suspended]
-        busy = {d.id for job in running for _, d in devices_of(job, self._nodes.reachable)}
+        draws, busy = self._history.draws, self._boards(j for j in jobs if not j.is_suspended)
         least, most = dict.fromkeys(worst := self._unreachable([]), 0.0), worst
         for node, devices in self._nodes.reachable.items():
             ranges = [draws.range_watts(d, is_busy=d.id in busy) for d in devices]

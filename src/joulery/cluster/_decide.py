@@ -81,6 +81,7 @@ class ClusterView:
         corrections: Watts that parts draw beyond their boards' and hosts' sum.
         now: Time of the monotonic clock.
         jobs_age_seconds: Time since the jobs were those of the workload manager.
+        waiting: Ids of GPUs whose job somebody else has suspended, and may resume at any time.
     """
 
     jobs: Sequence[EngineJob]
@@ -91,6 +92,7 @@ class ClusterView:
     corrections: Mapping[str, float]
     now: float
     jobs_age_seconds: float = 0.0
+    waiting: frozenset[str] = frozenset()
 
 
 def decide(
@@ -251,15 +253,18 @@ def _reserved_watts(
 ) -> dict[str, float]:
     """Power of nodes that is not shared: boards without a job, and nodes out of reach.
 
-    Boards without a job count as they draw. Where a new job would be known too late, those of one
-    node, the one with most to gain, count as if a job began on them now.
+    Boards without a job count as they draw, those of a job that others suspended as if it ran.
+    Where a new job would be known too late, those of one node, the one with most to gain, count as
+    if a job began on them now.
     """
     draws = history.draws
     reserved = dict(view.unreachable_watts)
     starts: dict[str, float] = {}
     for node, devices in view.reachable.items():
         free = [device for device in devices if device.id not in busy]
-        reserved[node] = sum(draws.rest_watts(device) for device in free)
+        reserved[node] = sum(
+            draws.least_watts(d) if d.id in view.waiting else draws.rest_watts(d) for d in free
+        )
         least = sum(draws.least_watts(device) for device in free)
         starts[node] = max(0.0, least - reserved[node])
     if starts and is_late:
