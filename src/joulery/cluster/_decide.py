@@ -273,11 +273,6 @@ def _reserved_watts(
     return reserved
 
 
-def _share(device: DeviceState, settings: AgentSettings, history: JobHistory) -> float:
-    """Share of its cap that a board is taken to draw."""
-    return max(1.0 - settings.most_trim, history.draws.share(device))
-
-
 def _place_jobs(
     settings: AgentSettings,
     view: ClusterView,
@@ -362,7 +357,7 @@ def _cluster_job(
 ) -> ClusterJob:
     """A job as the allocator takes it, by its comment within what users may ask for."""
     least = max(history.draws.least_watts(device) for _, device in devices)
-    watts = [device.most_watts * _share(device, settings, history) for _, device in devices]
+    watts = [d.most_watts * max(1 - settings.most_trim, history.draws.share(d)) for _, d in devices]
     largest = max(least, min(watts))
     curve = history.curve(job)
     if curve is not None:
