@@ -4,8 +4,8 @@ Boards draw 10 % more or less than their caps and hosts 20 % more or less than s
 meter is noisy, hangs, freezes or fails; jobs arrive, load their boards 2 s after their start, end,
 are cancelled and suspended; nodes, their governors and the agent die; the grid asks for less. The
 truth is the power at 50 Hz. What exceeds events or is unused while no agent ran, and for 2 s after
-its start, is counted apart. Watts are unused while the budget binds: a job is stopped, or held below its boards'
-limits.
+its start, is counted apart. Watts are unused while the budget binds: a job is stopped, or held
+below its boards' limits.
 
 usage: python scripts/stress_cluster.py [--smoke] [--hours H] [--seed N]
 """
