@@ -236,7 +236,9 @@ class Agent:
             self._meters.corrections(),
             now,
             now - self._jobs_at,
-            self._boards(job for job in self._jobs or () if job not in jobs),
+            self._boards(
+                j for j in self._jobs or () if j.is_suspended and j.id not in self._stops.since
+            ),
         )
         decision = self._decide(view)
         self._apply(decision, messages)
@@ -362,7 +364,8 @@ class Agent:
 
     def _boards(self, jobs: Iterable[EngineJob]) -> frozenset[str]:
         """Ids of the GPUs of jobs."""
-        return frozenset(d.id for job in jobs for _, d in devices_of(job, self._nodes.reachable))
+        reachable = self._nodes.reachable
+        return frozenset(d.id for job in jobs for _, d in devices_of(job, reachable))
 
     def _expect(self, jobs: list[EngineJob]) -> None:
         """Tell the meters' corrections what is expected: boards as they are known, hosts as stated.

@@ -105,11 +105,12 @@ class BoardDraws:
 
     def note_cap(self, device: DeviceState) -> None:
         """Note the cap that is in force from now on."""
-        # A board that draws more than its cap when first seen may have just had a higher one.
-        highest = max(device.cap_watts, device.watts)
-        caps = self._caps.setdefault(device.id, [(-math.inf, highest)])
-        if abs(device.cap_watts - caps[-1][1]) > _SAME_SHARE * device.cap_watts:
-            caps.append((self._now, device.cap_watts))
+        caps, cap = self._caps.get(device.id), device.cap_watts
+        if caps is None:
+            # A board that draws more than its cap when first seen may have just had a higher one.
+            caps = self._caps[device.id] = [(-math.inf, max(cap, device.watts))]
+        if abs(cap - caps[-1][1]) > _SAME_SHARE * cap:
+            caps.append((self._now, cap))
         while len(caps) > 1 and caps[1][0] <= self._now - _FOLLOWING_SECONDS:
             del caps[0]
 
@@ -166,11 +167,14 @@ class BoardDraws:
         """
         if device.is_stale:
             return 0.0, self.watts(device)
+        if not is_busy or device.promised_watts:
+            return device.watts, device.watts
         caps = [watts for _, watts in self._caps.get(device.id, ((0.0, device.cap_watts),))]
-        if not is_busy or device.watts < _LOADED_SHARE * min(caps) or device.promised_watts:
+        low, high = min(caps), max(caps)
+        if device.watts < _LOADED_SHARE * low:
             return device.watts, device.watts
         share, least = self.share(device), self.least_watts(device)
-        lowest, highest = max(least, share * min(caps)), max(least, share * max(caps))
+        lowest, highest = max(least, share * low), max(least, share * high)
         return (lowest if device.id in self.shares else min(lowest, device.watts)), highest
 
     def rest_watts(self, device: DeviceState) -> float:
