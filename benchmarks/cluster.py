@@ -676,6 +676,7 @@ def bench_smoke(results: Results, curves: list[PowerCurve]) -> None:
     bench_sites(results, curves, 5)
     bench_agent(results, curves, 5)
     bench_plant(results, 1, 0.02)
+    bench_disturbed(results, [0], 0.03)
     bench_hall(results, curves)
 
 

@@ -3,9 +3,9 @@
 Boards draw 10 % more or less than their caps and hosts 20 % more or less than stated; the feeder's
 meter is noisy, hangs, freezes or fails; jobs arrive, load their boards 2 s after their start, end,
 are cancelled and suspended; nodes, their governors and the agent die; the grid asks for less. The
-truth is the power at 50 Hz. What exceeds events while no agent ran, and for 2 s after its start, is
-counted apart. Watts are unused while the budget binds: a job is stopped, or held below its boards'
-limits.
+truth is the power at 50 Hz. What exceeds events or is unused while no agent ran, and for 2 s after
+its start, is counted apart. Watts are unused while the budget binds: a job is stopped, or held
+below its boards' limits.
 
 usage: python scripts/stress_cluster.py [--smoke] [--hours H] [--seed N]
 """
@@ -250,8 +250,9 @@ def figures(soak: Soak, begin: float, hours: float) -> dict[str, float]:
         "over_joules": float((np.maximum(over, 0.0) * seconds)[~is_dead].sum()),
         "over_worst_share": float((over / allowed)[~is_dead].max()),
         "over_without_agent_seconds": float(seconds[is_over & is_dead].sum()),
-        "unused_share": _mean(gaps[is_bound], seconds[is_bound]),
-        "over_delivery_share": _mean(gaps[is_event & is_bound], seconds[is_event & is_bound]),
+        "unused_share": _mean(gaps, seconds * (is_bound & ~is_dead)),
+        "unused_without_agent_share": _mean(gaps, seconds * (is_bound & is_dead)),
+        "over_delivery_share": _mean(gaps, seconds * (is_event & is_bound & ~is_dead)),
         "switches_per_job_hour": switches / job_hours,
         "jain_index": float(levels.sum() ** 2 / (len(levels) * (levels @ levels))),
     }

@@ -6,6 +6,7 @@ import pytest
 
 from joulery.cluster import announce
 from joulery.grid import GridEvent
+from support.disturbed import DisturbedPlant
 from support.plant import Plant
 
 HOUR = 3600.0
@@ -44,6 +45,16 @@ def test_the_budget_is_kept_and_used(tmp_path, draw):
         "event began",
         "event ended",
     ]
+
+
+def test_the_budget_is_kept_and_used_while_something_breaks_every_few_seconds(tmp_path, draw):
+    """Meters that freeze, jobs that come and go and lost nodes are taken for power of hosts."""
+    plant = DisturbedPlant(tmp_path, draw.randrange(10**6))
+    plant.run(240)
+    figures, causes = plant.figures()
+    assert figures["over_share"] <= 0.02
+    assert figures["unused_share"] <= 0.12, causes
+    assert causes[False]["margin: hosts, boards, noise"] <= 0.04
 
 
 def test_stops_are_rare_and_take_turns(tmp_path, draw):

@@ -131,12 +131,13 @@ def test_an_agent_is_tried_started_replaced_and_its_joules_kept(site):
         _, errors = refused.communicate(timeout=60)
         assert refused.returncode == 3
         assert "another agent leads" in errors
-        joules = world.joulery("cluster", "record", "--state", "site/state", "--slurm", "7")
+        epilog = world.joulery("cluster", "epilog", "--state", "site/state")["epilog"]
+        (world.folder / "epilog").write_text(epilog)
+        world.run(["sh", "epilog"], SLURM_JOB_ID="7")
         true = sum(world.node.true_joules(index) for index in (0, 1))
-        assert 0 < joules["joules"] <= true
-        figures = world.joulery("report", "--slurm", "7", "--grid", "DE")
-        assert figures["jobs"][0]["joules"] == pytest.approx(joules["joules"], abs=0.1)
-        assert figures["jobs"][0]["account"] == "vision"
+        (figures,) = world.joulery("report", "--slurm", "7", "--grid", "DE")["jobs"]
+        assert 0 < figures["joules"] <= true
+        assert figures["account"] == "vision"
 
     other.write_text(text.replace(f"{TTL_SECONDS}", f"{IMPATIENT_SECONDS}"))
     with agent(world, "--standby", settings="site/other.toml"):

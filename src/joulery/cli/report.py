@@ -225,7 +225,7 @@ def source_of_slurm(arguments: argparse.Namespace) -> EnergySource:
             "job": lambda record: record.id,
             "name": lambda record: record.name,
             "account": lambda record: record.account,
-            ">time": lambda record: human_duration(record.seconds),
+            ">measured": lambda record: human_duration(record.seconds),
             ">energy": lambda record: human(record.joules, "J"),
         },
     )
@@ -234,7 +234,7 @@ def source_of_slurm(arguments: argparse.Namespace) -> EnergySource:
         name,
         sum(record.joules for record in records),
         sum(record.seconds for record in records),
-        Provenance(Origin.MEASURED, "boards' power once a tick of the cluster's agent"),
+        Provenance(Origin.MEASURED, "boards' power once a tick, while an agent led"),
         {},
         period=period,
     )

@@ -35,7 +35,7 @@ from joulery.errors import JouleryError, NotPossibleHereError
 from joulery.files import lock, write_atomic
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     from pathlib import Path
 
     from joulery.cluster._jobs import PowerCurve
@@ -226,7 +226,7 @@ class Agent:
         budget = self._budget(events, power, elapsed, messages)
         self._watch(power, budget, messages)
         if self._used_watts is None:
-            self._used_watts = self._planned(jobs)
+            self._used_watts = power
         view = ClusterView(
             jobs,
             self._nodes.reachable,
@@ -236,6 +236,9 @@ class Agent:
             self._meters.corrections(),
             now,
             now - self._jobs_at,
+            self._boards(
+                j for j in self._jobs or () if j.is_suspended and j.id not in self._stops.since
+            ),
         )
         decision = self._decide(view)
         self._apply(decision, messages)
@@ -359,26 +362,17 @@ class Agent:
             watts[node] = sum(max(d.cap_watts, draws.watts(d)) for d in known[node])
         return watts
 
-    def _busy(self, jobs: list[EngineJob]) -> set[str]:
-        """Ids of boards whose job runs."""
-        running = [job for job in jobs if not job.is_suspended]
-        return {d.id for job in running for _, d in devices_of(job, self._nodes.reachable)}
-
-    def _planned(self, jobs: list[EngineJob]) -> float:
-        """Power of the whole under the caps that are in force before the first decision."""
-        draws, busy, watts = self._history.draws, self._busy(jobs), self._unreachable([])
-        for node, devices in self._nodes.reachable.items():
-            watts[node] = sum(
-                draws.watts(d) if d.id in busy else draws.rest_watts(d) for d in devices
-            )
-        return self._settings.part_watts(watts)[self._settings.root]
+    def _boards(self, jobs: Iterable[EngineJob]) -> frozenset[str]:
+        """Ids of the GPUs of jobs."""
+        reachable = self._nodes.reachable
+        return frozenset(d.id for job in jobs for _, d in devices_of(job, reachable))
 
     def _expect(self, jobs: list[EngineJob]) -> None:
         """Tell the meters' corrections what is expected: boards as they are known, hosts as stated.
 
         What nodes draw that do not answer is not known, up to their worst case.
         """
-        draws, busy = self._history.draws, self._busy(jobs)
+        draws, busy = self._history.draws, self._boards(j for j in jobs if not j.is_suspended)
         least, most = dict.fromkeys(worst := self._unreachable([]), 0.0), worst
         for node, devices in self._nodes.reachable.items():
             ranges = [draws.range_watts(d, is_busy=d.id in busy) for d in devices]
@@ -568,7 +562,7 @@ class Agent:
             self._history.ledger.deficits = dict(document["deficits"])
             # Files of older agents lack these two.
             draws = document.get("draws", ({}, {}))
-            self._history.draws.shares, self._history.draws.least = map(dict, draws)
+            self._history.draws.recall(*draws)
             for part, learned in document.get("corrections", {}).items():
                 if part in self._meters.by_part:
                     self._meters.by_part[part].recall(learned)

@@ -81,6 +81,7 @@ class ClusterView:
         corrections: Watts that parts draw beyond their boards' and hosts' sum.
         now: Time of the monotonic clock.
         jobs_age_seconds: Time since the jobs were those of the workload manager.
+        waiting: Ids of GPUs whose job somebody else has suspended, and may resume at any time.
     """
 
     jobs: Sequence[EngineJob]
@@ -91,6 +92,7 @@ class ClusterView:
     corrections: Mapping[str, float]
     now: float
     jobs_age_seconds: float = 0.0
+    waiting: frozenset[str] = frozenset()
 
 
 def decide(
@@ -140,8 +142,8 @@ def decide(
     for share, watts in zip(shared, board_watts, strict=True):
         hertz = share.curve.clock_for(watts)
         for node, device in () if share.id in at_least_caps else boards[share.id]:
-            cap = watts / _share(device, settings, history)
-            caps[node][device.id] = min(device.most_watts, max(device.least_watts, cap))
+            least_share = 1.0 - settings.most_trim
+            caps[node][device.id] = history.draws.cap_for(device, watts, least_share)
             if hertz is not None:
                 clocks[node][device.id] = hertz
     # Jobs that rest for a while after a stop do not keep others from watts that are free.
@@ -251,26 +253,24 @@ def _reserved_watts(
 ) -> dict[str, float]:
     """Power of nodes that is not shared: boards without a job, and nodes out of reach.
 
-    Boards without a job count as they draw. Where a new job would be known too late, those of one
-    node, the one with most to gain, count as if a job began on them now.
+    Boards without a job count as they draw, those of a job that others suspended as if it ran.
+    Where a new job would be known too late, those of one node, the one with most to gain, count as
+    if a job began on them now.
     """
     draws = history.draws
     reserved = dict(view.unreachable_watts)
     starts: dict[str, float] = {}
     for node, devices in view.reachable.items():
         free = [device for device in devices if device.id not in busy]
-        reserved[node] = sum(draws.rest_watts(device) for device in free)
+        reserved[node] = sum(
+            draws.least_watts(d) if d.id in view.waiting else draws.rest_watts(d) for d in free
+        )
         least = sum(draws.least_watts(device) for device in free)
         starts[node] = max(0.0, least - reserved[node])
     if starts and is_late:
         node = max(starts, key=lambda name: starts[name])
         reserved[node] += starts[node]
     return reserved
-
-
-def _share(device: DeviceState, settings: AgentSettings, history: JobHistory) -> float:
-    """Share of its cap that a board is taken to draw."""
-    return max(1.0 - settings.most_trim, history.draws.share(device))
 
 
 def _place_jobs(
@@ -357,7 +357,7 @@ def _cluster_job(
 ) -> ClusterJob:
     """A job as the allocator takes it, by its comment within what users may ask for."""
     least = max(history.draws.least_watts(device) for _, device in devices)
-    watts = [device.most_watts * _share(device, settings, history) for _, device in devices]
+    watts = [d.most_watts * max(1 - settings.most_trim, history.draws.share(d)) for _, d in devices]
     largest = max(least, min(watts))
     curve = history.curve(job)
     if curve is not None:

@@ -12,7 +12,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from joulery.cluster._nodes import DeviceState
 
@@ -65,6 +65,8 @@ class BoardDraws:
 
     def __init__(self) -> None:
         self.shares: dict[str, float] = {}
+        # Highest share of some minutes, under any cap.
+        self._peaks: dict[str, float] = {}
         self.least: dict[str, float] = {}
         self._rest: dict[str, float] = {}
         self._now = 0.0
@@ -74,6 +76,10 @@ class BoardDraws:
         self._seen: dict[str, float] = {}
         # Seconds since a job of the board ended or was stopped.
         self._rested: dict[str, float] = {}
+
+    def recall(self, shares: Mapping[str, float], least: Mapping[str, float]) -> None:
+        """Continue from what an earlier agent has learned."""
+        self.shares, self.least, self._peaks = dict(shares), dict(least), dict(shares)
 
     def note(self, devices: Iterable[DeviceState], busy: set[str], seconds: float) -> None:
         """Add a reading of each board.
@@ -99,11 +105,12 @@ class BoardDraws:
 
     def note_cap(self, device: DeviceState) -> None:
         """Note the cap that is in force from now on."""
-        # A board that draws more than its cap when first seen may have just had a higher one.
-        highest = max(device.cap_watts, device.watts)
-        caps = self._caps.setdefault(device.id, [(-math.inf, highest)])
-        if abs(device.cap_watts - caps[-1][1]) > _SAME_SHARE * device.cap_watts:
-            caps.append((self._now, device.cap_watts))
+        caps, cap = self._caps.get(device.id), device.cap_watts
+        if caps is None:
+            # A board that draws more than its cap when first seen may have just had a higher one.
+            caps = self._caps[device.id] = [(-math.inf, max(cap, device.watts))]
+        if abs(cap - caps[-1][1]) > _SAME_SHARE * cap:
+            caps.append((self._now, cap))
         while len(caps) > 1 and caps[1][0] <= self._now - _FOLLOWING_SECONDS:
             del caps[0]
 
@@ -126,11 +133,23 @@ class BoardDraws:
         elif highest < before:
             time = _LOADED_SECONDS if highest >= _LOADED_SHARE else _SHARE_SECONDS
             shares[device.id] = before + min(_STEP, seconds / time) * (highest - before)
+        if device.id in self.shares:
+            _follow(self._peaks, device.id, self.shares[device.id], 0.0, seconds / _SHARE_SECONDS)
 
     def share(self, device: DeviceState) -> float:
         """Share of caps above the least that a board draws at most under a job."""
         unknown = max(UNKNOWN_SHARE, self.least.get(device.id, 0.0))
         return self.shares.get(device.id, unknown)
+
+    def cap_for(self, device: DeviceState, watts: float, least_share: float) -> float:
+        """Cap under which a board draws so much at most.
+
+        A board whose load needed less than its cap may need all of a lower one.
+        """
+        share = max(least_share, self.share(device))
+        if watts / share < device.cap_watts / _SAME_RANGE:
+            share = max(share, self._peaks.get(device.id, share))
+        return min(device.most_watts, max(device.least_watts, watts / share))
 
     def least_watts(self, device: DeviceState) -> float:
         """Power of a board under its least cap with a job."""
@@ -148,11 +167,14 @@ class BoardDraws:
         """
         if device.is_stale:
             return 0.0, self.watts(device)
+        if not is_busy or device.promised_watts:
+            return device.watts, device.watts
         caps = [watts for _, watts in self._caps.get(device.id, ((0.0, device.cap_watts),))]
-        if not is_busy or device.watts < _LOADED_SHARE * min(caps) or device.promised_watts:
+        low, high = min(caps), max(caps)
+        if device.watts < _LOADED_SHARE * low:
             return device.watts, device.watts
         share, least = self.share(device), self.least_watts(device)
-        lowest, highest = max(least, share * min(caps)), max(least, share * max(caps))
+        lowest, highest = max(least, share * low), max(least, share * high)
         return (lowest if device.id in self.shares else min(lowest, device.watts)), highest
 
     def rest_watts(self, device: DeviceState) -> float:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 import tomllib
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -246,9 +246,6 @@ def swings_document(trace: PowerTrace, limits: SwingLimits) -> dict[str, Any]:
     total = np.sum(list(columns.values()), axis=0)
     parts = {"all": total, **(columns if len(columns) > 1 else {})}
 
-    def row(swings: Swings) -> dict[str, Any]:
-        return {f.name: getattr(swings, f.name) for f in fields(Swings)}
-
     rows = {name: measure_swings(watts, step_seconds, limits) for name, watts in parts.items()}
     remedies = swing_remedies(columns, step_seconds, limits) if rows["all"].flaws else []
     messages = []
@@ -263,16 +260,11 @@ def swings_document(trace: PowerTrace, limits: SwingLimits) -> dict[str, Any]:
     return {
         "step_seconds": step_seconds,
         "messages": messages,
-        "limits": {f.name: getattr(limits, f.name) for f in fields(SwingLimits)},
+        "limits": asdict(limits),
         "is_within": not rows["all"].flaws,
-        "swings": {name: row(swings) for name, swings in rows.items()},
+        "swings": {name: asdict(swings) for name, swings in rows.items()},
         "remedies": [
-            {
-                "name": remedy.name,
-                "watts": remedy.watts,
-                "energy_share": remedy.energy_share,
-                **row(remedy.swings),
-            }
-            for remedy in remedies
+            {"name": r.name, "watts": r.watts, "energy_share": r.energy_share, **asdict(r.swings)}
+            for r in remedies
         ],
     }

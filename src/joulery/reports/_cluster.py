@@ -139,9 +139,9 @@ def _agent_figures(status: AgentStatus, now: float, zone: tzinfo | None) -> KeyF
             KeyFigure("Power", human(power, "W"), f"{share}{age}"),
             KeyFigure("Budget", human(budget, "W"), f"policy {status.policy}"),
             KeyFigure("Caps", human(status.caps_watts, "W"), f"{status.nodes:,} nodes{lost}"),
-            KeyFigure(
-                "Speed", NONE if speed is None else f"{100 * speed:.0f} %", f"weighted. {jain}"
-            ),
+            KeyFigure("Speed", NONE, "no jobs")
+            if speed is None
+            else KeyFigure("Speed", f"{100 * speed:.0f} %", f"weighted. {jain}"),
         )
     )
 

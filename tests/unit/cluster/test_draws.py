@@ -601,3 +601,16 @@ def test_joules_of_an_array_are_those_of_each_task():
     for number, joules in (("8", 10.0), ("7", 20.0)):
         record_energy(run, number, joules, 1.0)
     assert {r.id: r.joules for r in job_records(run, job="7")} == {"7_1": 10.0, "7_2": 20.0}
+
+
+def test_a_job_that_an_administrator_resumes_has_its_least_caps_kept(tmp_path):
+    """The budget is exceeded for a tick whenever somebody resumes a job."""
+    bench = Bench(tmp_path, budget=1000)
+    held = [job(1, {"n1": (0, 1)}), job(2, {"n2": (0, 1)})]
+    bench.engine.held = [held[0], replace(held[1], is_suspended=True)]
+    bench.engine.jobs = lambda: list(bench.engine.held)
+    for gpu in bench.gpus["n2"]:
+        gpu.demand_watts = 50.0
+    for _ in range(5):
+        bench.tick()
+    assert sum(bench.caps()[:2]) <= 1000 - 2 * 100 + 1e-6
