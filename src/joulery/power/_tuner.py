@@ -15,6 +15,7 @@ import logging
 import math
 import sys
 from collections import deque
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -448,7 +449,8 @@ class PowerTuner:
         self._saved = False
         self._in_force = InForce()
         self._began_seconds = math.nan
-        self._answered_steps = 0
+        self._answered = Reading(0.0, 0.0, 0.0, 0)
+        self._last: tuple[float, float] | None = None  # seconds and joules at the end
 
     def step(self) -> None:
         """Report the end of a training step. Mostly costs well under a microsecond."""
@@ -477,7 +479,8 @@ class PowerTuner:
         self._left = _NEVER
         self._held = self._holds and self.failure is None
         self._state = TunerState.STOPPED
-        self._driver.close(self._release, RELEASE_SECONDS)
+        last = self._elapsed(), None if self._paused or self._group else self._mark()
+        self._driver.close(partial(self._release, *last), RELEASE_SECONDS)
 
     def fail(self, error: Exception) -> None:
         """Stop tuning because of an error; see ``joulery.fail_open``."""
@@ -517,18 +520,21 @@ class PowerTuner:
 
     def _with_latest(self, choice: TuningChoice) -> TuningChoice:
         """The choice with the steps since the latest reading, as they are known to be."""
-        steps = self._steps + max(0, self._due - self._left) - self._answered_steps
+        answered = self._answered
+        steps = self._steps + max(0, self._due - self._left) - answered.steps
         if self.failure is not None:
             return replace(choice, usage_at={})  # of the steps since then nothing is known
         if choice.posterior is None or not choice.usage_at or steps <= 0:
             return choice
         step = choice.posterior.predict(self._position)
         before = choice.usage_at.get(self._position, NOT_USED)
-        usage = SettingUsage(
-            before.seconds + steps * step.seconds,
-            before.joules + steps * step.seconds * step.watts,
-            before.steps + steps,
-        )
+        seconds, joules = steps * step.seconds, steps * step.seconds * step.watts
+        if self._last is not None:
+            seconds, joules = (
+                self._last[0] - answered.now_seconds,
+                self._last[1] - answered.joules,
+            )
+        usage = SettingUsage(before.seconds + seconds, before.joules + joules, before.steps + steps)
         return replace(choice, usage_at={**choice.usage_at, self._position: usage})
 
     @property
@@ -648,7 +654,7 @@ class PowerTuner:
             self._reference = self._position = command.position
         else:
             command = machine.send(reading)
-        self._answered_steps = steps
+        self._answered = Reading(now, joules, sigma, steps)
         holding = command.state is TunerState.HOLDING
         if holding and not self._saved:
             self._save_profile()
@@ -682,9 +688,12 @@ class PowerTuner:
         if command.state is TunerState.STOPPED:
             self.close()
 
-    def _release(self) -> None:
-        """Release what is held, once."""
+    def _release(self, seconds: float, window: Window | None) -> None:
+        """Release what is held, once, and note where the job stood in the last window."""
         counter, self._counter = self._counter, None
+        if counter is not None and window is not None and self.failure is None:
+            with suppress(JouleryError):
+                self._last = seconds, counter.read(window)[0]
         releases = [self._knob.release] if counter is None else [self._knob.release, counter.close]
         if self._own_meter and self._meter is not None:
             releases.append(self._meter.close)
