@@ -405,9 +405,6 @@ class ObjectiveScorer:
     def __init__(self, objective: Objective, steps: float = 1.0) -> None:
         self._objective = objective
         self._steps = steps
-        bounds = objective.bounds  # phases replace them by those of all phases together
-        self._has_budget = isinstance(bounds, Bounds) and bounds.of_whole_work
-        self._has_joules = self._has_budget and bounds.max_joules is not None
         self._progress: tuple[Reading, Waiting] | None = None
         self.uses_reference = depends_on_reference(objective)
 
@@ -447,7 +444,7 @@ class ObjectiveScorer:
             posterior: Samples of the curves.
         """
         steps = np.array([usage.steps for usage in usage_at.values()])
-        if steps.sum() <= 0 or not self._has_budget:
+        if steps.sum() <= 0 or not self._objective.bounds.of_whole_work:
             return
         seconds = np.exp(posterior.log_seconds[:, list(usage_at)]).mean(axis=0)
         joules = seconds * np.exp(posterior.log_watts[:, list(usage_at)]).mean(axis=0)
@@ -519,7 +516,7 @@ class ObjectiveScorer:
         # Where nothing is allowed, the fastest comes closest, or of a budget the thriftiest.
         hopeless = ~allowed.any(axis=1, keepdims=True)
         if hopeless.any():
-            closest = joules if self._has_joules else seconds
+            closest = seconds if self._objective.bounds.max_joules is None else joules
             scores = np.where(hopeless, closest, scores)
             allowed = allowed | hopeless
         # Energy that costs nothing, or is paid for, is not worth a second.
