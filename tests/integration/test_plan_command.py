@@ -250,7 +250,7 @@ def test_long_iterations_are_drawn_in_part(profile, tmp_path):
         (["--microbatches", "4", "--optimizer"], "no profile for optimizer of stage 0"),
         (["--microbatches", "4", "--repeat", "0"], "cannot scale work by 0"),
         (["--microbatches", "4", "--schedule", "dualpipe-v"], "dualpipe-v on 3 ranks cannot work"),
-        (["--microbatches", "4", "--html", "/nowhere/plan.html"], "cannot write /nowhere"),
+        (["--microbatches", "4", "--html", "/nowhere/plan.html"], "no folder /nowhere"),
         ([], "--microbatches"),
     ],
 )

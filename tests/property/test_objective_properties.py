@@ -32,7 +32,7 @@ signals = st.just(0.0) | st.floats(0, 1e3)
 objectives = st.one_of(
     st.builds(Cost, st.sampled_from([0.0, 0.5, 1.0]) | st.floats(0, 1), st.floats(1, 1e4)),
     st.builds(LeastEnergy, slowdowns, deadlines),
-    st.builds(FastestWithin, st.just(0.0) | positive),
+    st.builds(FastestWithin, positive),
     st.just(EnergyDelayProduct()),
     st.builds(EnergyDelaySum, st.just(1.0) | st.floats(1, 100)),
     st.builds(LeastCarbon, signals, slowdowns, deadlines),
