@@ -473,4 +473,5 @@ def test_step_costs_next_to_nothing_once_settled():
             seconds += time.thread_time() - started
 
         loop.run(timed, steps=4000)
-    assert seconds / 4000 < 1e-3 * 0.01 * 3, "a third of a per mille, with room for a busy machine"
+    # Planning included, which elsewhere happens beside the loop; 24 to 36 µs by the machine.
+    assert seconds / 4000 < 6e-5
