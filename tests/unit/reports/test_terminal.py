@@ -107,3 +107,10 @@ def test_figures_are_never_cut():
     assert max(map(len, text.splitlines())) <= 40
     assert all(f"{1000 + number} kJ" in text for number in range(8))
     assert text.count("column 0") == text.count("1000 kJ") > 1
+
+
+def test_a_long_word_continues_after_a_hyphen():
+    """If this fails, the plan of a recommendation is cut in a narrow terminal."""
+    lines = table(["plan", "W"], [["dp64-mb1-zero2-selective-recompute", "250"]], "lr", 24)
+    plan = "".join(line.split()[0] for line in lines.splitlines()[2:])
+    assert plan == "dp64-mb1-zero2-selective-recompute"
