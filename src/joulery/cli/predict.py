@@ -277,7 +277,10 @@ def _summary(result: prediction.Prediction) -> str:
             f"{result.variant_bytes / 1e9:.1f} GB"
         )
     elif result.verdict == "tight":
-        lines.append("tight: within the error of this prediction, so it may run out of memory")
+        lines.append(
+            "tight: tensors fit, but hardly what the allocator keeps beside them, so it may run out "
+            "of memory; recommendations leave such plans out"
+        )
     return "\n".join(lines)
 
 

@@ -54,7 +54,7 @@ class Prediction(Tabular):
         memory_bytes: Memory that the device has.
         deviation: Standard deviation of the logarithm of the time.
         advice: Effect of power limits on this step, in a sentence.
-        verdict: Whether memory ``fits``, is ``tight`` (within the error of the prediction) or
+        verdict: Whether memory ``fits`` with 8 % to spare, is ``tight`` (tensors alone fit) or
             ``does not fit``: then a variant does.
         moved: Share by which measured steps changed the time.
         assumed: What the description of the device does not state and is assumed, in words.
