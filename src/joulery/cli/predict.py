@@ -274,7 +274,7 @@ def _summary(result: prediction.Prediction) -> str:
     if result.variant is not None:
         lines.append(
             f"what follows is of {result.variant}, which reserves "
-            f"{result.variant_bytes / 1e9:.1f} GB"
+            f"{result.variant_bytes / 1e9:.1f} GB: {result.variant_verdict}"
         )
     elif result.verdict == "tight":
         lines.append(

@@ -37,8 +37,8 @@ _FOUR_BITS = 0.56
 # whose tensors alone take more than the second does not. The second is the largest error of
 # predicted tensors there, 1.3 %. Published plans that ran and say what they recompute stay within
 # it: MPT's 139 up to 0.95, Llama 3.1 405B up to 0.99, torchtitan's but for one of two eager ones
-# (1.05). What is reserved says less: it was up to 1.18 for them, since the allocator gives back what
-# tensors do not take.
+# (1.05). What is reserved says less: it was up to 1.18 for them, since the allocator gives back
+# what tensors do not take.
 FITS_SHARE, _TIGHT_SHARE = 0.92, 1.013
 # What the framework, the communication library and the allocator hold beside tensors; by hand.
 CONTEXT_BYTES = 0.3e9
