@@ -115,7 +115,7 @@ class Run:
         return Reading(self.now, shown, sigma, self.steps)
 
 
-def regret_of(job: Job, name: str, seed: int, rules: TunerConfig | None = None) -> dict[str, float]:
+def regret_of(job: Job, name: str, seed: int) -> dict[str, float]:
     """Regret of the tuner and of measuring every limit, each with that of the final choice.
 
     In seconds of work at the best limit, over ``WORK_SECONDS`` of work at the highest limit. Then
@@ -124,7 +124,7 @@ def regret_of(job: Job, name: str, seed: int, rules: TunerConfig | None = None) 
     objective = objective_named(name, job.limits[-1])
     steps = round(WORK_SECONDS / STEP_SECONDS)
     ours = Run(job, seed)
-    chosen = _tuned(ours, objective, steps, rules or TunerConfig())
+    chosen = _tuned(ours, objective, steps, TunerConfig())
     exhaustive = Run(job, seed + 1)
     best_seen = _exhaustive(exhaustive, objective, steps)
     excesses = _excesses(job, objective)

@@ -14,7 +14,7 @@ BENCHMARKS = ROOT / "benchmarks"
 NAMES = (
     "calibrate", "cluster", "everyday", "meter", "physics", "pipeline",
     "pipeline_stragglers", "power",
-    "power_bounds", "power_constants", "power_phases", "power_ranks", "predict", "recurring",
+    "power_bounds", "power_phases", "power_ranks", "predict", "recurring",
     "server", "serving", "serving_boards",
 )  # fmt: skip
 STRESSES = ("cluster", "governor", "jobs", "server", "service")

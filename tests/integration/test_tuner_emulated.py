@@ -16,18 +16,14 @@ from joulery.testing.emulator import EmulatedNode, build
 
 LOOP = """
 import json, sys, time
-from joulery.hardware import discover
-from joulery.hardware._device import DeviceKind
+from joulery.hardware import DeviceKind, discover
 from joulery.objectives import Cost
-from joulery.power._step_profiler import TunerState
-from joulery.power._step_profiler import TunerConfig
-from joulery.power._tuner import PowerTuner
+from joulery.power import PowerTuner, TunerState
 from joulery.testing.emulator import EmulatedNode
 node = EmulatedNode.attached()
 gpus = [device for device in discover() if device.info.kind is DeviceKind.GPU]
 deadline = time.monotonic() + 40
-config = TunerConfig(tolerance=0.01)
-with PowerTuner(gpus, Cost(0.5, 250.0), config=config) as tuner:
+with PowerTuner(gpus, Cost(0.5, 250.0)) as tuner:
     said = False
     while time.monotonic() < deadline and tuner.failure is None:
         node.wait_steps(0, 1)

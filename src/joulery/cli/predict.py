@@ -167,7 +167,7 @@ def _list_devices(names: Sequence[str]) -> str:
         {
             "device": lambda board: board.name,
             "generation": lambda board: board.architecture,
-            ">memory": lambda board: f"{board.memory_bytes / 1e9:.0f} GB",
+            ">memory": lambda board: f"{board.memory_bytes / 1e9:.1f} GB",
             ">bandwidth": lambda board: f"{board.bytes_per_second / 1e9:.0f} GB/s",
             ">16 bit": lambda board: f"{board.peaks['bf16'] / 1e12:.0f} Tflop/s",
             ">limit": lambda board: f"{board.limit_watts:.0f} W",
@@ -265,7 +265,7 @@ def _summary(result: prediction.Prediction) -> str:
         ),
         (
             f"memory: {fullest.allocated / 1e9:.1f} GB allocated, {fullest.reserved / 1e9:.1f} GB "
-            f"reserved at the peak, of {result.memory_bytes / 1e9:.0f} GB: {result.verdict}"
+            f"reserved at the peak, of {result.memory_bytes / 1e9:.1f} GB: {result.verdict}"
         ),
     ]
     if len(result.memory) > 1:
@@ -274,10 +274,13 @@ def _summary(result: prediction.Prediction) -> str:
     if result.variant is not None:
         lines.append(
             f"what follows is of {result.variant}, which reserves "
-            f"{result.variant_bytes / 1e9:.1f} GB"
+            f"{result.variant_bytes / 1e9:.1f} GB: {result.variant_verdict}"
         )
     elif result.verdict == "tight":
-        lines.append("tight: within the error of this prediction, so it may run out of memory")
+        lines.append(
+            "tight: tensors fit, but hardly what the allocator keeps beside them, so it may run "
+            "out of memory; recommendations leave such plans out"
+        )
     return "\n".join(lines)
 
 

@@ -58,7 +58,7 @@ _MOST_PROBES = 128
 # by hand.
 _DEVIATIONS = ((0.006, 0.004, 0.3), (0.02, 0.012, 0.4), (0.06, 0.05, 0.3))
 # Probability of a size of deviation other than what the probes suggest; by leaving out boards
-# (benchmarks/power_constants.py), as _LEAST_GAIN below.
+# of the measured sweeps.
 _SURPRISE = 0.2
 # How far the deviations reach, as a fraction of the knob's value at the reference; by
 # hand.
@@ -78,6 +78,8 @@ _EXACT = 1.1e-3
 _SPENT = 0.998
 # Least expected gain of a slice in seconds of work: reading and planning it takes that long.
 _LEAST_GAIN = 0.01
+# Expected relative regret that is good enough; by hand: a tenth of a good choice's.
+TOLERANCE = 0.0005
 
 
 @dataclass(frozen=True, slots=True)
@@ -551,7 +553,6 @@ def plan_probe(
     posterior: Curves,
     ahead: SliceForecast,
     horizon_seconds: float,
-    tolerance: float,
 ) -> ProbePlan:
     """The next probe: the one whose gain outweighs its cost the most.
 
@@ -560,10 +561,9 @@ def plan_probe(
         posterior: Samples of the curves.
         ahead: Forecast of a slice at every knob value.
         horizon_seconds: Expected time that the choice will be in force.
-        tolerance: Expected relative regret that is good enough.
     """
     score = scorer.score(posterior)
-    if score.regret <= tolerance:
+    if score.regret <= TOLERANCE:
         return ProbePlan(score, None)
 
     def worthwhile(gains: Array) -> int | None:

@@ -19,7 +19,13 @@ import numpy as np
 
 from joulery.cusum import accumulate
 from joulery.power._drift import LATEST_SECONDS
-from joulery.power._model import CurveModel, ObjectiveScorer, SliceForecast, plan_probe
+from joulery.power._model import (
+    TOLERANCE,
+    CurveModel,
+    ObjectiveScorer,
+    SliceForecast,
+    plan_probe,
+)
 from joulery.power._step_profiler import (
     LEAST_STEPS,
     SETTLE_SECONDS,
@@ -413,9 +419,9 @@ class TuningMachine(ProfilingMachine):
         """The next probe; notes the best choice so far."""
         posterior = self._posterior(measured)
         self._note_spendable(posterior)
-        ahead, tolerance = self._forecast(posterior), self._config.tolerance
+        ahead = self._forecast(posterior)
         horizon_seconds = max(_HORIZON_SECONDS, _HORIZON_STEPS * self._profiler.pace_seconds)
-        plan = plan_probe(self._scorer, posterior, ahead, horizon_seconds, tolerance)
+        plan = plan_probe(self._scorer, posterior, ahead, horizon_seconds)
         position, end = plan.score.position, self._profiler.reading
         self.choice = TuningChoice(
             position,
@@ -579,7 +585,7 @@ class TuningMachine(ProfilingMachine):
         stalls = self._stalls.per_step()
         score = self._scorer.score(posterior, stalls)
         excess = float(score.excess[profiler.position]) - score.regret
-        if excess > self._config.tolerance / 4 or not score.safe[profiler.position]:
+        if excess > TOLERANCE / 4 or not score.safe[profiler.position]:
             yield from profiler.move(score.position)
         position = profiler.position
         self.choice = replace(

@@ -101,7 +101,6 @@ class TunerConfig:
     """Settings of the tuner.
 
     Attributes:
-        tolerance: Expected relative regret that is good enough.
         dry_run: Whether to go back to the reference once the choice is made.
         work_steps: Steps of the whole work, which deadlines and budgets of joules refer to; they
             count from the first step.
@@ -110,12 +109,10 @@ class TunerConfig:
         InvalidValueError: A number is out of range.
     """
 
-    tolerance: float = 0.0005
     dry_run: bool = False
     work_steps: float | None = None
 
     def __post_init__(self) -> None:
-        finite(self.tolerance, "tolerance", minimum=0.0)
         if self.work_steps is not None and finite(self.work_steps, "work_steps", minimum=0.0) == 0:
             raise InvalidValueError("there is no work: work_steps=0", remedy="give 1 or more")
 

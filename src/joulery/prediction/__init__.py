@@ -64,6 +64,7 @@ if TYPE_CHECKING:
     from joulery.prediction._search import Convergence as Convergence, Work as Work
     from joulery.prediction._stages import stage_rows as stage_rows
     from joulery.prediction._step import (
+        PredictedFrontier as PredictedFrontier,
         Prediction as Prediction,
         predict as predict,
         prediction as prediction,

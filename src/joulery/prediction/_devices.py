@@ -43,7 +43,7 @@ class Accelerator:
         architecture: The vendor's name for the generation.
         peaks: Dense peak in operations per second by precision.
         bytes_per_second: Bandwidth of the memory.
-        memory_bytes: Size of the memory.
+        memory_bytes: Memory that the driver states, or its size where that is not known.
         l2_bytes: Size of the last-level cache.
         units: Streaming multiprocessors or compute units.
         clock_hertz: Highest clock.

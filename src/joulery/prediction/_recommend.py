@@ -21,9 +21,11 @@ from joulery.prediction._bayes import Interval
 from joulery.prediction._calibrate import Calibration, best_probe
 from joulery.prediction._devices import PRECISIONS, accelerator
 from joulery.prediction._inference import ROLLOUTS_LACK
+from joulery.prediction._memory import FITS_SHARE
 from joulery.prediction._model import training_model
 from joulery.prediction._plan import Plan
-from joulery.prediction._search import OBJECTIVES, Work, tabulate
+from joulery.prediction._search import OBJECTIVES, Work, least_memory, tabulate
+from joulery.prediction._task import Task
 from joulery.tables import Tabular, html_table
 from joulery.units import finite, grams_co2, human, human_dollars, human_duration
 
@@ -262,6 +264,7 @@ _ALIKE = 0.03
 _EQUAL = 0.005
 # Time that a training may take where no deadline is given; by hand: half a year.
 _HORIZON_SECONDS = 180 * 86400.0
+_LARGEST_MEMORY = 310e9  # of a device type of 2026: MI355X
 _MOST_TOKENS = 1e18  # by hand: ten thousand times the largest trainings of 2026
 # No deadline is said to be kept with more confidence: few trainings say how much time they lost.
 _SUREST = 0.95
@@ -398,13 +401,13 @@ def recommend(  # noqa: PLR0913 - all but three by keyword only
         candidates = tabulate(description, work, board, max_devices, assumed, calibration)
         if candidates is not None:
             tables[candidates.device.name] = candidates
+    needs = {
+        name: least_memory(description, work, board, max_devices)
+        for name, board in boards.items()
+        if name not in tables
+    }
     if not tables:
-        raise InfeasibleError(
-            f"{description.name or 'the model'} fits on up to {max_devices} of no device type "
-            "named: "
-            f"{', '.join(boards)}",
-            remedy="allow more devices, devices with more memory, or another global batch",
-        )
+        raise _too_large(description, work, boards, needs, max_devices)
     search = _Search(description, tables, calibration, work.deadline_seconds)
     if not search.list_eligible():
         raise _too_slow(search)
@@ -424,7 +427,7 @@ def recommend(  # noqa: PLR0913 - all but three by keyword only
         candidates=sum(len(candidates.plan) for candidates in tables.values()),
         probe=_probe(search, winner, rivals, objective),
         assumed=(*_list_assumptions(assumed, tables.values(), regions or {}), *notes),
-        left_out=tuple(_left_out(boards, search, max_devices)),
+        left_out=tuple(_left_out(boards, search, needs, max_devices)),
         deadline_seconds=work.deadline_seconds,
         work=f"{_count_text(work.tokens)} tokens of {description.name or 'a transformer'}",
         headline=_headline(
@@ -471,12 +474,17 @@ def _regions(
     )
 
 
-def _left_out(boards: Iterable[str], search: _Search, max_devices: int) -> Iterator[str]:
+def _left_out(
+    boards: Mapping[str, Accelerator],
+    search: _Search,
+    needs: Mapping[str, float],
+    max_devices: int,
+) -> Iterator[str]:
     """Device types that were named but cannot do it, and why."""
     eligible = {candidates.device.name for candidates, _ in search.list_eligible()}
-    for name in boards:
-        if name not in search.tables:
-            yield f"{name}: the model does not fit on up to {max_devices}"
+    for name, board in boards.items():
+        if name in needs:
+            yield f"{name}: {_shortage(board, needs[name], max_devices)}"
         elif name not in eligible:
             yield f"{name}: too slow for the deadline"
 
@@ -543,6 +551,44 @@ def _check(
 
 # Texts of objectives that `joulery run` takes, where a column says the same.
 _ALIASES = {"least-energy": "energy", "fastest": "time"}
+
+
+def _shortage(board: Accelerator, need: float, max_devices: int) -> str:
+    """What a training needs at least of a device that has too little memory."""
+    among = f"each of up to {max_devices} devices" if max_devices > 1 else "one device"
+    return (
+        f"{need / 1e9:.1f} GB or more are needed on {among}, of {board.memory_bytes / 1e9:.1f} GB, "
+        f"{100 * (1 - FITS_SHARE):.0f} % of which stay free"
+    )
+
+
+def _too_large(
+    model: Transformer,
+    work: Work,
+    boards: Mapping[str, Accelerator],
+    needs: Mapping[str, float],
+    max_devices: int,
+) -> InfeasibleError:
+    """The refusal where a training fits on none of the device types, with what would help."""
+    lacks = [
+        f"{name}: {_shortage(boards[name], need, max_devices)}" for name, need in needs.items()
+    ]
+    ways = ["more devices", "shorter sequences"]
+    if (larger := min(needs.values()) / FITS_SHARE) < _LARGEST_MEMORY:
+        ways.insert(0, f"a device type with {larger / 1e9:.0f} GB or more")
+    frozen = replace(work, task=replace(work.task, adapter="qlora"))
+    if work.task != Task() and work.task.adapter != "qlora":
+        fitting = [
+            name
+            for name, board in boards.items()
+            if least_memory(model, frozen, board, max_devices) <= FITS_SHARE * board.memory_bytes
+        ]
+        if fitting:
+            ways.insert(0, f"--task {frozen.task}, which fits on {', '.join(fitting)}")
+    return InfeasibleError(
+        f"{model.name or 'the model'} does not fit: {'; '.join(lacks)}",
+        remedy=f"give {', or '.join(ways)}",
+    )
 
 
 def _too_slow(search: _Search) -> InfeasibleError:

@@ -263,8 +263,24 @@ def candidate_plans(
     model: Transformer, work: Work, board: Accelerator, max_devices: int
 ) -> Iterator[tuple[Plan, float]]:
     """Plans that divide, fit into memory and are worth a look, with the bytes they reserve."""
-    precision = work.precision if work.precision in board.peaks else "bf16"
     room = FITS_SHARE * board.memory_bytes
+    for plan in _divided_plans(model, work, board, max_devices):
+        yield from _least_saving(model, plan, room)
+
+
+def least_memory(model: Transformer, work: Work, board: Accelerator, max_devices: int) -> float:
+    """Bytes that the plan of least memory reserves on the fullest device."""
+    return min(
+        plan_memory(model, _leanest(plan)).reserved
+        for plan in _divided_plans(model, work, board, max_devices)
+    )
+
+
+def _divided_plans(
+    model: Transformer, work: Work, board: Accelerator, max_devices: int
+) -> Iterator[Plan]:
+    """Plans that divide model and batch, with nothing that saves memory."""
+    precision = work.precision if work.precision in board.peaks else "bf16"
     for batch, count, tensor, pipeline, context in itertools.product(
         work.batch_sizes(),
         _counts(max_devices, board.node_devices),
@@ -284,7 +300,7 @@ def candidate_plans(
             experts,
             _chunks(model.layers, pipeline),
         ):
-            plan = Plan(
+            yield Plan(
                 data=copies,
                 tensor=tensor,
                 pipeline=pipeline,
@@ -297,23 +313,27 @@ def candidate_plans(
                 framework=work.framework,
                 task=work.task,
             )
-            yield from _least_saving(model, plan, room)
+
+
+def _leanest(plan: Plan) -> Plan:
+    """The variant of a plan that takes least memory; one copy has nothing to shard over."""
+    shard = 3 if plan.data * plan.context > 1 else plan.shard
+    return replace(plan, shard=shard, recompute="full", chunked_loss=True)
 
 
 def _least_saving(model: Transformer, plan: Plan, room: float) -> Iterator[tuple[Plan, float]]:
-    """The plan with as little sharding and recomputation as fits, and with the next more."""
+    """The plan with as little that saves memory as fits, and with the next more."""
     # What saves memory costs time: not needed where plenty is left.
     if (memory := plan_memory(model, plan).reserved) <= room:
         yield plan, memory
         return
-    leanest = replace(plan, shard=3, recompute="full")
-    if plan_memory(model, leanest).reserved > room:
+    if plan_memory(model, _leanest(plan)).reserved > room:
         return
     fits = 0
-    for shard, recompute in _MEMORY_CHOICES:
+    for chunked, (shard, recompute) in itertools.product((False, True), _MEMORY_CHOICES):
         if plan.data * plan.context == 1 and shard > 1:
             continue
-        trial = replace(plan, shard=shard, recompute=recompute)
+        trial = replace(plan, shard=shard, recompute=recompute, chunked_loss=chunked)
         if (memory := plan_memory(model, trial).reserved) <= room:
             yield trial, memory
             fits += 1
@@ -321,7 +341,8 @@ def _least_saving(model: Transformer, plan: Plan, room: float) -> Iterator[tuple
                 return
 
 
-# Sharding and recomputation, what costs least time first.
+# Sharding and recomputation, what costs least time first; logits a part at a time need other
+# software, so they come after these.
 _MEMORY_CHOICES = (
     (1, "selective"),
     (2, "selective"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from joulery.prediction._graph import Graph
 from joulery.prediction._inference import ROLLOUTS_LACK
 from joulery.prediction._limits import power_limits
 from joulery.prediction._memory import (
+    FITS_SHARE,
     Memory,
     judge_memory,
     lean_variant,
@@ -26,6 +27,7 @@ from joulery.prediction._model import training_model
 from joulery.prediction._plan import Plan
 from joulery.prediction._power import LEAST_POWER_DEVIATION, Load, plan_load, step_cost
 from joulery.tables import Tabular
+from joulery.units import per_cent
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -54,7 +56,7 @@ class Prediction(Tabular):
         memory_bytes: Memory that the device has.
         deviation: Standard deviation of the logarithm of the time.
         advice: Effect of power limits on this step, in a sentence.
-        verdict: Whether memory ``fits``, is ``tight`` (within the error of the prediction) or
+        verdict: Whether memory ``fits`` with 8 % to spare, is ``tight`` (tensors alone fit) or
             ``does not fit``: then a variant does.
         moved: Share by which measured steps changed the time.
         assumed: What the description of the device does not state and is assumed, in words.
@@ -80,6 +82,13 @@ class Prediction(Tabular):
 
     def __str__(self) -> str:
         return f"{self.frontier(f'{self.plan} on {self.plan.devices} × {self.device}')}"
+
+    @property
+    def variant_verdict(self) -> str:
+        """Whether memory of the variant ``fits`` or is ``tight``; empty where there is none."""
+        if self.variant is None:
+            return ""
+        return "fits" if self.variant_bytes <= FITS_SHARE * self.memory_bytes else "tight"
 
     def rows(self) -> list[dict[str, Any]]:
         """A row per point that no other beats: seconds, joules, setting and origin."""
@@ -119,6 +128,7 @@ class Prediction(Tabular):
             "memory_verdict": self.verdict,
             "variant": self.variant and str(self.variant),
             "variant_memory_reserved_bytes": self.variant_bytes if self.variant else None,
+            "variant_memory_verdict": self.variant_verdict or None,
             "moved_by_measured_steps": self.moved,
             "relative_error_time": self.deviation,
             "points": [
@@ -135,6 +145,37 @@ class Prediction(Tabular):
         }
 
 
+@dataclass(frozen=True, slots=True, repr=False)
+class PredictedFrontier(Frontier):
+    """The frontier of a predicted step, with what else is predicted of it.
+
+    Attributes:
+        prediction: Memory with its verdict, 90 % intervals of time and energy, advice, and every
+            setting that was looked at.
+    """
+
+    prediction: Prediction = field(kw_only=True)
+
+    def __str__(self) -> str:
+        step = self.prediction
+        reserved = max(stage.reserved for stage in step.memory)
+        return (
+            f"{Frontier.__str__(self)}; time ± {per_cent(step.deviation)}; memory "
+            f"{reserved / 1e9:.1f} of {step.memory_bytes / 1e9:.1f} GB: {step.verdict}"
+        )
+
+    def rows(self) -> list[dict[str, Any]]:
+        """A row per point: seconds, joules, setting, origin, and the ends of 90 % intervals."""
+        return [
+            point.rows()[0]
+            | dict(
+                zip(("seconds_low", "seconds_high"), self.prediction.seconds(point), strict=True)
+            )
+            | dict(zip(("joules_low", "joules_high"), self.prediction.joules(point), strict=True))
+            for point in self
+        ]
+
+
 def prediction(  # noqa: PLR0913 - all but three by keyword only
     model: Transformer | Graph | dict[str, Any] | str | Path,
     device: str | Path | Accelerator,
@@ -145,9 +186,10 @@ def prediction(  # noqa: PLR0913 - all but three by keyword only
     clocks: Sequence[float] | None = None,
     calibration: Calibration | None = None,
 ) -> Prediction:
-    """A step under a plan, at several power limits and clocks.
+    """A step under a plan, at several power limits and clocks, or of a variant of it that fits.
 
-    ``predict``, which keeps the points that no other beats, describes arguments and errors.
+    ``predict``, which keeps the points that no other beats and refuses a plan that does not fit,
+    describes arguments and errors.
     """
     board, evidence = accelerator(device), calibration or Calibration()
     step = model if isinstance(model, Graph) else training_model(model, sequence)
@@ -201,7 +243,7 @@ def predict(  # noqa: PLR0913 - all but two by keyword only
     limits: Sequence[float] | None = None,
     clocks: Sequence[float] | None = None,
     calibration: Calibration | None = None,
-) -> Frontier:
+) -> PredictedFrontier:
     """Frontier of one training step over the power limits and clocks of a device.
 
     Args:
@@ -224,13 +266,16 @@ def predict(  # noqa: PLR0913 - all but two by keyword only
     Raises:
         UnknownDeviceError: No such device in the catalog.
         InvalidValueError: The plan does not divide, or the device lacks the precision.
-        InfeasibleError: The step does not fit into the device's memory.
+        InfeasibleError: The plan does not fit into the device's memory; the remedy names the
+            variant that does, where there is one.
 
     Examples:
         >>> model = {"layers": 32, "hidden": 4096, "heads": 32, "kv_heads": 8, "feedforward": 14336}
         >>> model |= {"vocabulary": 128256, "sequence": 8192}
         >>> predict(model, "h100", plan="dp8-mb1-zero3", batch_size=128).fastest.setting.devices
         8
+        >>> predict(model, "h100", plan="dp8-mb1-zero3", batch_size=128).prediction.verdict
+        'fits'
     """
     if isinstance(plan, str):
         plan = Plan.parse(plan, batch_size or 1)
@@ -253,7 +298,15 @@ def predict(  # noqa: PLR0913 - all but two by keyword only
         )
         work = f"step of {model.name or 'a transformer'}"
     step = prediction(model, device, plan, limits=limits, clocks=clocks, calibration=calibration)
-    return step.frontier(work)
+    if step.variant is not None:
+        needed = max(stage.reserved for stage in step.memory)
+        raise InfeasibleError(
+            f"{plan} needs {needed / 1e9:.1f} GB, {step.device} has {step.memory_bytes / 1e9:.1f}",
+            remedy=f'give plan="{step.variant}", which needs {step.variant_bytes / 1e9:.1f} GB '
+            f"({step.variant_verdict}), or {_saving_advice(model, step.variant)}",
+        )
+    frontier = step.frontier(work)
+    return PredictedFrontier(frontier.points, frontier.work, prediction=step)
 
 
 def _drawn_error(board: Accelerator, load: Load, deviation: float) -> float:
@@ -295,7 +348,7 @@ def _lean(
     if not isinstance(step, Graph) and (variant := lean_variant(step, plan, board, factor)):
         return variant, memory_verdict(step, variant, board, factor)[0].reserved
     raise InfeasibleError(
-        f"the step needs {needed / 1e9:.0f} GB, {board.name} has {board.memory_bytes / 1e9:.0f}",
+        f"the step needs {needed / 1e9:.1f} GB, {board.name} has {board.memory_bytes / 1e9:.1f}",
         remedy=_saving_advice(step, plan),
     )
 

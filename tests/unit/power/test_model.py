@@ -217,15 +217,15 @@ def forecasting(seconds, errors=1e-3):
 
 def test_planner_asks_where_the_answer_lies():
     """A probe that cannot change the choice is wasted; one that settles it is not."""
-    scorer, job = ObjectiveScorer(LeastEnergy(max_slowdown=0.05)), (600.0, 1e-3)
-    assert plan_probe(scorer, SPLIT, forecasting(1.0), *job).probe in {0, 1}
-    assert plan_probe(scorer, SURE, forecasting(1.0), *job).probe is None
+    scorer, horizon = ObjectiveScorer(LeastEnergy(max_slowdown=0.05)), 600.0
+    assert plan_probe(scorer, SPLIT, forecasting(1.0), horizon).probe in {0, 1}
+    assert plan_probe(scorer, SURE, forecasting(1.0), horizon).probe is None
 
 
 def test_planner_does_not_pay_more_than_it_gains():
     """A job that ends soon is not worth a search."""
-    scorer, job = ObjectiveScorer(LeastEnergy(max_slowdown=0.05)), (1.0, 1e-3)
-    probe = plan_probe(scorer, SPLIT, forecasting(1000.0), *job).probe
+    scorer, horizon = ObjectiveScorer(LeastEnergy(max_slowdown=0.05)), 1.0
+    probe = plan_probe(scorer, SPLIT, forecasting(1000.0), horizon).probe
     assert probe in {None, 2}, "staying at the reference costs nothing extra here"
 
 
@@ -235,9 +235,9 @@ def test_planner_does_not_repeat_what_tells_nothing_new():
         *[((1.2, 1.04, 1.0), (150.0, 180.0, 200.0))] * 10,
         *[((1.4, 1.04, 1.0), (150.0, 180.0, 200.0))] * 10,
     )
-    scorer, job = ObjectiveScorer(Cost(1.0)), (600.0, 1e-6)
-    assert plan_probe(scorer, belief, forecasting(1.0), *job).probe == 0
-    assert plan_probe(scorer, belief, forecasting(1.0, errors=100.0), *job).probe is None
+    scorer, horizon = ObjectiveScorer(Cost(1.0)), 600.0
+    assert plan_probe(scorer, belief, forecasting(1.0), horizon).probe == 0
+    assert plan_probe(scorer, belief, forecasting(1.0, errors=100.0), horizon).probe is None
 
 
 def test_scores_use_the_waist_of_the_package():

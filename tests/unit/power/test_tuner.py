@@ -63,7 +63,6 @@ def data_home(monkeypatch, tmp_path):
         lambda: PowerTuner([], BALANCED, process_group=ProcessGroup),
         lambda: ProfileFile("job", "256", "V100", "torch", "energy"),
         lambda: PowerObserver(5),
-        lambda: TunerConfig(tolerance=-1.0),
         lambda: TunerConfig(work_steps=0),
     ],
 )

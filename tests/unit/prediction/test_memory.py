@@ -77,7 +77,20 @@ def test_there_are_three_verdicts(plan, word):
     """A plan between certainly fitting and certainly not would be called one of them."""
     need, verdict = memory_verdict(LLAMA, plan, accelerator("h100"))
     assert verdict == word
-    assert (need.allocated > 1.05 * accelerator("h100").memory_bytes) == (word == "does not fit")
+    assert (need.allocated > 1.013 * accelerator("h100").memory_bytes) == (word == "does not fit")
+
+
+def test_tensors_beyond_the_memory_are_not_called_tight():
+    """A plan that reserves 22 % more than the device has would be said to fit, perhaps."""
+    shape = {"layers": 126, "hidden": 16384, "heads": 128, "kv_heads": 8, "feedforward": 53248}
+    model = transformer({**shape, "vocabulary": 128256, "sequence": 8192})
+    plan = Plan.parse("dp128-tp8-pp16-mb1-vp8", 2048)
+    need, verdict = memory_verdict(model, plan, accelerator("h100"))
+    assert need.reserved > 1.2 * accelerator("h100").memory_bytes
+    assert verdict == "does not fit"
+    # With the sharding of the published training, which ran, it is.
+    ran = replace(plan, data=64, shard=2)
+    assert memory_verdict(model, ran, accelerator("h100"))[1] == "tight"
 
 
 def test_a_plan_that_only_a_variant_of_fits_is_not_called_tight():

@@ -10,6 +10,7 @@ import pytest
 from joulery.errors import FileError, InfeasibleError, InvalidValueError, UnknownDeviceError
 from joulery.prediction import (
     Assumptions,
+    Plan,
     Recommendation,
     Task,
     Work,
@@ -142,8 +143,40 @@ def test_an_impossible_deadline_names_the_fastest():
 
 def test_a_model_that_fits_nowhere_is_said_so():
     """An empty search must not crash."""
-    with pytest.raises(InfeasibleError, match="fits"):
+    with pytest.raises(InfeasibleError, match="does not fit: T4"):
         recommend({**LLAMA, "layers": 4096}, WORK, ["t4"], max_devices=8)
+
+
+@pytest.mark.parametrize("framework", ["transformers", "eager", "megatron"])
+def test_a_fine_tuning_that_a_prediction_fits_is_recommended_on_one_device(framework):
+    """A LoRA that runs on the card at home would be refused, since one copy shards nothing."""
+    model = LLAMA | {"sequence": 2048}
+    plan = f"dp1-mb1-{framework}-full-recompute-lora"
+    assert prediction(model, "rtx4090", Plan.parse(plan, 16)).verdict == "fits"
+    work = Work(5e7, 16, framework=framework, task=Task.parse("lora"))
+    best = recommend(model, work, "rtx4090", max_devices=1).best
+    assert prediction(model, "rtx4090", best.plan).verdict == "fits"
+    assert best.plan.recompute == "full" or framework == "megatron"
+
+
+def test_logits_are_chunked_where_nothing_less_fits():
+    """A plan that fits with a loss a part at a time would not be looked at."""
+    model = LLAMA | {"sequence": 4096}
+    work = Work(5e7, 16, framework="transformers", task=Task.parse("lora"))
+    best = recommend(model, work, "rtx4090", max_devices=1).best
+    assert best.plan.chunked_loss
+
+
+def test_a_model_too_large_for_a_device_gets_a_remedy_that_helps():
+    """Somebody would be told to change the batch, which changes nothing."""
+    work = Work(5e7, 16, task=Task.parse("lora"))
+    with pytest.raises(InfeasibleError) as refused:
+        recommend(LLAMA | {"sequence": 2048}, work, "t4", max_devices=1)
+    assert "T4: 19" in refused.value.message
+    assert "of 16.1 GB, 8 % of which stay free" in refused.value.message
+    assert "--task qlora, which fits on T4" in refused.value.remedy
+    frozen = replace(work, task=Task.parse("qlora"))
+    assert recommend(LLAMA | {"sequence": 2048}, frozen, "t4", max_devices=1).best.devices == 1
 
 
 def test_wrong_requests_are_refused():
@@ -188,7 +221,9 @@ def test_carbon_of_manufacture() -> None:
 def test_device_types_that_cannot_do_it_are_named():
     """A device type would vanish from the answer without a word."""
     answer = recommend(LLAMA, replace(WORK, deadline_seconds=None), ["h100", "t4"], max_devices=8)
-    assert answer.left_out == ("T4: the model does not fit on up to 8",)
+    (left_out,) = answer.left_out
+    assert left_out.startswith("T4: ")
+    assert "GB or more are needed on each of up to 8 devices, of 16.1 GB" in left_out
 
 
 def test_layers_that_do_not_divide_still_get_pipelines():

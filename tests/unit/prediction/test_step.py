@@ -40,6 +40,25 @@ def test_what_does_not_fit_is_refused_with_what_helps():
         predict(LLAMA, "l4", batch_size=1)
 
 
+def test_a_plan_that_does_not_fit_is_not_replaced_without_a_word():
+    """A notebook would show time and energy of another plan than the one asked for."""
+    experts = LLAMA | {"sequence": 4096, "vocabulary": 32000, "experts": 8, "experts_per_token": 2}
+    with pytest.raises(InfeasibleError, match=r"121.2 GB, H100 has 85.5") as refused:
+        predict(experts, "h100", plan="dp16-ep8-mb1-zero1", batch_size=256)
+    assert 'plan="dp16-ep8-mb1-full-recompute", which needs 84.4 GB (tight)' in refused.value.remedy
+
+
+def test_memory_and_intervals_are_on_the_result():
+    """Python would know less than the command line prints."""
+    step = predict(LLAMA, "h100", plan=PLAN)
+    assert step.prediction == prediction(LLAMA, "h100", PLAN)
+    assert step.prediction.verdict == "fits"
+    assert f"of {85.5} GB: fits" in str(step)
+    within, row = step.prediction.seconds(step.fastest), step.rows()[0]
+    assert (row["seconds_low"], row["seconds_high"]) == tuple(within)
+    assert row["joules_low"] < step.fastest.joules < row["joules_high"]
+
+
 def test_limits_outside_the_board_are_refused():
     """The driver would refuse them later."""
     with pytest.raises(InvalidValueError, match="power limit"):

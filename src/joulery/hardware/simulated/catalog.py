@@ -53,7 +53,7 @@ class Specs:
         min_limit_watts: Lowest power limit.
         idle_watts: Assumed power of an unused board.
         memory_kind: Type of memory, such as ``HBM2``.
-        memory_bytes: Size of the memory.
+        memory_bytes: Memory that the driver states, or its size where that is not known.
         memory_bytes_per_second: Bandwidth of the memory.
         fp32_flops: Peak without matrix units.
         tensor_flops: Dense peak in FP16/BF16.

@@ -128,3 +128,11 @@ def test_unknown_workload_is_refused_with_the_known_ones():
     """A typo would leave the reader without a hint."""
     with pytest.raises(InvalidValueError, match="resnet50"):
         catalog.workload("resnet5000", catalog.board("V100"))
+
+
+@pytest.mark.parametrize(
+    ("name", "mebibytes"), [("h100", 81559), ("h200", 143771), ("b200", 183359), ("l4", 23034)]
+)
+def test_memory_is_what_the_driver_states(name, mebibytes):
+    """Plans would be said to fit into what error correction takes, or be refused on an H200."""
+    assert catalog.specs(name).memory_bytes == mebibytes << 20
