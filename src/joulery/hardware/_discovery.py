@@ -26,7 +26,9 @@ _log = logging.getLogger("joulery")
 ENTRY_POINTS = "joulery.devices"
 
 
-def discover(clock: Clock = REAL_CLOCK, *, environ: Mapping[str, str] = os.environ) -> list[Device]:
+def discover(
+    clock: Clock = REAL_CLOCK, *, environ: Mapping[str, str] | None = None
+) -> list[Device]:
     """The devices of this machine.
 
     A missing driver is not an error: what cannot be used is left out, or lacks the capability.
@@ -36,7 +38,7 @@ def discover(clock: Clock = REAL_CLOCK, *, environ: Mapping[str, str] = os.envir
     Args:
         clock: Clock of every reading's time.
         environ: Variables that name node meters (``joulery.hardware.node``) and the CPU's
-            design power (``joulery.hardware._estimate``).
+            design power (``joulery.hardware._estimate``); those of this process unless given.
 
     Raises:
         InvalidValueError: ``clock`` is none, such as the name of a device.
@@ -50,7 +52,7 @@ def discover(clock: Clock = REAL_CLOCK, *, environ: Mapping[str, str] = os.envir
     return list(result.devices)
 
 
-def survey(clock: Clock = REAL_CLOCK, *, environ: Mapping[str, str] = os.environ) -> Survey:
+def survey(clock: Clock = REAL_CLOCK, *, environ: Mapping[str, str] | None = None) -> Survey:
     """The devices of this machine, and the obstacles to using others."""
     from joulery.hardware import (
         _estimate as estimate,
@@ -62,18 +64,19 @@ def survey(clock: Clock = REAL_CLOCK, *, environ: Mapping[str, str] = os.environ
     )
     from joulery.hardware._integrated import with_energy
 
+    variables = os.environ if environ is None else environ
     result = (
         _attempted("NVIDIA GPUs", lambda: nvidia.survey(clock))
         + _attempted("AMD GPUs", lambda: amd.survey(clock))
         + _attempted("sensors of hwmon", lambda: hwmon.survey(clock))
         + _attempted("CPU energy counters", lambda: rapl.survey(clock))
-        + _attempted("node meters", lambda: node.survey(environ, clock))
+        + _attempted("node meters", lambda: node.survey(variables, clock))
         + _attempted("sensor file", _check_sensor_file)
     )
     for point in entry_points():
         result += _plugin(point, clock)
     if not any(_counts_cpu_energy(device) for device in result.devices):
-        result += _attempted("CPU energy estimate", lambda: estimate.survey(environ, clock))
+        result += _attempted("CPU energy estimate", lambda: estimate.survey(variables, clock))
     # Devices with a power sensor but no counter, such as old GPUs, are integrated.
     counting = tuple(with_energy(device, clock) for device in result.devices)
     return _without_duplicates(Survey(counting, result.obstacles))
