@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from joulery.arguments import check_type
 from joulery.clock import REAL_CLOCK, check_clock_source
 from joulery.errors import JouleryError
 from joulery.hardware._device import Capability, Device, DeviceKind, Obstacle, Survey, protocol_of
 from joulery.hardware._sensors import check_sensor_file
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable
     from importlib.metadata import EntryPoint
 
     from joulery.clock import Clock
@@ -41,8 +43,10 @@ def discover(
             design power (``joulery.hardware._estimate``); those of this process unless given.
 
     Raises:
-        InvalidValueError: ``clock`` is none, such as the name of a device.
+        InvalidValueError: ``clock`` is none, such as the name of a device, or ``environ`` is not
+            a mapping.
     """
+    check_type(environ, Mapping | None, "environ must be a mapping", "leave it out")
     result = survey(check_clock_source(clock), environ=environ)
     for obstacle in result.obstacles:
         if obstacle.subject.startswith("node meter "):
