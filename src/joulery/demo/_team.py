@@ -104,7 +104,7 @@ def _settle(board: Board, work: Workload, limit_watts: float) -> Steady:
 def fill_team_store(
     store: Store,
     now_wall_seconds: float,
-    on_progress: Callable[[str], None] = lambda _: None,
+    on_progress: Callable[[str], None] | None = None,
     seed: int = 0,
 ) -> None:
     """Fill an empty store with a month of two teams.
@@ -115,11 +115,12 @@ def fill_team_store(
         on_progress: Function that is called with what is being done.
         seed: Seed of scatter and of decisions.
     """
+    say = on_progress or (lambda _: None)
     draw = random.Random(seed)  # noqa: S311 - not for secrets
     for job in TEAM_JOBS:
-        on_progress(f"{_DAYS} days of {job.name}")
+        say(f"{_DAYS} days of {job.name}")
         _History(store, job, now_wall_seconds, draw).run()
-    on_progress("fine-tunes of the month")
+    say("fine-tunes of the month")
     service = JobService(store, VirtualClock(wall_seconds=now_wall_seconds))
     for team, run in _fine_tunes(now_wall_seconds, draw):
         service.for_team(team).put_run(run)
