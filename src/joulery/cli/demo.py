@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
     from joulery.hardware import Board, Workload
 
+_OBJECTIVE = "least-energy:slowdown=5%"
 _LIVE_SECONDS = 3600.0  # for which a run has been under way in a new store (by hand)
 
 
@@ -141,7 +142,7 @@ def _story(
         hint = (
             "A dozen nights of it, with batch sizes chosen: joulery demo --recurring\n"
             "On your own training:\n"
-            "    joulery run --objective least-energy:slowdown=5% -- python train.py"
+            f"    joulery run --objective {_OBJECTIVE} -- python train.py"
         )
         return "\n".join([page, "", hint, files, *remarks])
 
@@ -151,8 +152,8 @@ def _story(
 COMMAND = Action(
     _run,
     (
-        option("--device", "accelerator to simulate (default: V100)", default="V100"),
-        option("--objective", f"{OBJECTIVE_HELP} (default: %(default)s)", default="cost:eta=0.5"),
+        option("--device", "accelerator to simulate (default: %(default)s)", default="A40"),
+        option("--objective", f"{OBJECTIVE_HELP} (default: {_OBJECTIVE}%)", default=_OBJECTIVE),
         option(
             "--limits",
             "power limits to sweep in watts, or a list such as 100,150,250 "
