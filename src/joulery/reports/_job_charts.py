@@ -244,7 +244,8 @@ def _path_chart(summary: JobSummary, zone: tzinfo | None) -> Iterator[Chart]:
 
 def _cost_charts(summary: JobSummary) -> Iterator[Chart]:
     """Cost of every recurrence, and what was paid beyond the best batch size."""
-    costs = [(r.number + 1.0, r.cost_joules) for r in summary.recurrences if r.cost_joules]
+    recurrences = [r for r in summary.recurrences if r.cost_joules]
+    costs = [(r.number + 1.0, r.cost_joules) for r in recurrences if r.target_reached]
     if not costs:
         return
     series = [Series("recurrence", thin(costs), symbol="")]
@@ -252,15 +253,20 @@ def _cost_charts(summary: JobSummary) -> Iterator[Chart]:
     if (level := means.get(summary.job.default)) is not None:
         ends = ((costs[0][0], level), (costs[-1][0], level))
         series.append(_dashed("mean of the default's runs", ends, 1))
-    text = "Cost of every recurrence with all its attempts, against runs of the default batch size."
+    text = (
+        "Cost of every recurrence that reached its target, with all its attempts, against runs of "
+        "the default batch size."
+    )
     axis = _cost_axis(cost for _, cost in costs)
     yield _recurrence_chart(summary, "Cost by recurrence", axis, series, text)
     if means:
-        totals = itertools.accumulate(cost - min(means.values()) for _, cost in costs)
-        points = [(number, total) for (number, _), total in zip(costs, totals, strict=True)]
+        best = min(means.values())  # what was interrupted cost all that it used
+        totals = itertools.accumulate(r.cost_joules - best * r.target_reached for r in recurrences)
+        points = [(r.number + 1.0, total) for r, total in zip(recurrences, totals, strict=True)]
         text = (
             "Sum of what recurrences cost beyond the mean run of the batch size that is cheapest "
-            "on average. It falls where a run was cheaper than that mean."
+            "on average. It falls where a run was cheaper than that mean; what was interrupted "
+            "counts in full."
         )
         axis = _cost_axis(total for _, total in points)
         series = [Series("", thin(points), symbol="")]
