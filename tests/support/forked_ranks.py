@@ -6,6 +6,8 @@ writes its output to files of its own.
 
 from __future__ import annotations
 
+import ast
+import importlib
 import os
 import subprocess
 import sys
@@ -74,11 +76,21 @@ def _run(script: str, rank: int, ranks: str, folder: str) -> int:
     return 0
 
 
+def _modules_of_torch(script: Path) -> set[str]:
+    """Modules of torch that a script imports."""
+    nodes = list(ast.walk(ast.parse(script.read_text(encoding="utf-8"))))
+    names = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+    names |= {node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)}
+    return {name for name in names if name.startswith("torch.")}
+
+
 def main(script: str, ranks: str, folder: str) -> int:
     """Fork the ranks; 0 if all succeed."""
     sys.path.insert(0, str(Path(__file__).parents[1]))  # for what ranks import from `support`
     import torch
 
+    for module in _modules_of_torch(Path(script)):  # once, not by each rank
+        importlib.import_module(module)
     torch.set_num_threads(1)
     torch.optim.SGD(torch.nn.Linear(1, 1).parameters(), lr=0.1)  # imports what it needs
     children = []
