@@ -24,7 +24,12 @@ settings.load_profile("joulery")
 os.environ.pop("COLUMNS", None)
 # Files whose tests import torch and what is built on it: one worker takes them all, since these
 # imports take longer than most tests.
-_FRAMEWORKS = ("integration/frameworks/", "integration/test_torch_", "prediction/test_capture.py")
+_FRAMEWORKS = (
+    "integration/frameworks/",
+    "integration/test_torch_",
+    "integration/test_pipeline_runtime.py",
+    "prediction/test_capture.py",
+)
 _PAGES = "integration/test_pages.py"  # longer than any other
 _WAITING = ("/visual/", "/journeys/", "/benchmarks/", "/integration/")  # long files first
 
