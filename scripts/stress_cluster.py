@@ -297,14 +297,14 @@ def run(folder: Path, hours: float, seed: int) -> tuple[dict[str, float], Counte
 def main() -> int:
     """Soak; 0 when all promises hold."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--smoke", action="store_true", help="half a minute")
+    parser.add_argument("--smoke", action="store_true", help="seconds, to see that it runs")
     parser.add_argument("--hours", type=float, default=2.0)
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
     if obstacle := slurm_obstacle():
         print(f"skipped: {obstacle}", file=sys.stderr)
         return 0
-    hours = 20 / 3600 if arguments.smoke else arguments.hours
+    hours = 10 / 3600 if arguments.smoke else arguments.hours
     with tempfile.TemporaryDirectory() as folder:
         result, disturbed = run(Path(folder), hours, arguments.seed)
     print(f"seed {arguments.seed}:", "  ".join(f"{k} {n}" for k, n in sorted(disturbed.items())))

@@ -6,6 +6,7 @@ import signal
 
 import pytest
 from hypothesis import HealthCheck, settings
+from xdist.scheduler import LoadFileScheduling
 
 from support.postgresql import Cluster, find_programs
 
@@ -21,16 +22,58 @@ settings.register_profile(
 settings.load_profile("joulery")
 # Parallel test processes claim a terminal of 80 columns; output here goes to no terminal.
 os.environ.pop("COLUMNS", None)
-_LONGEST, _UNITS = "/tests/integration/test_pages.py", "/tests/unit/"
+# Files whose tests import torch and what is built on it: one worker takes them all, since these
+# imports take longer than most tests.
+_FRAMEWORKS = (
+    "integration/frameworks/",
+    "integration/test_torch_",
+    "integration/test_pipeline_runtime.py",
+    "prediction/test_capture.py",
+)
+_PAGES = "integration/test_pages.py"  # longer than any other
+_WAITING = ("/visual/", "/journeys/", "/benchmarks/", "/integration/")  # long files first
+
+
+def _needs_frameworks(path):
+    """Whether the tests of a file import torch in their own process."""
+    return any(words in path for words in _FRAMEWORKS)
+
+
+def _in_order(paths):
+    """The longest first; then files that wait for processes beside files that compute.
+
+    Those that wait are spread over the first half of the others, and unit tests fill up the end.
+    """
+    first = [path for path in paths if _needs_frameworks(path) or path.endswith(_PAGES)]
+    rest = [path for path in paths if path not in first]
+    waiting = [path for folder in _WAITING for path in rest if folder in path]
+    computing = [path for path in rest if path not in waiting]
+    at = {path: 0.5 * number / len(waiting) for number, path in enumerate(waiting)}
+    at |= {path: number / len(computing) for number, path in enumerate(computing)}
+    return [*first, *sorted(rest, key=at.get)]
 
 
 def pytest_collection_modifyitems(config, items):
-    """Files with long tests first and unit tests last: workers take file after file.
-
-    So a module's fixtures and caches are made once, and the short files fill up the end.
-    """
+    """Workers take file after file in this order: a module's fixtures and caches are made once."""
     if hasattr(config, "workerinput"):
-        items.sort(key=lambda item: (_UNITS in str(item.path), _LONGEST not in str(item.path)))
+        order = _in_order(list(dict.fromkeys(str(item.path) for item in items)))
+        numbers = {path: number for number, path in enumerate(order)}
+        items.sort(key=lambda item: numbers[str(item.path)])
+
+
+class _FilesAndFrameworks(LoadFileScheduling):
+    """Hands out whole files, and those that import torch as if they were one."""
+
+    def _split_scope(self, nodeid):
+        return "frameworks" if _needs_frameworks(nodeid) else super()._split_scope(nodeid)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    """Hand out files to workers."""
+    if config.getvalue("dist") == "loadfile":
+        return _FilesAndFrameworks(config, log)
+    return None
 
 
 def pytest_collection_finish(session):

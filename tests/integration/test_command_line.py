@@ -285,6 +285,7 @@ def _check_wrong_use(code, out, err):
 def test_wrong_use_is_one_line_a_remedy_and_exit_code_two(files, arguments, monkeypatch, capfd):
     """Users must never meet a traceback, and always a way on; with --json, as JSON."""
     monkeypatch.chdir(files)
+    monkeypatch.setenv("XDG_DATA_HOME", str(files))  # where there is no store
     command, *rest = arguments
     _check_wrong_use(main([command, "--json", *rest]), *capfd.readouterr())
 

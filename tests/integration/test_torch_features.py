@@ -3,9 +3,9 @@
 import pytest
 
 from joulery import Run
+from support.torch_on_use import torch
 from support.training_loop import TrainingLoop
 
-torch = pytest.importorskip("torch")
 EPOCHS, BATCHES = 3, 40
 
 

@@ -5,15 +5,12 @@ import logging
 
 import pytest
 
-torch = pytest.importorskip("torch")
-
-from torch.utils.data import TensorDataset  # noqa: E402 - needs torch
-
-from joulery.clock import VirtualClock  # noqa: E402
-from joulery.hardware import SimulatedGpu, catalog  # noqa: E402
-from joulery.integrations.torch import EnergyDataLoader  # noqa: E402
-from joulery.training import Run  # noqa: E402
-from support.forked_ranks import ForkedRanks  # noqa: E402
+from joulery.clock import VirtualClock
+from joulery.hardware import SimulatedGpu, catalog
+from joulery.integrations.torch import EnergyDataLoader
+from joulery.training import Run
+from support.forked_ranks import ForkedRanks
+from support.torch_on_use import torch
 
 BOARD = catalog.board("V100")
 WORK = catalog.workload("resnet50", BOARD)
@@ -34,7 +31,7 @@ def data():
     torch.manual_seed(0)
     x = torch.randn(512, 4)
     y = x @ torch.tensor([[1.0], [2.0], [-1.0], [0.5]]) + 0.01 * torch.randn(512, 1)
-    return TensorDataset(x, y)
+    return torch.utils.data.TensorDataset(x, y)
 
 
 def train(loader, evaluation, gpu):

@@ -12,10 +12,10 @@ from joulery.cli import main as joulery
 from joulery.hardware import catalog, settle
 from joulery.pipeline import read_profiles
 from support.journeys import BOARDS
+from support.torch_on_use import needs_torch
 from support.virtual_pipelines import stage_works, write_measured
 
-pytest.importorskip("torch")
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, needs_torch]
 
 SCRIPT = Path(__file__).parents[1] / "support" / "torch_pipelines.py"
 RANKS = 4

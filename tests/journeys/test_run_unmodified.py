@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from joulery.testing.emulator import EmulatedNode
+from support.torch_on_use import needs_torch
 
-pytest.importorskip("torch")
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, needs_torch]
 
 # Four batches are accumulated per step, and two optimizers make a step together. Only the lines
 # that load the emulated board are there for the test.

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from joulery.testing.emulator import EmulatedNode
+from support.torch_on_use import needs_torch
 
-pytest.importorskip("torch")
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, needs_torch]
 
 SCRIPT = Path(__file__).parents[1] / "support" / "ranks.py"
 

@@ -101,14 +101,14 @@ def _command(
     os.dup2(os.open(errors, os.O_WRONLY | os.O_APPEND | os.O_CREAT), 2)
     output.close()
     sys.stdout, sys.stderr = (os.fdopen(number, "w", closefd=False) for number in (1, 2))
-    if code:
-        sys.argv = ["-c", *arguments]
-        exec(code, {"__name__": "__main__"})  # noqa: S102 - a test's own
-        return
-    from joulery.cli import main
-
     try:
-        sys.exit(main(arguments))
+        if code:
+            sys.argv = ["-c", *arguments]
+            exec(code, {"__name__": "__main__"})  # noqa: S102 - a test's own
+        else:
+            from joulery.cli import main
+
+            sys.exit(main(arguments))
     finally:
         atexit._run_exitfuncs()  # type: ignore[attr-defined]  # multiprocessing leaves them out
 

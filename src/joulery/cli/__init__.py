@@ -11,14 +11,14 @@ import sys
 GROUPS = {
     "try it": {
         "doctor": "what this machine can measure and change, and how to get more",
-        "demo": "train, sweep, choose and train again on a simulated GPU, in seconds",
-        "emulate": "emulated NVIDIA boards under any command, to try things without a GPU",
+        "demo": "train, sweep, choose and train again on a simulated GPU",
+        "emulate": "emulated NVIDIA boards under any command, without a GPU",
     },
     "train with less energy": {
         "measure": "the energy of a command and everything it starts",
-        "run": "train under an objective: find the right power limit while the job runs",
-        "sweep": "the energy and time of a command under one power limit after another",
-        "jobs": "recurring jobs: what was decided for them, why, and what that saved",
+        "run": "train under an objective: find the power limit while the job runs",
+        "sweep": "energy and time of a command under one power limit after another",
+        "jobs": "recurring jobs: what was decided, why, and what that saved",
     },
     "serve a model": {
         "serving": "meter, tune, sweep and simulate a served language model",
@@ -26,29 +26,31 @@ GROUPS = {
     "decide before a run": {
         "predict": "time, power, energy and memory of a training step before it runs",
         "recommend": "device type, count, parallel plan and power limit before the run",
-        "plan": "the clock of every instruction of a training pipeline, before it runs",
+        "plan": "the clock of every instruction of a training pipeline",
     },
     "look back and report": {
         "top": "what draws power on this machine now, and which runs are under way",
-        "runs": "every run that reported to a store: power over time, energy, setting",
+        "runs": "every run that reported to a store: power, energy, setting",
         "compare": "runs and energy logs beside each other",
-        "report": "energy, carbon, cost and savings of a run, a job or a team; frontiers",
-        "disclose": "the footprint of a training as model cards, regulators and others ask for it",
+        "report": "energy, carbon, cost and savings of a run, job or team; frontiers",
+        "disclose": "footprint of a training for model cards, regulators and others",
     },
     "share with a team": {
         "serve": "recurring jobs for teams and machines, over HTTP, and their tokens",
-        "store": "backup, restore, export, import and check of a store of recurring jobs",
+        "store": "backup, restore, export, import and check of a store of jobs",
     },
     "clusters and machines": {
-        "cluster": "many jobs under one power budget: shares, replays, events, an agent for Slurm",
-        "governor": "the daemon that lends power limits and clocks, and always gets them back",
+        "cluster": "many jobs under one power budget: shares, events, a Slurm agent",
+        "governor": "the daemon that lends power limits and clocks, and restores them",
         "calibrate": "gains of board sensors, learned against a meter of the whole node",
-        "export": "energy and power of this machine for Prometheus, with a Grafana dashboard",
+        "export": "energy and power of this machine for Prometheus and Grafana",
         "completion": "a script that completes commands and options in bash, zsh or fish",
     },
 }
 COMMANDS = {name: text for group in GROUPS.values() for name, text in group.items()}
 
+_EXIT_CODES = "0 done, 2 wrong use, 3 not possible on this machine, 1 anything else"
+_WIDEST = 100  # columns that the longest line needs
 _REMEDY = f"the commands are {', '.join(COMMANDS)}"
 
 # Commands that became actions of others.
@@ -166,7 +168,8 @@ def _help() -> str:
     lines = []
     for title, commands in GROUPS.items():
         lines += ["", f"{title}:"]
-        lines += [f"  {name:<{width}}  {text}" for name, text in commands.items()]
+        for name, text in commands.items():
+            lines += _hanging(f"  {name:<{width}}  ", text)
     return "\n".join(
         [
             "usage: joulery COMMAND [options]",
@@ -175,7 +178,30 @@ def _help() -> str:
             *lines,
             "",
             "Every command takes --help and --json.",
-            "Exit codes: 0 done, 2 wrong use, 3 not possible on this machine, 1 anything else.",
+            *_hanging("Exit codes: ", f"{_EXIT_CODES}."),
             "",
         ]
     )
+
+
+def _hanging(head: str, text: str) -> list[str]:
+    """A text after a head, continued below itself where the terminal is too narrow for it."""
+    lines, columns = [head], _terminal_columns()
+    for word in text.split():  # by hand: importing textwrap takes longer than all of this
+        blank = " " * (not lines[-1].endswith(" "))
+        if len(lines[-1]) + len(blank) + len(word) > columns and lines[-1].strip():
+            lines.append(" " * len(head))
+            blank = ""
+        lines[-1] += blank + word
+    return lines
+
+
+def _terminal_columns() -> int:
+    """Width of the terminal; enough for every line where there is none."""
+    columns = os.environ.get("COLUMNS", "")
+    if columns.isdecimal() and int(columns):
+        return int(columns)
+    try:
+        return os.get_terminal_size(1).columns or _WIDEST
+    except OSError:
+        return _WIDEST

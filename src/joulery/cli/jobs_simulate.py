@@ -73,10 +73,8 @@ def _shares(progress: Progress, name: str, of: str = "") -> Callable[[float], No
 
 
 _SIMULATE_COLUMNS: dict[str, Callable[[simulate.PolicySummary], str]] = {
-    "GPU": lambda summary: summary.gpu,
-    "dataset": lambda summary: summary.dataset,
-    "policy": lambda summary: summary.policy,
-    ">recurrences": lambda summary: str(summary.recurrences),
+    "GPU, dataset, policy": lambda summary: f"{summary.gpu} {summary.dataset} {summary.policy}",
+    ">runs": lambda summary: str(summary.recurrences),
     ">regret": lambda summary: f"{summary.regret_mean:.2f}",
     ">±": lambda summary: f"{summary.regret_sd:.2f}",
     ">energy": lambda summary: f"{summary.eta_last5_vs_default:.3f}",
@@ -89,8 +87,8 @@ _SIMULATE_COLUMNS: dict[str, Callable[[simulate.PolicySummary], str]] = {
 _SIMULATE_NOTES = """
 Means over {seeds} seeds. Regret: cost beyond the best fixed setting, in units of its cost; ± over \
 seeds.
-Energy and time: last five recurrences against the default setting; cost, all: every recurrence \
-against it."""
+Runs: recurrences of the job. Energy and time: the last five against the default setting; cost, \
+all: every one against it."""
 _WITHIN_NOTE = (
     "Within: settings of the last five recurrences that are expected to keep the objective's "
     "bounds, within 1 %."
@@ -154,9 +152,7 @@ def _replay_all(
 
 
 _REPLAY_COLUMNS: dict[str, Callable[[simulate.ReplaySummary], str]] = {
-    "GPU": lambda summary: summary.gpu,
-    "workload": lambda summary: summary.workload,
-    "policy": lambda summary: summary.policy,
+    "GPU, workload, policy": lambda summary: f"{summary.gpu} {summary.workload} {summary.policy}",
     ">jobs": lambda summary: str(summary.jobs),
     ">energy": lambda summary: f"{summary.eta_vs_default:.3f}",
     ">time": lambda summary: f"{summary.tta_vs_default:.3f}",

@@ -30,7 +30,7 @@ from joulery.clock import REAL_CLOCK
 from joulery.errors import FileError, JouleryError, UnknownRecordError, UsageError
 from joulery.frontier import Frontier, OperatingPoint, Origin, Provenance
 from joulery.objectives import OBJECTIVE_HELP, choose, parse_objective
-from joulery.units import human, human_duration
+from joulery.units import human_duration
 
 if TYPE_CHECKING:
     import argparse
@@ -94,7 +94,7 @@ def source_of_log(path: Path, totals: metering.LogTotals, text: str) -> EnergySo
         totals.devices.items(),
         {
             "device": lambda item: _device_label(item[0], names),
-            ">energy": lambda item: human(item[1], "J"),
+            ">energy": lambda item: reports.joules_text(item[1]),
         },
     )
     most = max(totals.devices.values(), default=0.0) or 1.0
@@ -136,7 +136,7 @@ def source_of_jobs(backend: DecisionBackend, arguments: argparse.Namespace) -> E
             "device": lambda summary: summary.entry.device,
             ">runs": lambda summary: f"{len(summary.outcomes):,}",
             ">time": lambda summary: human_duration(summary.seconds),
-            ">energy": lambda summary: human(summary.joules, "J"),
+            ">energy": lambda summary: reports.joules_text(summary.joules),
             ">energy saved": lambda summary: reports.saved_text(_saved(summary)),
             "obtained": lambda summary: str(summary.provenance),
         },
@@ -144,13 +144,22 @@ def source_of_jobs(backend: DecisionBackend, arguments: argparse.Namespace) -> E
     document = {"jobs": [_summary_document(summary) for summary in summaries]}
     if not arguments.job:
         document["runs"] = [_run_document(run) for run in runs]
-    footprint = reports.jobs_footprint(summaries, name, period, runs)
+    footprint = reports.jobs_footprint(summaries, name, period or _days(summaries, runs), runs)
     blocks: list[reports.Paragraph | reports.Table | reports.Chart] = []
     if summaries:
         blocks.append(table)
     if runs:
         blocks.append(reports.runs_table(runs))
     return EnergySource(footprint, document, (*blocks, *_charts(summaries, arguments)))
+
+
+def _days(summaries: list[JobSummary], runs: list[RunEntry]) -> str:
+    """First and last day of what was reported."""
+    entries = (entry for summary in summaries for entry in summary.decisions)
+    moments = [entry.reported_wall_seconds for entry in entries if entry.reported_wall_seconds]
+    moments += [run.started_wall_seconds + part for run in runs for part in (0.0, run.seconds)]
+    days = [f"{datetime.fromtimestamp(moment, UTC):%Y-%m-%d}" for moment in moments]
+    return f"{min(days)} to {max(days)} UTC" if days else ""
 
 
 def _charts(
@@ -226,7 +235,7 @@ def source_of_slurm(arguments: argparse.Namespace) -> EnergySource:
             "name": lambda record: record.name,
             "account": lambda record: record.account,
             ">measured": lambda record: human_duration(record.seconds),
-            ">energy": lambda record: human(record.joules, "J"),
+            ">energy": lambda record: reports.joules_text(record.joules),
         },
     )
     name = f"job {arguments.slurm}" if arguments.slurm else f"account {arguments.account}"
@@ -359,7 +368,7 @@ def _log_document(totals: metering.LogTotals) -> dict[str, Any]:
 def _describe_log(totals: metering.LogTotals) -> str:
     unfinished = f", {totals.unfinished} of them unfinished" if totals.unfinished else ""
     sessions = f"{totals.sessions:,} session{'s' * (totals.sessions != 1)}{unfinished}"
-    energy = "unknown" if totals.joules is None else human(totals.joules, "J")
+    energy = "unknown" if totals.joules is None else reports.joules_text(totals.joules)
     text = f"{sessions}: {human_duration(totals.seconds)}, {energy} ({totals.provenance})"
     if totals.started_wall_seconds is not None:
         text += f"; begun {reports.date_text(totals.started_wall_seconds)} UTC"

@@ -323,7 +323,7 @@ a { color: var(--s0); } td a { font-weight: 600; text-decoration: none; }
   font-variant-numeric: tabular-nums; }
 @media (max-width: 34rem) { .figures { grid-template-columns: 1fr 1fr; gap: .6rem; }
   .figures > div { padding: .5rem .7rem; } .figures .value { font-size: 1.15rem; }
-  td.left:nth-child(n+4):last-child { min-width: 14rem; } }
+  .wide > table { width: max-content; max-width: 46rem; } }
 .bar { width: 8rem; height: 1rem; vertical-align: middle; }
 details { margin: .5rem 0; } summary { cursor: pointer; font-weight: 600; }
 @media print { body { margin: 0; max-width: none; font-size: 10pt; } th, td { white-space: normal; }
@@ -464,6 +464,7 @@ def _html_figures(block: KeyFigures) -> str:
 
 
 def _text_blocks(blocks: Sequence[Block], terminal: Terminal) -> Iterator[str]:
+    several = sum(isinstance(block, Chart) for block in blocks) > 1  # then each needs its title
     for block in blocks:
         if isinstance(block, Heading | Paragraph):
             width = min(100, terminal.columns)
@@ -475,6 +476,7 @@ def _text_blocks(blocks: Sequence[Block], terminal: Terminal) -> Iterator[str]:
         elif isinstance(block, Table):
             yield block.text(terminal.columns)
         elif isinstance(block, Chart):
-            yield plot(block, terminal)
+            title = f"{terminal.bold(block.title)}\n\n" if several else ""
+            yield title + plot(block, terminal)
         elif isinstance(block, Details) and block.open:
             yield from _text_blocks(block.blocks, terminal)

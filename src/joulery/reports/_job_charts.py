@@ -10,8 +10,16 @@ from typing import TYPE_CHECKING
 from joulery.frontier import Origin
 from joulery.jobs.policies import RunEnd
 from joulery.objectives import Cost
-from joulery.reports._chart import Axis, Chart, Series, energy_axis, thin, time_axis
-from joulery.reports._text import cost_text, date_text
+from joulery.reports._chart import (
+    Axis,
+    Chart,
+    Series,
+    energy_axis,
+    thin,
+    time_axis,
+    watt_hours_unit,
+)
+from joulery.reports._text import cost_text, date_text, joules_text
 from joulery.units import human, human_duration
 
 if TYPE_CHECKING:
@@ -51,13 +59,14 @@ def jobs_chart(summaries: Sequence[JobSummary]) -> Chart:
         ),
     )
     x = Axis("job", ticks=tuple(place for place, _ in used), labels=tuple(names))
-    y = energy_axis(joules for _, joules in used + default)
+    unit = watt_hours_unit(joules for _, joules in used + default)
+    y = Axis(f"energy in {unit.name}", unit)
     text = f"Energy of {len(ranked)} of {len(summaries)} jobs, those of most energy first."
     return Chart("Energy by job", x, y, tuple(line for line in series if line.points), text, 0.0)
 
 
 def _tips(names: Sequence[str], points: Sequence[tuple[float, float]]) -> tuple[str, ...]:
-    return tuple(f"{names[int(place)]}: {human(joules, 'J')}" for place, joules in points)
+    return tuple(f"{names[int(place)]}: {joules_text(joules)}" for place, joules in points)
 
 
 def choice_chart(choice: SettingChoice, description: str) -> Chart:
@@ -235,7 +244,8 @@ def _path_chart(summary: JobSummary, zone: tzinfo | None) -> Iterator[Chart]:
 
 def _cost_charts(summary: JobSummary) -> Iterator[Chart]:
     """Cost of every recurrence, and what was paid beyond the best batch size."""
-    costs = [(r.number + 1.0, r.cost_joules) for r in summary.recurrences if r.cost_joules]
+    recurrences = [r for r in summary.recurrences if r.cost_joules]
+    costs = [(r.number + 1.0, r.cost_joules) for r in recurrences if r.target_reached]
     if not costs:
         return
     series = [Series("recurrence", thin(costs), symbol="")]
@@ -243,15 +253,20 @@ def _cost_charts(summary: JobSummary) -> Iterator[Chart]:
     if (level := means.get(summary.job.default)) is not None:
         ends = ((costs[0][0], level), (costs[-1][0], level))
         series.append(_dashed("mean of the default's runs", ends, 1))
-    text = "Cost of every recurrence with all its attempts, against runs of the default batch size."
+    text = (
+        "Cost of every recurrence that reached its target, with all its attempts, against runs of "
+        "the default batch size."
+    )
     axis = _cost_axis(cost for _, cost in costs)
     yield _recurrence_chart(summary, "Cost by recurrence", axis, series, text)
     if means:
-        totals = itertools.accumulate(cost - min(means.values()) for _, cost in costs)
-        points = [(number, total) for (number, _), total in zip(costs, totals, strict=True)]
+        best = min(means.values())  # what was interrupted cost all that it used
+        totals = itertools.accumulate(r.cost_joules - best * r.target_reached for r in recurrences)
+        points = [(r.number + 1.0, total) for r, total in zip(recurrences, totals, strict=True)]
         text = (
             "Sum of what recurrences cost beyond the mean run of the batch size that is cheapest "
-            "on average. It falls where a run was cheaper than that mean."
+            "on average. It falls where a run was cheaper than that mean; what was interrupted "
+            "counts in full."
         )
         axis = _cost_axis(total for _, total in points)
         series = [Series("", thin(points), symbol="")]

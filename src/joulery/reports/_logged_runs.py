@@ -26,7 +26,15 @@ from joulery.reports._document import (
     Report,
     Table,
 )
-from joulery.reports._text import NONE, count_text, date_text, energy_text, limit_text, with_error
+from joulery.reports._text import (
+    NONE,
+    count_text,
+    date_text,
+    energy_text,
+    joules_text,
+    limit_text,
+    with_error,
+)
 from joulery.units import human, human_age, human_duration, per_cent
 
 if TYPE_CHECKING:
@@ -82,7 +90,7 @@ def runs_table(runs: Sequence[RunEntry]) -> Table:
             "boards": lambda group: group[0][1] or NONE,
             ">runs": lambda group: f"{len(group[1]):,}",
             ">time": lambda group: human_duration(sum(run.seconds for run in group[1])),
-            ">energy": lambda group: human(_sum_joules(group[1]), "J"),
+            ">energy": lambda group: joules_text(_sum_joules(group[1])),
             "obtained": lambda group: ", ".join(sorted({run.origin for run in group[1]})),
         },
     )
@@ -241,6 +249,7 @@ def comparison_report(runs: Sequence[RunEntry], now: float, zone: tzinfo | None 
         zone: Time zone of the reader; UTC unless given.
     """
     first = runs[0]
+    steps = [_compared_steps(run, first) for run in runs]
     rows = [
         ["begun", *(date_text(run.started_wall_seconds, zone) for run in runs)],
         ["state", *(run_state(run, now) for run in runs)],
@@ -253,7 +262,7 @@ def comparison_report(runs: Sequence[RunEntry], now: float, zone: tzinfo | None 
             *(_compared_total(human_duration(run.seconds), run, first, "seconds") for run in runs),
         ],
         ["mean power", *(_compared_watts(run, first) for run in runs)],
-        ["energy a step", *(_compared_steps(run, first) for run in runs)],
+        *([["energy a step", *steps]] if any(step != NONE for step in steps) else []),
         ["figures are", *(run.origin for run in runs)],
     ]
     headers = ["", *(f"{run.name} ({run.id})" if run.id else run.name for run in runs)]

@@ -17,6 +17,7 @@ from joulery.reports._document import (
     Report,
     Table,
 )
+from joulery.reports._footprint import significant
 from joulery.reports._text import (
     NONE,
     cost_text,
@@ -99,7 +100,7 @@ def _figures(run: RunHistory, now: float, zone: tzinfo | None) -> KeyFigures:
         watts = NONE if power is None else human(power, "W")
         figures.append(KeyFigure("Now", watts, f"{last.live.phase}{pace}"))
     if last.seconds > 0:
-        epochs = f"{last.epochs:,g} epoch{'s' * (last.epochs != 1)}"
+        epochs = f"{significant(last.epochs):,g} epoch{'s' * (last.epochs != 1)}"
         rate = f", {3600 * last.epochs / last.seconds:,.1f} an hour" if last.epochs else ""
         mean = f"mean power {_mean_watts(last.seconds, last.joules)}"
         if simulated := simulated_text(_origins(run.energy)):

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import TextIO
 
-    from joulery.reports._chart import Chart, Scale, Series
+    from joulery.reports._chart import Axis, Chart, Scale, Series
 
 _SYMBOLS = {
     "bar": "▪",
@@ -163,7 +163,6 @@ def _wrap(row: list[str], widths: list[int], right: list[bool]) -> list[tuple[st
         else textwrap.wrap(
             " ".join(_break_at_hyphens(word, width) for word in cell.split()),
             width,
-            break_long_words=False,
             break_on_hyphens=False,
         )
         for cell, width, flag in zip(row, widths, right, strict=True)
@@ -254,7 +253,7 @@ def plot(chart: Chart, terminal: Terminal) -> str:
     """A chart as lines of text: y upwards, x to the right, a legend below."""
     width = min(100, max(_NARROWEST_PLOT, terminal.columns))
     x, y = chart.x_scale(max(2, width // 12)), chart.y_scale(_PLOT_ROWS // 3)
-    labels = [f"{tick:g}" for tick in y.ticks]
+    labels = [chart.y.text(tick) for tick in y.ticks]
     gutter = max(map(len, labels)) + 1
     cells = _Cells(width - gutter - 1, terminal)
     for member in chart.series:
@@ -267,7 +266,7 @@ def plot(chart: Chart, terminal: Terminal) -> str:
     for row in range(cells.rows):
         label = at_row.get(row, "")
         lines.append(f"{label:>{gutter - 1}} {bar[bool(label)]}{cells.line(row)}")
-    lines += [f"{'':{gutter}}{line}" for line in _x_axis(cells, x, terminal)]
+    lines += [f"{'':{gutter}}{line}" for line in _x_axis(cells, x, chart.x, terminal)]
     lines.append(f"{chart.x.name:>{width}}")
     lines.append(_legend(legible, width, terminal))
     return "\n".join(line.rstrip() for line in lines)
@@ -330,18 +329,18 @@ def _label(cells: _Cells, column: int, row: int, text: str, colour: str) -> None
         cells.write(*position, text, colour)
 
 
-def _x_axis(cells: _Cells, x: Scale, terminal: Terminal) -> tuple[str, str]:
+def _x_axis(cells: _Cells, x: Scale, axis: Axis, terminal: Terminal) -> tuple[str, str]:
     """The axis with its ticks, and the labels below."""
     corner, dash, notch = ("└", "─", "┬") if terminal.unicode else ("+", "-", "+")
-    axis, labels = [dash] * cells.columns, ""
+    line, labels = [dash] * cells.columns, ""
     for tick in x.ticks:
-        text, column = f"{tick:g}", _column(cells, x.tick_share(tick))
+        text, column = axis.text(tick), _column(cells, x.tick_share(tick))
         start = max(0, column - len(text) // 2)
         if (labels and start <= len(labels)) or start + len(text) > cells.columns:
             continue
-        axis[column] = notch
+        line[column] = notch
         labels = labels.ljust(start) + text
-    return corner + "".join(axis), " " + labels
+    return corner + "".join(line), " " + labels
 
 
 def _legend(series: Sequence[Series], width: int, terminal: Terminal) -> str:

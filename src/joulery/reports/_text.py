@@ -24,6 +24,11 @@ def energy_text(joules: float) -> str:
     return human(joules / 3600.0, "Wh")
 
 
+def joules_text(joules: float) -> str:
+    """Energy in joules below one watt-hour, and as bills state it from there on."""
+    return human(joules, "J") if joules < 3600.0 else energy_text(joules)
+
+
 def carbon_text(grams: float) -> str:
     """Emissions in g, kg or t: ``carbon_text(2.5e6)`` is ``"2.50 t"``."""
     return human(grams, "g") if abs(grams) < 999_500 else human(grams / 1e6, "t")

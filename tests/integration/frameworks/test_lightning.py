@@ -4,7 +4,8 @@ Lightning is imported by tests only: what takes seconds should not be paid for b
 """
 
 import pytest
-import torch
+
+from support.torch_on_use import torch
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # Lightning warns about its own dependencies
 

@@ -1,7 +1,8 @@
 """The Trainer of transformers on a tiny random model, with a simulated board under load."""
 
 import pytest
-import torch
+
+from support.torch_on_use import torch
 
 
 def make_callback(*arguments, **options):
@@ -11,19 +12,21 @@ def make_callback(*arguments, **options):
     return TransformersCallback(*arguments, **options)
 
 
-class Line(torch.nn.Module):
+def make_line(world):
     """A linear model whose forward pass loads a board."""
 
-    def __init__(self, world):
-        super().__init__()
-        self.weights = torch.nn.Linear(4, 1)
-        self._world = [world]  # not a module
+    class Line(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weights = torch.nn.Linear(4, 1)
 
-    def forward(self, x, labels=None):
-        """Prediction and loss, as the Trainer wants them."""
-        self._world[0].load()
-        prediction = self.weights(x).squeeze(-1)
-        return {"loss": ((prediction - labels) ** 2).mean(), "logits": prediction}
+        def forward(self, x, labels=None):
+            """Prediction and loss, as the Trainer wants them."""
+            world.load()
+            prediction = self.weights(x).squeeze(-1)
+            return {"loss": ((prediction - labels) ** 2).mean(), "logits": prediction}
+
+    return Line()
 
 
 @pytest.fixture
@@ -49,7 +52,7 @@ def trainer(world, data, folder, callback, **arguments):
         **arguments,
     }
     return Trainer(
-        Line(world),
+        make_line(world),
         TrainingArguments(output_dir=str(folder), **options),
         train_dataset=data,
         eval_dataset=data,

@@ -41,6 +41,17 @@ def test_help_lists_every_command(word, capsys):
     assert err == ""
 
 
+@pytest.mark.parametrize("columns", [40, 80])
+def test_help_fits_the_terminal(columns, monkeypatch, capsys):
+    """If this fails, a terminal of 80 columns breaks words of the list of commands."""
+    monkeypatch.setenv("COLUMNS", str(columns))
+    assert main(["--help"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= columns
+    commands = [line for line in lines if line.startswith("  ") and line[2] != " "]
+    assert [line.split()[0] for line in commands] == list(COMMANDS)
+
+
 def test_no_arguments_is_wrong_use_but_helpful(capsys):
     """Scripts that forget the command must fail."""
     assert main([]) == 2

@@ -120,7 +120,7 @@ def test_a_log_adds_up_its_sessions(file, capsys):
     assert document["provenance"] == "measured"
     assert main(["report", path]) == 0
     out = capsys.readouterr().out
-    assert "2 sessions, 1 of them unfinished: 1 min 30 s, 8.50 kJ (measured" in out
+    assert "2 sessions, 1 of them unfinished: 1 min 30 s, 2.36 Wh (measured" in out
     assert "left out: 4" in out
     assert "gpu:0" in out
 

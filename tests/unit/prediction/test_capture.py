@@ -2,34 +2,47 @@
 
 import pytest
 
-torch = pytest.importorskip("torch")
-
-from joulery.errors import InvalidValueError  # noqa: E402 - after the check for torch
-from joulery.prediction import capture, predict  # noqa: E402
-
-nn = torch.nn
+from joulery.errors import InvalidValueError
+from joulery.prediction import predict
+from support.torch_on_use import torch
 
 
-class Block(nn.Module):
+def capture(*arguments, **options):
+    """The function under test, which imports torch."""
+    from joulery.prediction import capture
+
+    return capture(*arguments, **options)
+
+
+@pytest.fixture
+def nn():
+    """Layers of torch."""
+    return torch.nn
+
+
+def make_block(width, heads):
     """A small transformer block with causal attention."""
+    nn = torch.nn
 
-    def __init__(self, hidden, heads):
-        super().__init__()
-        self.heads = heads
-        self.norm = nn.LayerNorm(hidden)
-        self.qkv = nn.Linear(hidden, 3 * hidden)
-        self.out = nn.Linear(hidden, hidden)
+    class Block(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.norm = nn.LayerNorm(width)
+            self.qkv = nn.Linear(width, 3 * width)
+            self.out = nn.Linear(width, width)
 
-    def forward(self, x):
-        """Attention with a residual."""
-        batch, tokens, hidden = x.shape
-        parts = self.qkv(self.norm(x)).view(batch, tokens, 3, self.heads, hidden // self.heads)
-        q, k, v = parts.permute(2, 0, 3, 1, 4)
-        mixed = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
-        return x + self.out(mixed.transpose(1, 2).reshape(batch, tokens, hidden))
+        def forward(self, x):
+            """Attention with a residual."""
+            batch, tokens, _ = x.shape
+            parts = self.qkv(self.norm(x)).view(batch, tokens, 3, heads, width // heads)
+            q, k, v = parts.permute(2, 0, 3, 1, 4)
+            mixed = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+            return x + self.out(mixed.transpose(1, 2).reshape(batch, tokens, width))
+
+    return Block()
 
 
-def test_a_linear_layer_is_three_products():
+def test_a_linear_layer_is_three_products(nn):
     """Forward, gradient of the input, gradient of the weight; the first layer lacks the second."""
     graph = capture(nn.Sequential(nn.Linear(64, 32), nn.Linear(32, 8)), (torch.zeros(16, 64),))
     forward = 2.0 * 16 * (64 * 32 + 32 * 8)
@@ -40,14 +53,14 @@ def test_a_linear_layer_is_three_products():
 
 def test_attention_is_counted_on_a_cpu_build():
     """PyTorch's own counter misses it there."""
-    graph = capture(lambda: Block(64, 4), lambda: (torch.zeros(2, 128, 64),))
+    graph = capture(lambda: make_block(64, 4), lambda: (torch.zeros(2, 128, 64),))
     fused = [operator for operator in graph.operators if operator.kind == "attention"]
     assert {operator.phase for operator in fused} == {"forward", "backward"}
     forward = next(operator for operator in fused if operator.phase == "forward")
     assert forward.operations == pytest.approx(2 * 2 * 4 * 128 * 128 * 16 * 2 * 0.5)
 
 
-def test_attention_with_dropout_stays_fused():
+def test_attention_with_dropout_stays_fused(nn):
     """A CPU takes it apart in 32 bit, which would make it look ten times slower."""
     layer = nn.TransformerEncoderLayer(64, 4, batch_first=True)
     graph = capture(layer, (torch.zeros(2, 128, 64),))
@@ -55,7 +68,7 @@ def test_attention_with_dropout_stays_fused():
     assert not any(operator.name == "bmm" for operator in graph.operators)
 
 
-def test_a_convolution_is_the_product_that_libraries_make_of_it():
+def test_a_convolution_is_the_product_that_libraries_make_of_it(nn):
     """CNNs would be free otherwise."""
     layers = nn.Sequential(
         nn.Conv2d(8, 16, 3, padding=1), nn.ReLU(), nn.Conv2d(16, 16, 3, groups=4)
@@ -70,7 +83,7 @@ def test_a_convolution_is_the_product_that_libraries_make_of_it():
     assert products[1].shape == (4, 2 * 64, 4, 4 * 9)
 
 
-def test_recurrent_layers_show_their_products():
+def test_recurrent_layers_show_their_products(nn):
     """OneDNN hides them in one operator unless it is turned off, and is turned on again."""
     before = torch.backends.mkldnn.enabled
     graph = capture(nn.LSTM(16, 32), (torch.zeros(5, 2, 16),), loss=lambda out: out[0].sum())
@@ -78,7 +91,7 @@ def test_recurrent_layers_show_their_products():
     assert torch.backends.mkldnn.enabled == before
 
 
-def test_embeddings_and_experts_are_captured():
+def test_embeddings_and_experts_are_captured(nn):
     """Recommenders and routed models are models too."""
 
     class Routed(nn.Module):
@@ -98,7 +111,7 @@ def test_embeddings_and_experts_are_captured():
     assert {"embedding", "embedding_dense_backward"} <= names
 
 
-def test_memory_follows_what_lives():
+def test_memory_follows_what_lives(nn):
     """Activations at the end of the forward pass, and a peak above them."""
     deep = nn.Sequential(*(nn.Sequential(nn.Linear(256, 256), nn.Tanh()) for _ in range(4)))
     graph = capture(deep, (torch.zeros(512, 256),))
@@ -110,13 +123,13 @@ def test_memory_follows_what_lives():
 def test_a_captured_step_is_predicted():
     """Capture without prediction would be of no use."""
     graph = capture(
-        lambda: Block(1024, 16).bfloat16(),
+        lambda: make_block(1024, 16).bfloat16(),
         lambda: (torch.zeros(8, 1024, 1024, dtype=torch.bfloat16),),
     )
     assert predict(graph, "h100").fastest.seconds < predict(graph, "v100").fastest.seconds
 
 
-def test_operators_that_cannot_be_captured_are_named():
+def test_operators_that_cannot_be_captured_are_named(nn):
     """The user must know which line of the model to change."""
 
     class Peeks(nn.Module):
@@ -143,7 +156,7 @@ def test_what_is_no_module_is_refused(model):
         capture(model, torch.zeros(1))
 
 
-def test_grouped_products_of_experts_are_counted():
+def test_grouped_products_of_experts_are_counted(nn):
     """A mixture of experts would be as cheap as its attention."""
     if not hasattr(torch, "_grouped_mm"):
         pytest.skip("this PyTorch has no grouped products")

@@ -308,3 +308,19 @@ def test_losses_are_drawn_to_the_other_side():
     losses = overview_report([figures(2, share=-0.5)], WORLD, NOW)[0]
     assert min(y for _, y in losses.charts[0].series[0].points) < 0
     assert "var(--s4)" in losses.body()
+
+
+def test_an_interrupted_run_is_no_cheap_recurrence():
+    """If this fails, Ctrl-C looks like the largest saving of a job's history."""
+    size = JOB.default
+    runs = [run(number, size, 100.0, 2e4) for number in (1, 2, 3)]
+    interrupted = run(4, size, 10.0, 2e3, RunEnd.ABANDONED)
+    charts = {
+        chart.title: chart
+        for part in job_report(summary(*runs, interrupted))
+        for chart in part.charts
+    }
+    costs = charts["Cost by recurrence"].series[0].points
+    assert [number for number, _ in costs] == [1.0, 2.0, 3.0]
+    excess = charts["Cost beyond the best batch size, in all"].series[0].points
+    assert excess[-1][1] > excess[-2][1]
