@@ -198,11 +198,16 @@ def accelerator(source: str | Path | Accelerator) -> Accelerator:
     (``from joulery.hardware import catalog``).
 
     Raises:
+        InvalidValueError: The source is neither text nor a path nor an accelerator.
         UnknownDeviceError: No such accelerator; the remedy names the nearest of its generation.
         FileError: The file cannot be read, or lacks a figure.
     """
     if isinstance(source, Accelerator):
         return source
+    if not isinstance(source, str | Path):
+        raise InvalidValueError(
+            f"{source!r} is no device type", remedy='give the name of one, such as "h100"'
+        )
     if isinstance(source, Path) or source.endswith(".toml"):
         return _described(_read_file(Path(source)), str(source))
     return _named(source)

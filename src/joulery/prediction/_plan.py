@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from joulery.errors import InvalidValueError
 from joulery.prediction._task import WORDS as TASK_WORDS, Task
+from joulery.units import whole_number
 
 if TYPE_CHECKING:
     from joulery.prediction._model import Transformer
@@ -107,12 +108,7 @@ class Plan:
 
     def __post_init__(self) -> None:
         for name in (*_SIDES.values(), "micro_batch", "global_batch"):
-            if getattr(self, name) < 1:
-                raise InvalidValueError(
-                    f"{name.replace('_', ' ')} of a plan must be at least 1, not "
-                    f"{getattr(self, name)}",
-                    remedy="leave out what is not split",
-                )
+            whole_number(getattr(self, name), f"{name.replace('_', ' ')} of a plan")
         for name, values in (
             ("shard", (0, 1, 2, 3)),
             ("recompute", RECOMPUTE),

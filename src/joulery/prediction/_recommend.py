@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
 from statistics import NormalDist
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +20,7 @@ from joulery.prediction._assumptions import (
 )
 from joulery.prediction._bayes import Interval
 from joulery.prediction._calibrate import Calibration, best_probe
-from joulery.prediction._devices import PRECISIONS, accelerator
+from joulery.prediction._devices import PRECISIONS, Accelerator, accelerator
 from joulery.prediction._inference import ROLLOUTS_LACK
 from joulery.prediction._memory import FITS_SHARE
 from joulery.prediction._model import training_model
@@ -27,13 +28,19 @@ from joulery.prediction._plan import Plan
 from joulery.prediction._search import OBJECTIVES, Work, least_memory, tabulate
 from joulery.prediction._task import Task
 from joulery.tables import Tabular, html_table
-from joulery.units import finite, grams_co2, human, human_dollars, human_duration
+from joulery.units import (
+    finite,
+    grams_co2,
+    human,
+    human_dollars,
+    human_duration,
+    quantity,
+    whole_number,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
-    from pathlib import Path
 
-    from joulery.prediction._devices import Accelerator
     from joulery.prediction._model import Transformer
     from joulery.prediction._search import CandidateTable, Rows
 
@@ -325,8 +332,8 @@ class _Search:
 
 def recommend(  # noqa: PLR0913 - all but three by keyword only
     model: Transformer | dict[str, Any] | str | Path,
-    work: Work | float,
-    devices: Sequence[str | Path | Accelerator] | str,
+    work: Work | float | str,
+    devices: Sequence[str | Path | Accelerator] | str | Path | Accelerator,
     *,
     max_devices: int = 512,
     sequence: int | None = None,
@@ -339,7 +346,7 @@ def recommend(  # noqa: PLR0913 - all but three by keyword only
 
     Args:
         model: Description of a transformer: object, document or JSON file.
-        work: The training to be done, or the tokens to train on.
+        work: The training to be done, or the tokens to train on, such as ``100e9`` or ``"100B"``.
         devices: Names of device types in the catalog, TOML files, or accelerators; a single name
             too.
         max_devices: Largest number of devices.
@@ -356,13 +363,14 @@ def recommend(  # noqa: PLR0913 - all but three by keyword only
         UnknownDeviceError: No such device.
 
     Examples:
-        >>> recommend("llama-8b.json", 100e9, ["a100", "h100"])        # doctest: +SKIP
+        >>> recommend("llama-8b.json", "100B", ["a100", "h100"])       # doctest: +SKIP
         <Recommendation: Least energy: train llama-8b on 512 × H100 at 450 W …>
     """
     description = training_model(model, sequence)
     assumed, calibration = assumptions or Assumptions(), calibration or Calibration()
-    work = work if isinstance(work, Work) else Work(finite(work, "tokens", minimum=1.0))
-    names = [devices] if isinstance(devices, str) else devices
+    if not isinstance(work, Work):
+        work = Work(quantity(work, "tokens", "#") if isinstance(work, str) else work)
+    names = [devices] if isinstance(devices, str | Path | Accelerator) else devices or ()
     boards = {board.name: board for board in map(accelerator, names)}
     objective = _check(work, boards, max_devices, objective, assumed)
     Plan(task=work.task).check(description)
@@ -502,11 +510,12 @@ def _check(
         raise InvalidValueError(
             f"no precision {work.precision!r}", remedy=f"one of {', '.join(PRECISIONS)}"
         )
-    if not boards or max_devices < 1 or work.global_batch < 1:
+    if not boards:
         raise InvalidValueError(
-            "a recommendation needs at least one device type, device and sequence per step",
-            remedy="give devices, max_devices and global_batch",
+            "a recommendation needs at least one device type", remedy='name some, such as "h100"'
         )
+    whole_number(max_devices, "largest number of devices")
+    whole_number(work.global_batch, "batch size")
     assumed.check_rents(boards)
     objective = _ALIASES.get(objective, objective)
     if objective not in OBJECTIVES:

@@ -27,7 +27,7 @@ from joulery.prediction._model import training_model
 from joulery.prediction._plan import Plan
 from joulery.prediction._power import LEAST_POWER_DEVIATION, Load, plan_load, step_cost
 from joulery.tables import Tabular
-from joulery.units import per_cent
+from joulery.units import finite, per_cent, whole_number
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -277,6 +277,8 @@ def predict(  # noqa: PLR0913 - all but two by keyword only
         >>> predict(model, "h100", plan="dp8-mb1-zero3", batch_size=128).prediction.verdict
         'fits'
     """
+    if batch_size is not None:
+        batch_size = whole_number(batch_size, "batch size")
     if isinstance(plan, str):
         plan = Plan.parse(plan, batch_size or 1)
     if not (plan is None or isinstance(plan, Plan)):
@@ -441,11 +443,13 @@ def _points(
     if limits is not None:
         low, high = board.min_limit_watts, board.limit_watts
         watts = _check_values(
-            limits, low, high, 1.0, f"{board.name} takes no power limit of {{:g}} W"
+            limits, low, high, 1.0, f"{board.name} takes no power limit of {{:g}} W", "limits"
         )
     if clocks is not None:
         low, high = board.min_clock_hertz, board.clock_hertz
-        hertz = _check_values(clocks, low, high, 1e6, f"{board.name} locks no clock of {{:g}} MHz")
+        hertz = _check_values(
+            clocks, low, high, 1e6, f"{board.name} locks no clock of {{:g}} MHz", "clocks"
+        )
     elif load.demand * load.power_factor * board.limit_watts <= board.min_limit_watts:
         hertz = np.linspace(max(board.min_clock_hertz, 0.4 * board.clock_hertz), board.clock_hertz)
         hertz = hertz[:: len(hertz) // _CLOCKS]
@@ -462,9 +466,14 @@ def _points(
 
 
 def _check_values(
-    values: Sequence[float], low: float, high: float, unit: float, message: str
+    values: Any, low: float, high: float, unit: float, message: str, name: str
 ) -> Array:
+    if isinstance(values, str) or not hasattr(values, "__iter__"):
+        raise InvalidValueError(
+            f"{name}={values!r} is not a list of numbers", remedy=f"write {name}=[{high:g}]"
+        )
     for value in values:
+        finite(value, name)
         if not low <= value <= high:
             raise InvalidValueError(
                 message.format(value / unit),

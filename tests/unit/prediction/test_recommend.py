@@ -189,6 +189,11 @@ def test_wrong_requests_are_refused():
         recommend(LLAMA, WORK, ["h1000"])
     with pytest.raises(InvalidValueError, match="beyond every training"):
         recommend(LLAMA, Work(1e308), ["h100"])
+    for most in ("8", 0):
+        with pytest.raises(InvalidValueError, match="largest number of devices must be a whole"):
+            recommend(LLAMA, WORK, ["h100"], max_devices=most)
+    with pytest.raises(InvalidValueError, match="batch size must be a whole number"):
+        recommend(LLAMA, Work(1e11, 0), ["h100"])
     with pytest.raises(InvalidValueError, match="rank"):
         recommend(LLAMA, replace(WORK, task=Task.parse("lora1000000000")), ["h100"])
 

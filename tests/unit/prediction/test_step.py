@@ -1,5 +1,6 @@
 """Whole predictions: frontiers, advice, and calibration by measured steps."""
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -57,6 +58,25 @@ def test_memory_and_intervals_are_on_the_result():
     within, row = step.prediction.seconds(step.fastest), step.rows()[0]
     assert (row["seconds_low"], row["seconds_high"]) == tuple(within)
     assert row["joules_low"] < step.fastest.joules < row["joules_high"]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ({"batch_size": "8"}, "batch size must be a whole number of 1 or more, not '8'"),
+        ({"batch_size": -1}, "batch size must be a whole number of 1 or more, not -1"),
+        ({"limits": 500}, "limits=500 is not a list"),
+        ({"limits": "500,700"}, "limits='500,700' is not a list"),
+        ({"limits": ["500"]}, "limits must be a number"),
+        ({"clocks": 1e9}, "clocks=1000000000.0 is not a list"),
+        ({"device": None}, "None is no device type"),
+        ({"device": ["h100"]}, "is no device type"),
+    ],
+)
+def test_arguments_of_another_type_are_named(wrong, words):
+    """A notebook would show a TypeError from the middle of the model."""
+    with pytest.raises(InvalidValueError, match=re.escape(words)):
+        predict(LLAMA, **{"device": "h100", "plan": "dp8-mb1-zero3", "batch_size": 64} | wrong)
 
 
 def test_limits_outside_the_board_are_refused():
