@@ -92,7 +92,12 @@ COMMAND = Action(
             required=True,
         ),
         option("--max-gpus", "most devices, by default 512", "N", whole(1, _MOST), default=512),
-        option("--batch-size", "sequences per step (1024)", "N", whole(1, _MOST), default=1024),
+        option(
+            "--batch-size",
+            "sequences per step (1024; 64 for sft, dpo and adapters)",
+            "N",
+            whole(1, _MOST),
+        ),
         option("--precision", "by default bf16; bf16 where it lacks", "WORD", default="bf16"),
         option("--deadline", "such as 30d or 12h, kept with 90 %% confidence", "TIME", duration),
         option("--objective", "energy, time, money, carbon, edp, …", "WORD", default="energy"),

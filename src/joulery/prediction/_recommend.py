@@ -374,10 +374,10 @@ def recommend(  # noqa: PLR0913 - all but three by keyword only
     boards = {board.name: board for board in map(accelerator, names)}
     objective = _check(work, boards, max_devices, objective, assumed)
     Plan(task=work.task).check(description)
-    if work.tokens < (step := work.global_batch * description.sequence):
+    if work.tokens < (step := work.sequences_per_step * description.sequence):
         raise InvalidValueError(
             f"{work.tokens:g} tokens are less than one step of {step} tokens "
-            f"({work.global_batch} sequences of {description.sequence})",
+            f"({work.sequences_per_step} sequences of {description.sequence})",
             remedy="give shorter sequences (--sequence), a smaller batch or more tokens",
         )
     tables = {}
@@ -396,9 +396,15 @@ def recommend(  # noqa: PLR0913 - all but three by keyword only
     if not search.list_eligible():
         raise _too_slow(search)
     notes = []
+    if work.global_batch is None:
+        usual = "a fine-tuning" if work.task.is_tuning else "a training"
+        notes.append(
+            f"{work.sequences_per_step} sequences per step, as is usual for {usual}; --batch-size "
+            "gives another"
+        )
     if search.deadline is None:
         search, objective, note = _bound_time(search, objective)
-        notes = [f"no deadline: {note}"]
+        notes.append(f"no deadline: {note}")
     if work.task.kind == "grpo":
         notes.append(f"nothing of {ROLLOUTS_LACK}")
     winner, *rivals = search.rank(objective)
@@ -432,7 +438,7 @@ def _bound_time(search: _Search, objective: str) -> tuple[_Search, str, str]:
 def _headline(winner: Choice, objective: str, work: Work, model: Transformer) -> str:
     """The choice as a sentence."""
     plan = winner.plan
-    batch = "" if plan.global_batch == work.global_batch else f", {plan.global_batch} sequences"
+    batch = "" if plan.global_batch == work.sequences_per_step else f", {plan.global_batch} sequences"
     aim = f"Least {objective}" if objective in OBJECTIVES else f"Best by {objective}"
     return (
         f"{aim}: train {model.name or 'the model'} on {winner.devices} × {winner.device} at "
@@ -515,7 +521,7 @@ def _check(
             "a recommendation needs at least one device type", remedy='name some, such as "h100"'
         )
     whole_number(max_devices, "largest number of devices")
-    whole_number(work.global_batch, "batch size")
+    whole_number(work.sequences_per_step, "batch size")
     assumed.check_rents(boards)
     objective = _ALIASES.get(objective, objective)
     if objective not in OBJECTIVES:

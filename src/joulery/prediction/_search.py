@@ -49,6 +49,9 @@ OBJECTIVES = ("energy", "time", "money", "carbon")
 _LIMITS, _LARGEST_MICRO_BATCH = 7, 8
 # Batch sizes to look at around the given one where the critical batch size is known; by hand.
 _BATCH_FACTORS = (0.25, 0.5, 1.0, 2.0, 4.0)
+# Sequences per step where none are given. Pre-training: 8 M tokens of 8,192, as Llama 3 had on
+# average. Fine-tuning: between QLoRA's 16 and the 128 of Alpaca and Tulu 3.
+_TRAINING_BATCH, _TUNING_BATCH = 1024, 64
 # Deviation of samples to the target at another batch size than the given one; by hand.
 _CONVERGENCE_DEVIATION = 0.1
 # Relative to the smallest batch and its samples; chosen on MLPerf's reference points, leaving
@@ -100,7 +103,7 @@ class Work:
 
     Attributes:
         tokens: Tokens to train on at the batch size ``global_batch``.
-        global_batch: Sequences per step.
+        global_batch: Sequences per step; where None 1024, and 64 for a fine-tuning.
         precision: Precision of the matrix products; devices that lack it use ``bf16``.
         deadline_seconds: Time that the training may take, kept with 90 % confidence.
         convergence: Growth of the tokens to the same loss with the batch size; where given, batch
@@ -110,24 +113,31 @@ class Work:
     """
 
     tokens: float
-    global_batch: int = 1024
+    global_batch: int | None = None
     precision: str = "bf16"
     deadline_seconds: float | None = None
     convergence: Convergence | None = None
     framework: str = "megatron"
     task: Task = field(default_factory=Task)
 
+    @property
+    def sequences_per_step(self) -> int:
+        """The batch size, or the usual one of the task."""
+        if self.global_batch is not None:
+            return self.global_batch
+        return _TUNING_BATCH if self.task.is_tuning else _TRAINING_BATCH
+
     def batch_sizes(self) -> list[int]:
         """Batch sizes to look at."""
         if self.convergence is None:
-            return [self.global_batch]
-        return sorted({max(1, round(factor * self.global_batch)) for factor in _BATCH_FACTORS})
+            return [self.sequences_per_step]
+        return sorted({max(1, round(factor * self.sequences_per_step)) for factor in _BATCH_FACTORS})
 
     def steps(self, sequence: int, batch: int) -> float:
         """Number of optimizer steps to the same loss at a batch size."""
         tokens = self.tokens
         if self.convergence is not None:
-            tokens *= self.convergence.factor(batch, self.global_batch)
+            tokens *= self.convergence.factor(batch, self.sequences_per_step)
         return tokens / (batch * sequence * self.task.useful_share(sequence))
 
 
@@ -256,7 +266,7 @@ _MOST_RESPONSES = 10_000  # by hand: some tens of megabytes
 
 def _convergence_error(work: Work, plans: list[Plan]) -> Array:
     error = _CONVERGENCE_DEVIATION * interval_scale("samples to converge, other batches")
-    return np.array([error * (plan.global_batch != work.global_batch) for plan in plans])
+    return np.array([error * (plan.global_batch != work.sequences_per_step) for plan in plans])
 
 
 def candidate_plans(
