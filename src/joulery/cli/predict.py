@@ -37,9 +37,10 @@ expert_feedforward, shared_feedforward, dense_layers, expert_nodes. A configurat
 transformers works too, with --sequence.
 
 PLAN joins words by dashes: dp (data), tp (tensor), pp (pipeline), cp (context), ep (expert),
-vp (chunks per stage), mb (micro-batch), zero0 to zero3, hsdp (devices that shard), full-recompute,
-selective-recompute, adam8, adam16, no-master, fused-backward, offload, chunked-loss, zb and
-dualpipe (schedules), and the framework: megatron (default), compile, eager, transformers, replay.
+vp (chunks per stage), mb (micro-batch), zero0 to zero3 (zero1 by default, which the output leaves
+out), hsdp (devices that shard), full-recompute, selective-recompute, adam8, adam16, no-master,
+fused-backward, offload, chunked-loss, zb and dualpipe (schedules), and the framework: megatron
+(default), compile, eager, transformers, replay.
 
 DEVICE may be a TOML file: name, memory_bytes, memory_bytes_per_second, tensor_flops,
 default_limit_watts, and for several devices link_bytes_per_second, link_domain and

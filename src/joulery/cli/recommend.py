@@ -22,8 +22,8 @@ confidence, the Pareto set of time, energy, money and carbon, why, and what woul
 Energy is that of the building: devices, hosts and cooling. Times have an assumed share of lost time
 (restarts, checkpoints, evaluations) and a start of ten minutes, both uncertain and stated.
 
-Among choices whose cost the errors cannot tell apart the fastest is taken, but none that is faster
-by less than the start for more money.
+Of choices whose cost differs by less than the errors can tell, the fastest is taken; of those that
+are less than ten minutes slower, which a training takes to start, the cheapest.
 
 examples:
   joulery recommend --model llama.json --tokens 2T --deadline 30d --device h100,b200,mi300x

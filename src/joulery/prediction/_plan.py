@@ -61,7 +61,7 @@ class Plan:
         micro_batch: Sequences at a time.
         global_batch: Sequences per step.
         shard: State that data-parallel copies share: 0 nothing, 1 optimizer state, 2 gradients too,
-            3 parameters too (ZeRO stages; 3 is FSDP).
+            3 parameters too (ZeRO stages; 3 is FSDP). The text form leaves out 1.
         shard_group: Copies that share among each other; all of them where 0.
         recompute: Activations that are computed again in the backward pass: ``none``,
             ``selective`` (norms and activation functions) or ``full``.

@@ -248,6 +248,7 @@ _EQUAL = 0.005
 # Time that a training may take where no deadline is given; by hand: half a year.
 _HORIZON_SECONDS = 180 * 86400.0
 _LARGEST_MEMORY = 310e9  # of a device type of 2026: MI355X
+_WORTH_SAYING = 0.01  # by hand: of the money
 _MOST_TOKENS = 1e18  # by hand: ten thousand times the largest trainings of 2026
 # No deadline is said to be kept with more confidence: few trainings say how much time they lost.
 _SUREST = 0.95
@@ -395,7 +396,7 @@ def recommend(  # noqa: PLR0913 - all but three by keyword only
     search = _Search(description, tables, calibration, work.deadline_seconds)
     if not search.list_eligible():
         raise _too_slow(search)
-    notes = []
+    notes, asked = [], objective
     if work.global_batch is None:
         usual = "a fine-tuning" if work.task.is_tuning else "a training"
         notes.append(
@@ -420,7 +421,7 @@ def recommend(  # noqa: PLR0913 - all but three by keyword only
         left_out=tuple(_left_out(boards, search, needs, max_devices)),
         deadline_seconds=work.deadline_seconds,
         work=f"{_count_text(work.tokens)} tokens of {description.name or 'a transformer'}",
-        headline=_headline(winner, objective, work, description),
+        headline=_headline(winner, asked, objective, work, description),
         regions=_regions(winner, tables[winner.device].device, regions or {}),
     )
 
@@ -435,11 +436,15 @@ def _bound_time(search: _Search, objective: str) -> tuple[_Search, str, str]:
     return search, "time", note
 
 
-def _headline(winner: Choice, objective: str, work: Work, model: Transformer) -> str:
-    """The choice as a sentence."""
+def _headline(winner: Choice, asked: str, objective: str, work: Work, model: Transformer) -> str:
+    """The choice as a sentence, and why it is not the one by the objective that was asked for."""
     plan = winner.plan
-    batch = "" if plan.global_batch == work.sequences_per_step else f", {plan.global_batch} sequences"
+    batch = (
+        "" if plan.global_batch == work.sequences_per_step else f", {plan.global_batch} sequences"
+    )
     aim = f"Least {objective}" if objective in OBJECTIVES else f"Best by {objective}"
+    if asked != objective:
+        aim += f" instead of {asked}, since all take over {_HORIZON_SECONDS / 86400:.0f} days"
     return (
         f"{aim}: train {model.name or 'the model'} on {winner.devices} × {winner.device} at "
         f"{winner.power_limit_watts:.0f} W ({plan}, {plan.precision}{batch}) in "
@@ -585,7 +590,8 @@ def _too_slow(search: _Search) -> InfeasibleError:
     row = int(late.argmin())
     return InfeasibleError(
         f"nothing finishes within {_lasting(search.deadline or 0.0)} at 90 % confidence",
-        remedy=f"the fastest needs {_lasting(float(late[row]))}: {search.choice(table, row)}; "
+        remedy=f"the fastest takes {_lasting(float(table.costs['time'][row]))} on average and "
+        f"{_lasting(float(late[row]))} at 90 % confidence: {search.choice(table, row)}; "
         "allow that, or more devices",
     )
 
@@ -646,6 +652,8 @@ def _changes(
                 f"a deadline of {_lasting(late)} would allow {rival}, "
                 f"{100 * less:.0f} % less {objective}"
             )
+    if objective != "money":
+        yield from _dearer_than(search.rank("money")[0], winner)
     for name in OBJECTIVES:
         rival = search.rank(name)[0]
         if name != objective and (rival.device, rival.plan) != (winner.device, winner.plan):
@@ -654,16 +662,32 @@ def _changes(
             yield f"for least {name}: {rival}, {share} % less {name}"
 
 
+def _dearer_than(rival: Choice, winner: Choice) -> Iterator[str]:
+    """What a rented machine costs more for the power limit of the choice, where it does."""
+    dearer = winner.dollars - rival.dollars
+    if (rival.device, rival.plan) != (winner.device, winner.plan):
+        return  # named with its plan
+    if dearer < _WORTH_SAYING * winner.dollars:
+        return
+    energy = human((rival.joules - winner.joules) / 3600, "Wh")
+    faster = 100 * (1 - rival.seconds / winner.seconds)
+    yield (
+        f"who rents pays {human_dollars(dearer)} more for the limit of "
+        f"{winner.power_limit_watts:.0f} W, which saves {energy}: {rival.power_limit_watts:.0f} W "
+        f"costs {human_dollars(rival.dollars)} and takes {faster:.0f} % less time"
+    )
+
+
 def _overtaking(winner: Choice, rival: Choice, objective: str) -> str:
-    """The change by which the closest rival would win, and how likely errors make that."""
+    """How far off predictions must be for the closest rival to win, and the chance of that."""
     gap = math.log(rival.value(objective) / winner.value(objective))
     error = math.hypot(_own_error(winner, objective), _own_error(rival, objective))
     chance = NormalDist().cdf(-gap / error)
-    quantity = {"money": "hourly price", "carbon": "emissions"}.get(objective, objective)
+    odds = "below 1" if chance < 0.005 else f"{100 * chance:.0f}"
+    less = f"{100 * (1 - math.exp(-gap)):.0f} % less {objective}"
     return (
-        f"{rival.device} wins if its {quantity} turns out "
-        f"{100 * (1 - math.exp(-gap)):.0f} % lower "
-        f"beside {winner.device}'s than assumed, a chance of {100 * chance:.0f} %"
+        f"{rival.device} would win if, compared with {winner.device}, it needed {less} than "
+        f"predicted; the chance is {odds} %"
     )
 
 
@@ -690,7 +714,8 @@ def _probe(search: _Search, winner: Choice, rivals: Sequence[Choice], objective:
         if math.log(rival.value(objective) / winner.value(objective)) < _own_error(rival, objective)
     ]
     target = close[0] if close else winner
-    time = f"step of {target.device}, too close to call," if close else "winner's step"
+    whose = f"step of {target.device}, whose {objective} is too close to tell from the winner's"
+    whose = whose if close else "winner's step"
     table = search.tables[target.device]
     fewest = min(plan.devices for plan in table.plans)
     small = [plan for plan in table.plans if plan.devices == fewest]
@@ -699,6 +724,6 @@ def _probe(search: _Search, winner: Choice, rivals: Sequence[Choice], objective:
         return ""
     error = 100 * _own_error(target, "time")
     return (
-        f"one step of {plan} on {plan.devices} × {target.device}: narrows the {time} from "
-        f"± {error:.0f} % to about ± {error * remaining:.0f} %"
+        f"one step of {plan} on {plan.devices} × {target.device}: ± {error:.0f} % becomes about "
+        f"± {error * remaining:.0f} % for the time of the {whose}"
     )

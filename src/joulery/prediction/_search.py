@@ -131,7 +131,9 @@ class Work:
         """Batch sizes to look at."""
         if self.convergence is None:
             return [self.sequences_per_step]
-        return sorted({max(1, round(factor * self.sequences_per_step)) for factor in _BATCH_FACTORS})
+        return sorted(
+            {max(1, round(factor * self.sequences_per_step)) for factor in _BATCH_FACTORS}
+        )
 
     def steps(self, sequence: int, batch: int) -> float:
         """Number of optimizer steps to the same loss at a batch size."""
@@ -274,14 +276,23 @@ def candidate_plans(
 ) -> Iterator[tuple[Plan, float]]:
     """Plans that divide, fit into memory and are worth a look, with the bytes they reserve."""
     room = FITS_SHARE * board.memory_bytes
-    for plan in _divided_plans(model, work, board, max_devices):
-        yield from _least_saving(model, plan, room)
+    plans = list(_divided_plans(model, work, board, max_devices))
+    # Logits a part at a time need other software, so they are for where nothing else fits.
+    for chunked in (False, True):
+        fitting = [
+            pair
+            for plan in plans
+            for pair in _least_saving(model, replace(plan, chunked_loss=chunked), room)
+        ]
+        yield from fitting
+        if fitting:
+            return
 
 
 def least_memory(model: Transformer, work: Work, board: Accelerator, max_devices: int) -> float:
     """Bytes that the plan of least memory reserves on the fullest device."""
     return min(
-        plan_memory(model, _leanest(plan)).reserved
+        plan_memory(model, _leanest(replace(plan, chunked_loss=True))).reserved
         for plan in _divided_plans(model, work, board, max_devices)
     )
 
@@ -326,9 +337,9 @@ def _divided_plans(
 
 
 def _leanest(plan: Plan) -> Plan:
-    """The variant of a plan that takes least memory; one copy has nothing to shard over."""
+    """The most sharded and recomputed variant of a plan; one copy has nothing to shard over."""
     shard = 3 if plan.data * plan.context > 1 else plan.shard
-    return replace(plan, shard=shard, recompute="full", chunked_loss=True)
+    return replace(plan, shard=shard, recompute="full")
 
 
 def _least_saving(model: Transformer, plan: Plan, room: float) -> Iterator[tuple[Plan, float]]:
@@ -340,10 +351,10 @@ def _least_saving(model: Transformer, plan: Plan, room: float) -> Iterator[tuple
     if plan_memory(model, _leanest(plan)).reserved > room:
         return
     fits = 0
-    for chunked, (shard, recompute) in itertools.product((False, True), _MEMORY_CHOICES):
+    for shard, recompute in _MEMORY_CHOICES:
         if plan.data * plan.context == 1 and shard > 1:
             continue
-        trial = replace(plan, shard=shard, recompute=recompute, chunked_loss=chunked)
+        trial = replace(plan, shard=shard, recompute=recompute)
         if (memory := plan_memory(model, trial).reserved) <= room:
             yield trial, memory
             fits += 1
@@ -351,8 +362,7 @@ def _least_saving(model: Transformer, plan: Plan, room: float) -> Iterator[tuple
                 return
 
 
-# Sharding and recomputation, what costs least time first; logits a part at a time need other
-# software, so they come after these.
+# Sharding and recomputation, what costs least time first.
 _MEMORY_CHOICES = (
     (1, "selective"),
     (2, "selective"),

@@ -139,6 +139,32 @@ def test_an_impossible_deadline_names_the_fastest():
     with pytest.raises(InfeasibleError) as refused:
         recommend(LLAMA, Work(2e12, 1024, deadline_seconds=3600.0), ["h100"], max_devices=8)
     assert "H100" in refused.value.remedy
+    assert "days on average and" in refused.value.remedy
+    assert "days at 90 % confidence" in refused.value.remedy
+
+
+def test_money_that_a_lower_limit_costs_is_said():
+    """Who rents would pay a thousand dollars for 200 kWh and never know."""
+    work = Work(1e11, 1024, deadline_seconds=14 * 86400.0)
+    answer = recommend(LLAMA, work, "h100", max_devices=64)
+    (sentence,) = (change for change in answer.changes if "who rents" in change)
+    fastest = answer.pareto[0]
+    assert f"limit of {answer.best.power_limit_watts:.0f} W" in sentence
+    assert f"{fastest.power_limit_watts:.0f} W costs $10.6 k" in sentence
+    cheapest = recommend(LLAMA, work, "h100", max_devices=64, objective="money")
+    assert not any("who rents" in change for change in cheapest.changes)
+
+
+def test_fine_tuning_has_small_batches_unless_told():
+    """A LoRA would be planned with a thousand sequences per step, listed nowhere."""
+    tuning = Work(1e9, task=Task.parse("lora"))
+    answer = recommend(LLAMA, tuning, "h100", max_devices=8)
+    assert answer.best.plan.global_batch == 64
+    assert any(line.startswith("64 sequences per step") for line in answer.assumed)
+    assert recommend(LLAMA, Work(1e9), "h100", max_devices=8).best.plan.global_batch == 1024
+    told = recommend(LLAMA, replace(tuning, global_batch=32), "h100", max_devices=8)
+    assert told.best.plan.global_batch == 32
+    assert not any("sequences per step" in line for line in told.assumed)
 
 
 def test_a_model_that_fits_nowhere_is_said_so():
@@ -204,7 +230,7 @@ def test_where_all_choices_take_too_long_the_fastest_is_shown():
     assert "every choice takes longer than 180 days" in answer.assumed[-1]
     fastest = min(choice.seconds for choice in answer.pareto)
     assert answer.best.seconds == pytest.approx(fastest)
-    assert answer.headline.startswith("Least time")
+    assert answer.headline.startswith("Least time instead of energy, since all take over 180 days")
 
 
 def test_thousands_of_candidates_cost_little():
