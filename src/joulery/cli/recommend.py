@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from joulery import grid, prediction
+from joulery import __version__, grid, prediction
 from joulery.cli.dispatch import Output
 from joulery.cli.options import Action, count, duration, file, names, option, page_option, whole
 from joulery.cli.predict import CALIBRATION_OPTIONS, calibration
@@ -61,9 +62,15 @@ def _run(arguments: argparse.Namespace) -> Output:
     )
     return Output(
         recommendation.to_dict(),
-        lambda: recommendation_report(recommendation),
+        lambda: recommendation_report(recommendation, _made(arguments.command_line)),
         page=arguments.html,
     )
+
+
+def _made(command_line: str) -> str:
+    """Date, version and command of a page."""
+    day = datetime.fromtimestamp(REAL_CLOCK.wall(), UTC).date()
+    return f"Made on {day} with Joulery {__version__}: {command_line}"
 
 
 def _rent(text: str) -> float | dict[str, float]:

@@ -17,11 +17,17 @@ if TYPE_CHECKING:
 
 _KILOWATT_HOUR, _MEGAWATT_HOUR = Unit("kWh", 3.6e6), Unit("MWh", 3.6e9)
 _WIDENING = 1.5  # by hand: a deadline further away would crowd the points at one edge
+_ERRORS = "± and error bars are one standard error: two of three lie within."
 _SOURCES = "specifications of the catalog and constants fitted to measurements by others"
 
 
-def recommendation_report(recommendation: Recommendation) -> Report:
-    """The Pareto set by device type, the choice, why, and what would change it."""
+def recommendation_report(recommendation: Recommendation, made: str = "") -> Report:
+    """The Pareto set by device type, the choice, why, and what would change it.
+
+    Args:
+        recommendation: What to report.
+        made: Date, version and command, as a sentence for pages.
+    """
     best = recommendation.best
     words = [
         *(f"Why: {reason}." for reason in recommendation.reasons),
@@ -41,6 +47,7 @@ def recommendation_report(recommendation: Recommendation) -> Report:
             Paragraph(f"{recommendation}."),
             *_carbon(recommendation),
             _chart(recommendation),
+            Paragraph(_ERRORS, soft=True),
             Heading("Reasons"),
             *(Paragraph(text, soft=True) for text in words),
             Heading("Choices that no other beats"),
@@ -48,7 +55,7 @@ def recommendation_report(recommendation: Recommendation) -> Report:
                 ordered, _COLUMNS, kinds=["chosen" * (candidate == best) for candidate in ordered]
             ),
         ),
-        _SOURCES,
+        f"{_SOURCES}. {made}" if made else _SOURCES,
     )
 
 
@@ -84,7 +91,8 @@ def _chart(recommendation: Recommendation) -> Chart:
         )
         for colour, name in enumerate(names)
     ]
-    series.append(_series("recommended", [recommendation.best], len(names), star=True))
+    name = f"recommended ({recommendation.best.device})"
+    series.append(_series(name, [recommendation.best], len(names), star=True))
     deadline = recommendation.deadline_seconds
     slowest = max(candidate.seconds for candidate in candidates)
     if deadline is not None and deadline < _WIDENING * slowest:
@@ -95,7 +103,9 @@ def _chart(recommendation: Recommendation) -> Chart:
         line = [(deadline, joules) for joules in ends]
         series.append(Series.curve("deadline", line, "dashed", 5))
     unit = _MEGAWATT_HOUR if recommendation.best.joules > _MEGAWATT_HOUR.size else _KILOWATT_HOUR
-    description = "Each point is a device type, count, plan and power limit; bars are one sigma."
+    description = (
+        "Each point is a device type, count, plan and power limit; bars are one standard error."
+    )
     return Chart(
         "Time and energy of the training",
         time_axis([candidate.seconds for candidate in candidates], "predicted"),

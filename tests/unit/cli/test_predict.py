@@ -1,9 +1,11 @@
 """``joulery predict`` and ``joulery recommend``: text, JSON and refusals."""
 
 import json
+from datetime import UTC, datetime
 
 import pytest
 
+from joulery import __version__
 from joulery.cli import main
 
 LLAMA = {
@@ -144,6 +146,10 @@ def test_a_recommendation_as_a_page(capsys, model, tmp_path):
     assert code == 0
     for word in ("<svg", "B200", "deadline", "recommended", "predicted"):
         assert word in text
+    body = text.split("<svg")[0] + text.rpartition("</svg>")[2]
+    for word in ("± and error bars are one standard error", __version__, "--tokens 100B", "20"):
+        assert word in body
+    assert f"Made on {datetime.now(UTC).date()} with" in body
     code, said = asked(capsys, *asked_for, "--device", "h100", "--html", tmp_path / "no" / "x.html")
     assert code == 2
     assert "--html" in said.err
