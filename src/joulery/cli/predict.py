@@ -150,14 +150,19 @@ _OF_TRAINING = ("limits", "clocks", "task", "steps", "out", "sequence", "calibra
 
 
 def _serving_text(result: prediction.Inference) -> str:
+    per_second, power = per_cent(result.relative_error), per_cent(result.relative_error_watts)
+    among = " of all devices" if result.devices > 1 else ""
     return (
         f"{result.devices} × {result.device}: first token after "
         f"{human_duration(result.prefill_seconds)}, then one every "
-        f"{human_duration(result.token_seconds)}, times ± {per_cent(result.relative_error)}\n"
-        f"{result.tokens_per_second:.0f} tokens/s, {result.watts:.0f} W, "
-        f"{human(result.joules_per_token, 'J')} per token\n"
+        f"{human_duration(result.token_seconds)}, times ± {per_second}\n"
+        f"{result.tokens_per_second:.0f} tokens/s ± {per_second}, "
+        f"{result.watts / result.devices:.0f} W per device ± {power}, "
+        f"{human(result.joules_per_token, 'J')} per token{among} ± "
+        f"{per_cent(result.relative_error_joules)}\n"
         f"memory: {result.memory_bytes / 1e9:.1f} GB per device; "
-        f"room for {result.cache_tokens} tokens in the cache"
+        f"room for {result.cache_tokens} tokens in the cache\n"
+        f"evidence: {result.source}; ± is one standard error"
     )
 
 

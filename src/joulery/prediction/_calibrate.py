@@ -68,10 +68,9 @@ _REPEATED = 0.02
 # A step measured on another device type says something about the software, little about this one;
 # assumed.
 _ELSEWHERE = 0.2
-# Deviation of the power of a step from the model without a reading, on NVIDIA's boards (four of
-# gpu_power_benchmark, each left out in turn) and on others, where nothing was measured (a factor
-# of two at 90 %); of other steps after one (chosen likewise); of one reading against the next.
-_POWER, _POWER_ELSEWHERE, _POWER_AFTER, _POWER_NOISE = 0.3, 0.42, 0.12, 0.03
+# Deviation of the power of other steps from the model after one reading (chosen on four boards of
+# gpu_power_benchmark, each left out in turn); of one reading against the next.
+_POWER_AFTER, _POWER_NOISE = 0.12, 0.03
 # A measured step this many deviations from what its device is expected to do, and by this factor,
 # is a typing error rather than a measurement; by hand.
 _OUTLIER, _OUTLIER_FACTOR = 4.0, 5.0
@@ -245,7 +244,7 @@ class Calibration:
             for step in self.steps_on(board)
             if step.watts is not None
         ]
-        prior = _POWER if board.vendor == "nvidia" else _POWER_ELSEWHERE
+        prior = board.power_deviation
         trust = (prior / float(np.hypot(_POWER_NOISE, _POWER_AFTER))) ** 2
         mean = trust * float(np.sum(off)) / (1 + trust * len(off))
         deviation = prior / (1 + trust * len(off)) ** 0.5

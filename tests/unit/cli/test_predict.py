@@ -62,6 +62,21 @@ def test_a_prediction_as_json(capsys, model):
     assert document["memory_allocated_bytes"] < document["memory_reserved_bytes"]
 
 
+def test_a_served_model_says_how_sure_and_of_how_many_devices(capsys, model):
+    """Watts of four devices would be read as those of one, and as if they were measured."""
+    serve = ("predict", "--model", model, "--device", "h100", "--serve", "512:128")
+    code, said = asked(capsys, *serve, "--plan", "tp4", "--json")
+    document = json.loads(said.out)
+    assert code == 0
+    assert document["origin"] == "predicted"
+    assert document["watts_per_device"] == pytest.approx(document["watts"] / 4)
+    assert document["relative_error_joules"] > document["relative_error_watts"] > 0.1
+    text = asked(capsys, *serve, "--plan", "tp4")[1].out
+    assert f"{document['watts_per_device']:.0f} W per device ± 30 %" in text
+    assert text.count("± ") == 5
+    assert "per token of all devices" in text
+
+
 def test_measured_steps_narrow_the_bar(capsys, model, tmp_path):
     """`--calibrate` must change the answer."""
     steps = tmp_path / "steps.json"
