@@ -1,5 +1,6 @@
 """Whole predictions: frontiers, advice, and calibration by measured steps."""
 
+import math
 import re
 from dataclasses import replace
 
@@ -193,3 +194,19 @@ def test_the_room_can_be_called():
     step = joulery.predict(LLAMA, device="h100", plan=PLAN)
     assert step == predict(LLAMA, "h100", plan=PLAN)
     assert joulery.predict is joulery.prediction.predict
+
+
+def test_convolutions_in_tf32_are_uncertain():
+    """A network of convolutions would be off by a factor of two with a bar of 17 %."""
+    shape = (1, 256 * 56 * 56, 64, 576)
+
+    def deviation(name, precision, device="a100"):
+        work = 2.0 * math.prod(shape)
+        layer = Operator(name, "matmul", "forward", shape, work, 1e9, precision)
+        graph = Graph("net", (layer,), 1000, 4e3, 8e3, 1e9, 1e9)
+        return predict(graph, device).prediction.deviation
+
+    assert deviation("convolution", "fp32") > 0.4
+    assert deviation("convolution", "bf16") < 0.25
+    assert deviation("mm", "fp32") < 0.25
+    assert deviation("convolution", "fp32", "v100") < 0.25
