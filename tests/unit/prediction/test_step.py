@@ -206,7 +206,5 @@ def test_convolutions_in_tf32_are_uncertain():
         graph = Graph("net", (layer,), 1000, 4e3, 8e3, 1e9, 1e9)
         return predict(graph, device).prediction.deviation
 
-    assert deviation("convolution", "fp32") > 0.4
-    assert deviation("convolution", "bf16") < 0.25
-    assert deviation("mm", "fp32") < 0.25
-    assert deviation("convolution", "fp32", "v100") < 0.25
+    assert deviation("convolution", "fp32") > 1.4 * deviation("mm", "fp32")
+    assert deviation("convolution", "fp32", "v100") == deviation("mm", "fp32", "v100")
