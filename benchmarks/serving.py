@@ -9,18 +9,16 @@ usage: python benchmarks/serving.py [--data DIR] [--quick|--smoke] [--seed N] [-
 
 from __future__ import annotations
 
-import argparse
 import math
-import os
 import re
 import sys
 import time
 from dataclasses import asdict, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from peers import say, write_results
+from peers import benchmark_parser, say, write_results
+from serving_models import GPT_J, LLAMA_8B, LLAMA_70B, QWEN_32B, offline_rate
 
 from joulery.serving import (
     ClockTable,
@@ -46,16 +44,10 @@ from joulery.serving import (
 )
 
 if TYPE_CHECKING:
+    import argparse
     from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
 
-LLAMA_8B = {"name": "Llama-3.1-8B", "layers": 32, "hidden": 4096, "heads": 32, "kv_heads": 8}
-LLAMA_8B |= {"feedforward": 14336, "vocabulary": 128256, "sequence": 131072}
-LLAMA_70B = {"name": "Llama-2-70B", "layers": 80, "hidden": 8192, "heads": 64, "kv_heads": 8}
-LLAMA_70B |= {"feedforward": 28672, "vocabulary": 32000, "sequence": 4096}
-QWEN_32B = {"name": "Qwen3-32B", "layers": 64, "hidden": 5120, "heads": 64, "kv_heads": 8}
-QWEN_32B |= {"head_dim": 128, "feedforward": 25600, "vocabulary": 151936, "sequence": 40960}
-GPT_J = {"name": "GPT-J", "layers": 28, "hidden": 4096, "heads": 16, "kv_heads": 16}
-GPT_J |= {"feedforward": 16384, "vocabulary": 50400, "sequence": 2048, "gated": 0}
 # Voltage curves and physics that the controller does not know: its prior is the catalog's.
 PHYSICS: dict[str, dict[str, float]] = {
     "catalog": {},
@@ -145,8 +137,9 @@ def measure_mlperf(results: Results) -> None:
         model = served_model(shape, board, count, "fp8")
         trace = _mlperf_lengths(beams)
         rates = [
-            (_offline_rate(model, board.within(watts), trace), board.within(watts), latency)
+            (offline_rate(model, table, trace, MLPERF_ENGINE), table, latency)
             for watts, latency in zip((limit, board.limit_watts), latencies, strict=True)
+            for table in (board.within(watts),)
         ]
         offline = rates[0][0] / rates[1][0]
         limited, full = (
@@ -176,13 +169,6 @@ def _mlperf_lengths(beams: int) -> list[tuple[int, int]]:
     quantiles, tokens = (0, 0.5, 0.9, 0.95, 0.97, 0.99, 1), (2, 254, 530, 655, 752, 966, 1024)
     answers = np.interp(rng.random(15000), quantiles, tokens)
     return [(int(p), int(a)) for p, a in zip(prompts, answers, strict=True)]
-
-
-def _offline_rate(model: ServedModel, table: ClockTable, trace: Sequence[tuple[int, int]]) -> float:
-    """Sequences per second when all are there."""
-    requests = [ServedRequest(0.0, *lengths) for lengths in trace]
-    run = ServingSimulation(requests, model, [table], engine=MLPERF_ENGINE).run()
-    return len(requests) / run.seconds
 
 
 def _server_rate(
@@ -560,15 +546,8 @@ def measure_speed(results: Results, traces: dict[str, Any], options: argparse.Na
 
 def main() -> int:
     """Measure what the options ask for."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
-    beside = Path(__file__).parents[2] / "shared" / "data"
-    parser.add_argument("--data", type=Path, default=Path(os.environ.get("JOULERY_DATA", beside)))
-    parser.add_argument("--quick", action="store_true", help="every fifth case, under five minutes")
-    parser.add_argument("--smoke", action="store_true", help="a case of each kind, for tests")
+    parser = benchmark_parser(__doc__, "every fifth case, under five minutes")
     parser.add_argument("--seed", type=int, default=111, help="of the arrivals (111)")
-    parser.add_argument("--json", metavar="FILE", help="also write figures here")
     options = parser.parse_args()
     results, data = Results(), options.data / "serving"
     traces = read_traces(data)

@@ -10,25 +10,30 @@ usage: python benchmarks/serving_boards.py [--data DIR] [--quick|--smoke] [--jso
 
 from __future__ import annotations
 
-import argparse
 import csv
 import gzip
-import os
 import re
 import sys
 from collections import defaultdict
 from dataclasses import replace
 from functools import cache
 from itertools import chain
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from peers import say, write_results
+from peers import benchmark_parser, say, write_results
+from serving_models import (
+    BLOOM,
+    GPT_J,
+    LLAMA_8B,
+    LLAMA_70B,
+    LLAMA_405B,
+    MIXTRAL,
+    offline_rate,
+)
 
 from joulery.hardware import catalog
 from joulery.serving import (
-    ServedModel,
     ServedRequest,
     ServingBoard,
     ServingSimulation,
@@ -39,6 +44,7 @@ from joulery.serving import (
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 # Arithmetic, traffic and time that no clock changes, of a step as a board runs it alone.
 MIXES = {
@@ -46,19 +52,7 @@ MIXES = {
     "decode": (0.08, 1.0, 0.1),
     "prefill": (1.0, 0.15, 0.05),
 }
-LLAMA_70B = {"name": "Llama-2-70B", "layers": 80, "hidden": 8192, "heads": 64, "kv_heads": 8}
-LLAMA_70B |= {"feedforward": 28672, "vocabulary": 32000, "sequence": 4096}
-BLOOM = {"name": "BLOOM-176B", "layers": 70, "hidden": 14336, "heads": 112, "kv_heads": 112}
-BLOOM |= {"feedforward": 57344, "vocabulary": 250880, "sequence": 2048, "gated": 0}
-GPT_J = {"name": "GPT-J", "layers": 28, "hidden": 4096, "heads": 16, "kv_heads": 16}
-GPT_J |= {"feedforward": 16384, "vocabulary": 50400, "sequence": 2048, "gated": 0}
-LLAMA_8B = {"name": "Llama-3.1-8B", "layers": 32, "hidden": 4096, "heads": 32, "kv_heads": 8}
-LLAMA_8B |= {"feedforward": 14336, "vocabulary": 128256, "sequence": 131072}
-LLAMA_405B = {"name": "Llama-3.1-405B", "layers": 126, "hidden": 16384, "heads": 128, "kv_heads": 8}
-LLAMA_405B |= {"feedforward": 53248, "vocabulary": 128256, "sequence": 131072}
-MIXTRAL = {"name": "Mixtral-8x7B", "layers": 32, "hidden": 4096, "heads": 32, "kv_heads": 8}
-MIXTRAL |= {"feedforward": 14336, "vocabulary": 32000, "sequence": 32768}
-MIXTRAL |= {"experts": 8, "experts_per_token": 2, "expert_feedforward": 14336}
+_OFFLINE_REQUESTS = 800  # by hand: the rate hardly changes with more
 SPLITWISE = {"llama2-70b": LLAMA_70B, "bloom-176b": BLOOM}
 # MLPerf's language models: shape, boards of a group, mean tokens of prompt and answer.
 MLPERF: dict[str, tuple[dict[str, Any], int, tuple[int, int]]] = {
@@ -162,17 +156,10 @@ def _kept(task: str, board: ServingBoard, limit: float) -> float:
     shape, count, lengths = next(case for name, case in MLPERF.items() if task.startswith(name))
     model = served_model(shape, board, count, "fp8")
     limited, full = (
-        _offline_rate(model, board, watts, lengths) for watts in (limit, board.limit_watts)
+        offline_rate(model, board.within(watts), [lengths] * _OFFLINE_REQUESTS)
+        for watts in (limit, board.limit_watts)
     )
     return limited / full
-
-
-def _offline_rate(
-    model: ServedModel, board: ServingBoard, limit: float, lengths: tuple[int, int]
-) -> float:
-    requests = [ServedRequest(0.0, *lengths) for _ in range(800)]
-    run = ServingSimulation(requests, model, [board.within(limit)]).run()
-    return len(requests) / run.seconds
 
 
 def node_errors(path: Path) -> Iterator[float]:
@@ -225,15 +212,7 @@ def score_mlperf(data: Path) -> Iterator[tuple[str, float, str]]:
 
 def main() -> int:
     """Score what the data folder holds."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
-    beside = Path(__file__).parents[2] / "shared" / "data"
-    parser.add_argument("--data", type=Path, default=Path(os.environ.get("JOULERY_DATA", beside)))
-    parser.add_argument("--quick", action="store_true", help="the same: it takes seconds")
-    parser.add_argument("--smoke", action="store_true", help="sweeps only, for tests")
-    parser.add_argument("--json", metavar="FILE", help="also write figures here")
-    options = parser.parse_args()
+    options = benchmark_parser(__doc__, "the same: it takes seconds").parse_args()
     data, figures = options.data / "serving", dict[str, float]()
     scores = score_sweeps(data)
     if not options.smoke:

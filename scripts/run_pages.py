@@ -230,7 +230,7 @@ def run_page(page: Path) -> PageRun:
         _share_compiled(home)
         Path("train.py").write_text("import time\n\ntime.sleep(0.2)\n", encoding="utf-8")
         os.environ |= {
-            "COLUMNS": "100",
+            "COLUMNS": "88",
             "HOME": str(home),
             "JOULERY_GOVERNOR": "",
             "JOULERY_GOVERNOR_STATE": str(home / "governor"),

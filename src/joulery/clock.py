@@ -41,6 +41,9 @@ class RealClock:
     now = staticmethod(time.monotonic)
     wall = staticmethod(time.time)
 
+    def __repr__(self) -> str:
+        return "REAL_CLOCK"
+
     def sleep(self, seconds: float) -> None:
         """Block this thread for ``seconds``."""
         if seconds > 0:

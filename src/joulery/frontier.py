@@ -12,8 +12,11 @@ import math
 from bisect import bisect_right
 from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
+from numbers import Real
+from reprlib import repr as short_repr
 from typing import TYPE_CHECKING, Any, Self
 
+from joulery.arguments import check_items, check_type
 from joulery.errors import FileError, InfeasibleError, InvalidValueError
 from joulery.tables import Tabular
 from joulery.units import finite, human, human_duration, per_cent
@@ -48,8 +51,12 @@ class Provenance:
     relative_error: float | None = None
 
     def __post_init__(self) -> None:
+        if type(self.origin) is not Origin:
+            object.__setattr__(self, "origin", _origin(self.origin))
+        check_type(self.source, str, "source must be text", "put it in quotes, or leave it out")
         if self.relative_error is not None:
-            finite(self.relative_error, "relative error", minimum=0.0)
+            error = finite(self.relative_error, "relative error", minimum=0.0)
+            object.__setattr__(self, "relative_error", error)
 
     def __str__(self) -> str:
         error = "" if self.relative_error is None else f" ±{per_cent(self.relative_error)}"
@@ -84,7 +91,22 @@ class Provenance:
         return cls(weakest, sources, math.sqrt(variance) / total)
 
 
+def _origin(text: object) -> Origin:
+    try:
+        return Origin(text)  # type: ignore[arg-type]  # refuses what is no text too
+    except ValueError:
+        raise InvalidValueError(
+            f"{text!r} is not an origin of figures",
+            remedy=f"origin is one of {', '.join(Origin)}",
+        ) from None
+
+
 ASSUMED = Provenance(Origin.ASSUMED)
+
+
+_PARTS_RULE = "parts of a setting must be settings"
+_PARTS_REMEDY = "give several, each with its knobs"
+_SETTING_REMEDY = "give Setting(power_limit_watts=300), say"
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +130,22 @@ class Setting:
     devices: int | None = None
     parallel: str | None = None
     parts: tuple[Setting, ...] = ()
+
+    def __post_init__(self) -> None:
+        for name in ("power_limit_watts", "clock_hertz", "batch_size", "devices"):
+            value = getattr(self, name)
+            if value is not None:
+                number = finite(value, f"{name} of a setting", minimum=0.0)
+                if not isinstance(value, int | float):  # of NumPy, which JSON does not know
+                    number = int(number) if name in ("batch_size", "devices") else number
+                    object.__setattr__(self, name, number)
+        for name in ("device", "parallel"):
+            value = getattr(self, name)
+            if value is not None:
+                check_type(value, str, f"{name} must be text", "put it in quotes")
+        if self.parts != ():
+            parts = check_items(self.parts, Setting, _PARTS_RULE, _PARTS_REMEDY)
+            object.__setattr__(self, "parts", parts)
 
     def then(self, later: Setting) -> Setting:
         """The setting of doing this piece of work and then the other."""
@@ -135,6 +173,11 @@ class Setting:
     @classmethod
     def from_dict(cls, document: dict[str, Any]) -> Self:
         """The inverse of ``to_dict``; unknown knobs are an error."""
+        if not isinstance(document, dict):
+            raise FileError(
+                f"{short_repr(document)} is not a setting",
+                remedy='write {"power_limit_watts": 300.0, "devices": 8}',
+            )
         names = {f.name for f in fields(cls)}
         unknown = sorted(set(document) - names)
         if unknown:
@@ -142,23 +185,8 @@ class Setting:
                 f"unknown knob {unknown[0]!r} in a setting",
                 remedy=f"known knobs are {', '.join(sorted(names))}",
             )
-        knobs = {name: value for name, value in document.items() if name != "parts"}
-        for name, value in knobs.items():
-            if name in _TEXT_KNOBS:
-                _text_or_none(value, name)
-            elif value is not None:
-                finite(value, f"{name} of a setting", minimum=0.0)
-        parts = tuple(cls.from_dict(part) for part in document.get("parts", ()))
-        return cls(**knobs, parts=parts)
-
-
-_TEXT_KNOBS = ("device", "parallel")
-
-
-def _text_or_none(value: Any, name: str) -> str | None:
-    if value is None or isinstance(value, str):
-        return value
-    raise FileError(f"{name} must be text, not {value!r}", remedy="put it in quotes")
+        parts = check_items(document.get("parts", ()), dict, _PARTS_RULE, _PARTS_REMEDY)
+        return cls(**document | {"parts": tuple(map(cls.from_dict, parts))})
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -181,6 +209,13 @@ class OperatingPoint(Tabular):
                 "an operating point must take some time, not 0 s",
                 remedy="measure a larger amount of work",
             )
+        check_type(self.setting, Setting, "setting must be a Setting", _SETTING_REMEDY)
+        check_type(
+            self.provenance,
+            Provenance,
+            "provenance must be a Provenance",
+            'give Provenance("measured"), say',
+        )
 
     def __str__(self) -> str:
         error = self.provenance.relative_error
@@ -232,10 +267,15 @@ class OperatingPoint(Tabular):
     @classmethod
     def from_dict(cls, document: dict[str, Any]) -> Self:
         """The inverse of ``to_dict``; ``origin`` and the rest may be missing."""
+        if not isinstance(document, dict):
+            raise FileError(
+                f"{short_repr(document)} is not an operating point",
+                remedy='write {"seconds": 1.0, "joules": 250.0, "setting": {…}}',
+            )
         try:
             provenance = Provenance(
-                Origin(document.get("origin", "assumed")),
-                _text_or_none(document.get("source"), "source") or "",
+                document.get("origin", "assumed"),
+                document.get("source") or "",
                 document.get("relative_error"),
             )
             setting = Setting.from_dict(document.get("setting", {}))
@@ -244,15 +284,10 @@ class OperatingPoint(Tabular):
             raise FileError(
                 f"an operating point lacks {missing}", remedy="each needs seconds and joules"
             ) from None
-        except (TypeError, AttributeError, RecursionError) as broken:
+        except RecursionError as broken:
             raise FileError(
-                f"not an operating point: {broken}",
-                remedy='write {"seconds": 1.0, "joules": 250.0, "setting": {…}}',
+                f"not an operating point: {broken}", remedy="write parts less deep"
             ) from None
-        except ValueError as broken:
-            if isinstance(broken, InvalidValueError):
-                raise
-            raise FileError(str(broken), remedy=f"origin is one of {', '.join(Origin)}") from None
 
 
 def origins(points: Iterable[OperatingPoint]) -> str:
@@ -285,6 +320,8 @@ class Frontier(Tabular):
     work: str = ""
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "points", _checked_points(self.points))
+        check_type(self.work, str, "work must be text", "put it in quotes, or leave it out")
         if not self.points:
             raise InvalidValueError(
                 "a frontier needs at least one point", remedy="measure at least one setting"
@@ -307,7 +344,7 @@ class Frontier(Tabular):
         Of points equal in both seconds and joules the first one given stays.
         """
         points_kept: list[OperatingPoint] = []
-        for point in sorted(cloud, key=lambda p: (p.seconds, p.joules)):
+        for point in sorted(_checked_points(cloud), key=lambda p: (p.seconds, p.joules)):
             if not points_kept or point.joules < points_kept[-1].joules:
                 points_kept.append(point)
         return cls(tuple(points_kept), work)
@@ -346,6 +383,7 @@ class Frontier(Tabular):
 
     def within(self, seconds: float) -> OperatingPoint:
         """The point of least energy that takes at most ``seconds``, by binary search."""
+        check_type(seconds, Real, "seconds must be a number", "give a plain number")
         if not seconds >= self.fastest.seconds:
             raise InfeasibleError(
                 f"nothing here finishes within {seconds:g} s",
@@ -356,6 +394,7 @@ class Frontier(Tabular):
 
     def scaled(self, factor: float) -> Frontier:
         """The frontier of ``factor`` times the work."""
+        check_type(factor, Real, "a factor must be a number", "give a plain number")
         if not (math.isfinite(factor) and factor > 0):
             raise InvalidValueError(
                 f"cannot scale work by {factor}", remedy="give a positive, finite factor"
@@ -368,6 +407,7 @@ class Frontier(Tabular):
         Exact over all pairs, O(n·m·log(n·m)); the result may have as many points as there are
         pairs. For long chains compose hulls, and take the hull of each result.
         """
+        check_type(later, Frontier, "later must be a Frontier", "use Frontier.from_points")
         pairs = (first.then(second) for first in self for second in later)
         return Frontier.from_points(pairs, _joined(self.work, later.work))
 
@@ -403,6 +443,7 @@ class Frontier(Tabular):
     @classmethod
     def from_json(cls, text: str) -> Self:
         """The inverse of ``to_json``."""
+        check_type(text, str | bytes, "a frontier's JSON must be text", "give what to_json returns")
         try:
             document = json.loads(text)
         except (ValueError, RecursionError) as broken:
@@ -410,6 +451,11 @@ class Frontier(Tabular):
                 f"not valid JSON: {broken}", remedy="export the frontier again"
             ) from None
         return cls.from_dict(document)
+
+
+def _checked_points(points: Any) -> tuple[OperatingPoint, ...]:
+    remedy = "give points such as OperatingPoint(seconds=10.0, joules=2500.0)"
+    return check_items(points, OperatingPoint, "points must be operating points", remedy)
 
 
 def lower_hull(points: Sequence[OperatingPoint]) -> list[OperatingPoint]:

@@ -17,13 +17,13 @@ import math
 from dataclasses import MISSING, dataclass, fields
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 
+from joulery.arguments import check_items, check_type
 from joulery.errors import InfeasibleError, InvalidValueError
+from joulery.frontier import OperatingPoint
 from joulery.units import JOULES_PER_KILOWATT_HOUR, finite, quantity
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-
-    from joulery.frontier import OperatingPoint
 
 # A float, or a NumPy array of them.
 Quantity = Any
@@ -31,6 +31,7 @@ Quantity = Any
 _ROUNDING = 1.0 + 1e-12  # some thousand times the rounding of one operation
 
 
+@runtime_checkable
 class Reference(Protocol):
     """The run that ratios refer to: what happens if nothing is changed."""
 
@@ -59,7 +60,8 @@ class Bounds:
 
     Attributes:
         deadline_seconds: Longest time of the work.
-        max_slowdown: Largest extra time against the reference, as a fraction: 0.05 is 5 %.
+        max_slowdown: Largest extra time against the reference, as a fraction of at most 1: 0.05 is
+            5 %.
         max_joules: Largest energy of the work.
     """
 
@@ -72,6 +74,12 @@ class Bounds:
             _checked_budget(self.deadline_seconds, "deadline in seconds")
         if self.max_slowdown is not None:
             finite(self.max_slowdown, "slowdown as a fraction", minimum=0.0)
+            if self.max_slowdown > 1:
+                raise InvalidValueError(
+                    f"a slowdown of {self.max_slowdown:g} would be {100 * self.max_slowdown:g} %",
+                    remedy=f"write {self.max_slowdown / 100:g} for {self.max_slowdown:g} per cent; "
+                    "1 is the largest, twice the time, and a deadline may be any",
+                )
         if self.max_joules is not None:
             _checked_budget(self.max_joules, "energy budget in joules")
 
@@ -168,9 +176,11 @@ class _InTime:
     __slots__ = ()
     max_slowdown: float | None
     deadline_seconds: float | None
+    start_seconds = 0.0
 
     def __post_init__(self) -> None:
         _ = self.bounds
+        finite(self.start_seconds, "start in seconds")
 
     @property
     def bounds(self) -> Bounds:
@@ -330,6 +340,9 @@ def depends_on_reference(objective: Objective) -> bool:
     return objective.bounds.max_slowdown is not None or values[0] != values[1]
 
 
+_ORDER = "the objective comes first, then points: choose('edp', frontier)"
+
+
 def choose(
     objective: Objective | str,
     points: Iterable[OperatingPoint],
@@ -347,18 +360,18 @@ def choose(
     Raises:
         InfeasibleError: No point meets the objective's bounds.
     """
-    candidates = list(points)
-    if not all(hasattr(point, "seconds") and hasattr(point, "joules") for point in candidates):
-        raise InvalidValueError(
-            f"{points!r} are no operating points",
-            remedy="the objective comes first: choose('edp', frontier)",
-        )
+    if not isinstance(objective, str):
+        check_objective(objective)
+    candidates: list[OperatingPoint] = [
+        *check_items(points, OperatingPoint, "points must be operating points", _ORDER)
+    ]
+    if reference is not None:
+        check_type(reference, Reference, "reference must be an operating point", _ORDER)
     candidates.sort(key=lambda point: (point.seconds, point.joules))
     if not candidates:
         raise InvalidValueError("no points to choose from", remedy="measure at least one setting")
     if isinstance(objective, str):
         objective = parse_objective(objective, max(point.watts for point in candidates))
-    check_objective(objective)
     baseline = candidates[0] if reference is None else reference
     scores = [score(objective, point.seconds, point.joules, baseline) for point in candidates]
     best = min(scores)
@@ -436,7 +449,8 @@ def check_objective(objective: object) -> None:
     if isinstance(objective, type) or not has_value:
         raise InvalidValueError(
             f"{objective!r} is not an objective",
-            remedy="give its text, such as 'least-energy:slowdown=5%', or see joulery.objectives",
+            remedy="give its text, such as 'least-energy:slowdown=5%', or see joulery.objectives; "
+            "it comes before points: choose('edp', frontier)",
         )
 
 
@@ -450,12 +464,14 @@ def parse_objective(text: str, max_watts: float = 0.0) -> Objective:
     Raises:
         InvalidValueError: Unknown name or option, or a value out of range.
     """
+    check_type(text, str, "an objective must be text", "write 'least-energy:slowdown=5%', say")
     name, _, suffix = text.strip().partition(":")
     name = name.strip().lower()
     if name not in _TEXT_FORMS:
         raise InvalidValueError(
             f"unknown objective {name!r}", remedy=f"choose one of {', '.join(_TEXT_FORMS)}"
         )
+    finite(max_watts, "max_watts", minimum=0.0)
     kind, options, _examples = _TEXT_FORMS[name]
     values: dict[str, float] = {"max_watts": max_watts} if "max_watts" in options else {}
     for option, value in _read_options(text, suffix).items():
@@ -516,11 +532,6 @@ def _read_options(text: str, suffix: str) -> dict[str, float]:
                 f"cannot read {part!r} in objective {text!r}",
                 remedy="write options as name=number, such as eta=0.5 or slowdown=5%",
             ) from None
-        if key == "slowdown" and options[key] > 1 and not value.endswith("%"):
-            raise InvalidValueError(
-                f"slowdown={value} would be {100 * options[key]:g} %",
-                remedy=f"write slowdown={value}% for per cent, or a fraction of at most 1",
-            )
     return options
 
 

@@ -11,7 +11,7 @@ import pytest
 from joulery.cli import main
 from joulery.frontier import Frontier
 
-QUICK = ["demo", "--epochs", "2", "--limits", "120:240:60"]
+QUICK = ["demo", "--epochs", "2", "--limits", "120:300:60"]
 
 
 def _demo(folder, *options):
@@ -50,7 +50,7 @@ def test_files_are_written(told):
     """The frontier goes to other commands as JSON, to people as page and picture."""
     _, folder = told
     frontier = Frontier.from_json((folder / "frontier.json").read_text())
-    assert frontier.fastest.setting.device == "V100"
+    assert frontier.fastest.setting.device == "A40"
     assert {point.provenance.origin for point in frontier} == {"simulated"}
     assert "every figure here is simulated" in (folder / "frontier.html").read_text("utf-8")
 
@@ -86,7 +86,7 @@ def test_without_matplotlib_the_rest_still_works(tmp_path, capsys, monkeypatch):
     ("options", "said"),
     [
         (["--device", "Voodoo2"], "Voodoo2"),
-        (["--limits", "100:900:100"], "outside what V100 accepts"),
+        (["--limits", "100:900:100"], "outside what A40 accepts"),
         (["--limits", "200:100:10"], "is empty"),
         (["--limits=-100:200:10"], "at least 0, not -100"),
         (["--limits", "many"], "not a number"),
@@ -122,7 +122,7 @@ def test_terminal_without_unicode(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(raw, encoding="ascii"))
     assert _demo(tmp_path) == 0
     sys.stdout.flush()
-    assert b"D default 250 W" in raw.getvalue()
+    assert b"D default 300 W" in raw.getvalue()
 
 
 def test_starts_without_numpy_until_it_runs():

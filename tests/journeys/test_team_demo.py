@@ -4,6 +4,7 @@ import http.client
 import json
 import re
 import signal
+import time
 
 import pytest
 
@@ -23,6 +24,15 @@ def page(address, headers, path):
     return text
 
 
+def wait_until(holds):
+    """Wait for what a server does in the background."""
+    for _ in range(600):
+        if holds():
+            return
+        time.sleep(0.1)
+    pytest.fail("it does not come to hold")
+
+
 def test_a_month_of_a_team_is_served(world):
     """A newcomer sees an empty product, or simulated figures that look measured."""
     seed = str(world.draw.randrange(1000))
@@ -36,7 +46,15 @@ def test_a_month_of_a_team_is_served(world):
             saved = [tile for tile in tiles if "saved" in tile and "kWh is unknown" not in tile]
             assert saved
             assert all("simulated" in tile for tile in saved)
-            for words in ("resnet-nightly", "Running now", "in quarantine", "runs of every kind"):
+            power = re.compile(r"[\d.]+ kW now, of 1 of 1 run")
+            wait_until(lambda: power.search(page(ready["address"], headers, "/")))
+            for words in (
+                "everything here is simulated",
+                "resnet-nightly",
+                "Running now",
+                "in quarantine",
+                "runs of every kind",
+            ):
                 assert words in overview, words
             assert "llama-3-8b-lora" in page(ready["address"], headers, "/runs?q=llama")
             assert "every figure here is simulated" in page(ready["address"], headers, "/runs/1")
@@ -47,3 +65,6 @@ def test_a_month_of_a_team_is_served(world):
             server.send_signal(signal.SIGTERM)
             server.communicate(timeout=60)
     assert server.returncode == 0
+    runs = world.joulery("runs", "list", "--store", ready["store"], "--team", "vision")["runs"]
+    assert runs[0]["name"] == "resnet-nightly"
+    assert all(run["ended"] for run in runs)

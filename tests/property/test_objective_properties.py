@@ -25,7 +25,7 @@ positive = st.floats(1e-3, 1e6) | st.integers(1, 12).map(float)
 points = st.builds(OperatingPoint, positive, positive)
 clouds = st.lists(points, min_size=1, max_size=15)
 
-slowdowns = st.none() | st.just(0.0) | st.floats(0, 3)
+slowdowns = st.none() | st.just(0.0) | st.floats(0, 1)
 deadlines = st.none() | positive
 bounds = st.builds(Bounds, deadlines, slowdowns)
 signals = st.just(0.0) | st.floats(0, 1e3)

@@ -6,6 +6,7 @@ import math
 import pickle
 from fractions import Fraction
 
+import numpy as np
 import pytest
 
 from joulery.errors import FileError, InfeasibleError, InvalidValueError
@@ -264,12 +265,8 @@ def test_frontiers_are_equal_only_when_all_is(changed):
         ('{"points": [5]}', "not an operating point"),
         ('{"points": [{"joules": 1}]}', "lacks 'seconds'"),
         ('{"points": [{"seconds": 1}]}', "lacks 'joules'"),
-        ('{"points": [{"seconds": 1, "joules": 1, "origin": "guessed"}]}', "guessed"),
-        ('{"points": [{"seconds": 1, "joules": 1, "source": 5}]}', "source must be text"),
         ('{"points": [{"seconds": 1, "joules": 1, "setting": {"volume": 11}}]}', "'volume'"),
-        ('{"points": [{"seconds": 1, "joules": 1, "setting": 5}]}', "not an operating point"),
-        ('{"points": [{"seconds": 1, "joules": 1, "setting": {"parts": 5}}]}', "not an operating"),
-        ('{"points": [{"seconds": 1, "joules": 1, "setting": {"device": 5}}]}', "device must be"),
+        ('{"points": [{"seconds": 1, "joules": 1, "setting": 5}]}', "not a setting"),
     ],
 )
 def test_refuses_files_that_are_no_frontier(text, says):
@@ -287,6 +284,11 @@ def test_refuses_files_that_are_no_frontier(text, says):
         pytest.param('{"seconds": 1%s, "joules": 1}' % ("0" * 400), "finite", id="huge"),
         ('{"seconds": "1", "joules": 1}', "a number"),
         ('{"seconds": 1, "joules": 1, "relative_error": -0.1}', "at least 0"),
+        ('{"seconds": 1, "joules": 1, "origin": "guessed"}', "guessed"),
+        ('{"seconds": 1, "joules": 1, "source": 5}', "source must be text"),
+        ('{"seconds": 1, "joules": 1, "setting": {"parts": 5}}', "must be settings"),
+        ('{"seconds": 1, "joules": 1, "setting": {"parts": [5]}}', "must be settings"),
+        ('{"seconds": 1, "joules": 1, "setting": {"device": 5}}', "device must be"),
         ('{"seconds": 1, "joules": 1, "setting": {"power_limit_watts": "x"}}', "a number"),
         ('{"seconds": 1, "joules": 1, "setting": {"parts": [{"devices": -1}]}}', "at least 0"),
     ],
@@ -371,3 +373,38 @@ def test_relative_errors_are_numbers_from_zero(error):
     """A negative or textual error bar would surface only when it is drawn."""
     with pytest.raises(InvalidValueError, match="relative error"):
         Provenance(Origin.MEASURED, "", error)
+
+
+@pytest.mark.parametrize(
+    ("build", "says"),
+    [
+        (lambda: Frontier.from_points([(1, 2)]), "operating points, not \\(1, 2\\)"),
+        (lambda: Frontier((1, 2)), "operating points, not 1"),
+        (lambda: Setting(power_limit_watts="300"), "power_limit_watts of a setting must be a num"),
+        (lambda: Setting(power_limit_watts=-300), "at least 0"),
+        (lambda: Setting(device=300), "device must be text"),
+        (lambda: OperatingPoint(1, 3, setting="300W"), "must be a Setting, not '300W'"),
+        (lambda: OperatingPoint(1, 3, provenance="measured"), "must be a Provenance"),
+        (lambda: Provenance("guess"), "'guess' is not an origin"),
+        (lambda: _frontier((1, 1)).within("1"), "must be a number"),
+    ],
+)
+def test_wrong_arguments_are_refused_where_they_are_given(build, says):
+    """They were taken, and crashed in ``to_json`` much later."""
+    with pytest.raises(InvalidValueError, match=says) as caught:
+        build()
+    assert caught.value.remedy
+
+
+def test_an_origin_may_be_given_as_text():
+    """Text compares equal to an origin, but has no ``value`` that JSON needs."""
+    assert Provenance("measured").origin is Origin.MEASURED
+
+
+def test_numbers_of_numpy_go_through_json():
+    """A batch size out of an array crashed in ``to_json``."""
+    setting = Setting(np.float32(300), batch_size=np.int64(64))
+    assert json.loads(json.dumps(setting.to_dict())) == {
+        "power_limit_watts": 300.0,
+        "batch_size": 64,
+    }

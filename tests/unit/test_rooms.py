@@ -1,6 +1,7 @@
 """The house: rooms name their API, documents use nothing else, and a name means one thing."""
 
 import ast
+import pydoc
 import re
 from collections import Counter, defaultdict
 from importlib import import_module
@@ -110,3 +111,14 @@ def test_variables_are_named_by_nouns(folder):
     names = [name for path in folder.rglob("*.py") for name in bound_names(path)]
     vague = [name for name in names if name in VAGUE]
     assert len(vague) <= 0.01 * len(names), Counter(vague).most_common(10)
+
+
+@pytest.mark.parametrize("room", ["joulery", *(f"joulery.{room}" for room in ROOMS)])
+def test_help_shows_neither_secrets_nor_addresses(room, monkeypatch):
+    """Shift-Tab in a notebook shows tokens of the environment, or an address for a default."""
+    monkeypatch.setenv("HF_TOKEN", "hf_SECRET")
+    package = import_module(room)
+    exports = {name: getattr(package, name) for name in package.__all__}
+    pages = {name: pydoc.render_doc(value) for name, value in exports.items() if callable(value)}
+    leaks = ("hf_SECRET", "environ({", " at 0x")
+    assert [name for name, page in pages.items() if any(leak in page for leak in leaks)] == []

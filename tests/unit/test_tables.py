@@ -14,6 +14,7 @@ from joulery.hardware import SimulatedGpu, catalog
 from joulery.metering import Meter
 from joulery.objectives import LeastEnergy, choose
 from joulery.prediction import Plan, Work, prediction
+from joulery.reports import Terminal, recommendation_report
 from joulery.training import CallbackLoop, callback_text
 
 POINTS = [
@@ -76,10 +77,19 @@ def test_a_recommendation_in_a_notebook_is_a_short_list():
     model["sequence"] = 2048
     recommendation = joulery.recommend(model, 1e10, ["a100", "h100"], max_devices=64)
     page = recommendation._repr_html_()
-    assert page.count("<tr>") <= 8 < len(recommendation.rows())
-    assert "<td>recommended</td>" in page
+    assert page.count("<tr>") <= 7 < len(recommendation.rows())
+    assert "<td>recommended" in page
     assert "Wh</td><td>$" in page
     assert "(predicted)" in page
+    report = recommendation_report(recommendation)
+    terminal = report.text(Terminal(80)).splitlines()
+    assert all(len(line) <= 80 for line in terminal)
+    assert "…" not in "".join(terminal)
+    head = " ".join(terminal[:24])
+    for row in recommendation.short_list():
+        assert row["energy"] in page
+        assert row["energy"] in head
+        assert row["energy"] in report.html()
 
 
 def test_plans_and_tokens_are_taken_as_on_the_command_line():

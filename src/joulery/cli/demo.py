@@ -37,6 +37,9 @@ if TYPE_CHECKING:
 
     from joulery.hardware import Board, Workload
 
+_OBJECTIVE = "least-energy:slowdown=5%"
+_LIVE_SECONDS = 3600.0  # for which a run has been under way in a new store (by hand)
+
 
 def _run(arguments: argparse.Namespace) -> Output | int:
     progress = Progress()
@@ -62,7 +65,8 @@ def _serve(arguments: argparse.Namespace, progress: Progress) -> int:
     require("server")
     path = writable_folder(arguments.out) / "team.sqlite"
     now = REAL_CLOCK.wall()
-    if not path.exists():
+    is_new = not path.exists()
+    if is_new:
         # In memory where there is such a folder: a month of commits takes a minute on some disks.
         memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # noqa: S108 - a new folder
         with TemporaryDirectory(prefix="joulery-demo-", dir=memory) as folder:
@@ -75,14 +79,20 @@ def _serve(arguments: argparse.Namespace, progress: Progress) -> int:
             storage.EVERY_TEAM, storage.Permission.MANAGE, "demonstration", now + SECONDS_PER_DAY
         )
         token, _ = store.write(lambda transaction: storage.add_token(transaction, record, now))
+        live = demo.LiveRun(store, _LIVE_SECONDS if is_new else 0.0, arguments.seed)
     progress.done()
     host, port = arguments.listen
     electricity = grid.electricity_price("DE", price=0.3, currency="EUR")  # an example, as shown
     config = server.ServerConfig(
-        store=str(path), host=host.strip("[]"), port=port, electricity=electricity
+        store=str(path),
+        host=host.strip("[]"),
+        port=port,
+        electricity=electricity,
+        notice="A demonstration: everything here is simulated.",
     )
 
     def announce(ready: server.FirstStart) -> None:
+        live.start(ready.address, token)
         text = (
             f"A month of a small team, all of it simulated, at {ready.address}\n"
             f"Log in with this token, which lasts a day: {token}\n"
@@ -93,7 +103,11 @@ def _serve(arguments: argparse.Namespace, progress: Progress) -> int:
         if arguments.open:
             webbrowser.open(ready.address)
 
-    server.serve(config, announce)
+    try:
+        server.serve(config, announce)
+    finally:
+        with storage.Store.open(path) as store:
+            live.end(store)
     return 0
 
 
@@ -128,7 +142,7 @@ def _story(
         hint = (
             "A dozen nights of it, with batch sizes chosen: joulery demo --recurring\n"
             "On your own training:\n"
-            "    joulery run --objective least-energy:slowdown=5% -- python train.py"
+            f"    joulery run --objective {_OBJECTIVE} -- python train.py"
         )
         return "\n".join([page, "", hint, files, *remarks])
 
@@ -138,8 +152,8 @@ def _story(
 COMMAND = Action(
     _run,
     (
-        option("--device", "accelerator to simulate (default: V100)", default="V100"),
-        option("--objective", f"{OBJECTIVE_HELP} (default: %(default)s)", default="cost:eta=0.5"),
+        option("--device", "accelerator to simulate (default: %(default)s)", default="A40"),
+        option("--objective", f"{OBJECTIVE_HELP} (default: {_OBJECTIVE}%)", default=_OBJECTIVE),
         option(
             "--limits",
             "power limits to sweep in watts, or a list such as 100,150,250 "

@@ -12,9 +12,11 @@ import re
 import shlex
 import signal
 import sys
+import textwrap
 import threading
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import groupby
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from joulery.errors import FileError, JouleryError, UsageError
@@ -119,11 +121,31 @@ def signals_interrupt() -> Iterator[None]:
             signal.signal(number, handler)
 
 
+class _HelpFormatter(argparse.RawDescriptionHelpFormatter):
+    """Wraps paragraphs to the terminal; indented lines and examples stay as they are written."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        lines: list[str] = []
+        for is_kept, group in groupby(text.splitlines(), _stands_alone):
+            block = list(group)
+            lines += block if is_kept else self._split_lines(" ".join(block), width)
+        return "\n".join(indent + line for line in lines)
+
+    def _split_lines(self, text: str, width: int) -> list[str]:
+        words = " ".join(text.split())
+        return textwrap.wrap(words, width, break_on_hyphens=False)  # options stay whole
+
+
+def _stands_alone(line: str) -> bool:
+    """Whether a line of help is a command, a row of a table, or empty."""
+    return not line.strip() or line.startswith((" ", "example"))
+
+
 class Parser(argparse.ArgumentParser):
     """An argument parser whose complaints are errors of our own tree; every action has --json."""
 
     def __init__(self, **options: Any) -> None:
-        options.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)
+        options.setdefault("formatter_class", _HelpFormatter)
         super().__init__(**options, allow_abbrev=False)
         # Without a default, so that it may stand before an action or after it.
         self.add_argument(

@@ -84,7 +84,7 @@ class Agent:
         engine: Slurm | SlurmRest,
         nodes: Mapping[str, NodeClient],
         clock: Clock = REAL_CLOCK,
-        find: Callable[[str], PowerCurve | None] = lambda _: None,
+        find: Callable[[str], PowerCurve | None] | None = None,
         *,
         meters: Mapping[str, FeederMeter] | None = None,
         is_shadow: bool = False,
@@ -112,7 +112,7 @@ class Agent:
         self._jobs_at = clock.now()
         self._reading: tuple[Future[list[EngineJob]], float] | None = None
         self._acting: Future[list[str]] | None = None
-        self._find = find
+        self._find = find or (lambda _: None)
         self._looked_up: dict[str, tuple[float, PowerCurve | None]] = {}
         self._look_up_task: Future[dict[str, tuple[float, PowerCurve | None]]] | None = None
         self._warned: dict[str, float] = {}
@@ -136,7 +136,7 @@ class Agent:
     def run(
         self,
         ticks: int | None = None,
-        show: Callable[[dict[str, Any]], None] = lambda _: None,
+        show: Callable[[dict[str, Any]], None] | None = None,
         *,
         is_standby: bool = False,
     ) -> None:
@@ -163,12 +163,14 @@ class Agent:
                     self._clock.sleep(self._settings.tick_seconds)
                     continue
                 try:
-                    show(self.tick())
+                    report = self.tick()
                 except NotPossibleHereError:
                     if not is_standby or not self._nodes.is_fenced:
                         raise
                     self._epoch = 0
                     continue
+                if show is not None:
+                    show(report)
                 done += 1
                 waited, mark = 0.0, self._mark()
                 while waited < self._settings.tick_seconds and self._mark() == mark:

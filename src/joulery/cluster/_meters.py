@@ -117,7 +117,7 @@ class _NodeMeter:
 
 
 def open_feeder_meter(
-    text: str, environ: Mapping[str, str] = os.environ, clock: Clock = REAL_CLOCK
+    text: str, environ: Mapping[str, str] | None = None, clock: Clock = REAL_CLOCK
 ) -> FeederMeter:
     """The meter that a text such as ``prometheus+http://…/?query=…`` names.
 
@@ -132,7 +132,7 @@ def open_feeder_meter(
             raise InvalidValueError(f"no address and query in meter {text!r}", remedy=_REMEDY)
         return PrometheusMeter(f"{parts.scheme}://{parts.netloc}{parts.path}", query)
     if separator and kind in ("visa", "ipmi", "redfish"):
-        return _NodeMeter(text, environ, clock)
+        return _NodeMeter(text, os.environ if environ is None else environ, clock)
     from importlib import metadata
 
     for point in metadata.entry_points(group=ENTRY_POINTS, name=kind):

@@ -8,6 +8,7 @@ from joulery.lazy import lazy
 
 if TYPE_CHECKING:
     from joulery.demo._learning import Recipe as Recipe
+    from joulery.demo._live_run import LiveRun as LiveRun
     from joulery.demo._recurring import (
         RECIPE as RECIPE,
         RecurringPlan as RecurringPlan,

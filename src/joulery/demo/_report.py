@@ -75,8 +75,7 @@ def story_page(story: Story, objective: str) -> Report:
 
 def saved_drawing(story: Story, objective: str) -> Drawing:
     """Energy and time of the two runs, as bars below the objective that chose."""
-    board = story.plan.board.name
-    title = f"The same training twice, to the same accuracy (simulated {board}, {objective})"
+    title = f"The same training twice: {objective} (simulated {story.plan.board.name})"
     return draw_before_after(story.default.cost, story.retrained.cost, title)
 
 

@@ -12,8 +12,6 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from joulery.clock import VirtualClock
 from joulery.frontier import Frontier, OperatingPoint, Origin, Provenance, Setting
 from joulery.hardware import catalog, settle
@@ -83,7 +81,7 @@ class DemoJob:
     every_days: int = 1
 
 
-_JOBS = (
+TEAM_JOBS = (
     DemoJob("vision", "resnet-nightly", "A100", 4, "resnet50", (128, 256, 512), 512, 128, 9, 2500),
     DemoJob("vision", "segmentation", "A40", 2, "resnet50", (32, 64, 128, 256), 128, 64, 12, 900),
     DemoJob("speech", "keyword-nightly", "V100", 1, "resnet50", (64, 128, 256), 256, 128, 7, 1400),
@@ -106,7 +104,7 @@ def _settle(board: Board, work: Workload, limit_watts: float) -> Steady:
 def fill_team_store(
     store: Store,
     now_wall_seconds: float,
-    on_progress: Callable[[str], None] = lambda _: None,
+    on_progress: Callable[[str], None] | None = None,
     seed: int = 0,
 ) -> None:
     """Fill an empty store with a month of two teams.
@@ -117,14 +115,92 @@ def fill_team_store(
         on_progress: Function that is called with what is being done.
         seed: Seed of scatter and of decisions.
     """
+    say = on_progress or (lambda _: None)
     draw = random.Random(seed)  # noqa: S311 - not for secrets
-    for job in _JOBS:
-        on_progress(f"{_DAYS} days of {job.name}")
+    for job in TEAM_JOBS:
+        say(f"{_DAYS} days of {job.name}")
         _History(store, job, now_wall_seconds, draw).run()
-    on_progress("fine-tunes of the month")
+    say("fine-tunes of the month")
     service = JobService(store, VirtualClock(wall_seconds=now_wall_seconds))
     for team, run in _fine_tunes(now_wall_seconds, draw):
         service.for_team(team).put_run(run)
+
+
+class SimulatedJob:
+    """A job of the team on its simulated boards.
+
+    Args:
+        job: The job.
+        draw: Source of scatter.
+    """
+
+    def __init__(self, job: DemoJob, draw: random.Random) -> None:
+        self.job, self._draw = job, draw
+        self._board = catalog.board(job.board)
+        self._work = catalog.workload(job.workload, self._board)
+        low, high = self._board.min_limit_watts, self._board.default_limit_watts
+        step = (high - low) / _LIMITS
+        self.limits = tuple(round(low + step * number) for number in range(1, _LIMITS + 1))
+
+    def definition(self) -> Definition:
+        """What the service has to know about the job."""
+        job = self.job
+        cost = Cost(0.5, job.boards * self._board.max_limit_watts)
+        limits = tuple(float(limit) for limit in self.limits)
+        specification = Job(job.name, job.sizes, job.default, cost, None, 100, limits)
+        return Definition(specification, f"{job.board} × {job.boards}")
+
+    def held_limit(self, decision: Decision) -> float:
+        """Power limit that a run of a decision holds."""
+        return decision.power_limit_watts or float(self.limits[-1])
+
+    def epoch(self, size: int, limit_watts: float) -> tuple[float, float]:
+        """Seconds and joules of an epoch on all boards."""
+        job, steady = self.job, self.steady(size, limit_watts)
+        seconds = job.steps * job.default / size * steady.seconds
+        return seconds, seconds * steady.watts * job.boards
+
+    def steady(self, size: int, limit_watts: float) -> Steady:
+        """State of a board that steps with a batch size under a limit."""
+        share = _FIXED_SHARE + (1.0 - _FIXED_SHARE) * size / self.job.default
+        return _settle(self._board, self._work.scaled(share), limit_watts)
+
+    def epochs(self, size: int) -> int:
+        """Epochs to the target with a batch size, another number each time."""
+        octaves = abs(math.log2(size / self.job.best))
+        scatter = math.exp(self._draw.gauss(0.0, _SCATTER))
+        return max(1, round(self.job.epochs * (1.0 + 0.6 * octaves) * scatter))
+
+    def device_names(self) -> list[str]:
+        """Names of the boards."""
+        return _device_names(self._board, self.job.boards)
+
+    def energy_entry(self, decision: Decision, outcome: Outcome) -> EnergyEntry:
+        """Energy of a run, as simulated."""
+        return EnergyEntry(
+            decision=decision.id,
+            device=f"{self.job.board} × {self.job.boards}",
+            seconds=outcome.seconds,
+            joules=outcome.joules,
+            origin=Origin.SIMULATED.value,
+            source=_SOURCE,
+            relative_error=0.02,
+        )
+
+    def run_entry(self, decision: Decision, outcome: Outcome, began: float) -> RunEntry:
+        """A run of a decision with its boards and their curves, as simulated."""
+        limit = self.held_limit(decision)
+        simulated = _SimulatedRun(self._board, self._work, self.job.boards, limit, self._draw)
+        return simulated.entry(
+            name=self.job.name,
+            key=f"{decision.id}",
+            started_wall_seconds=began,
+            seconds=outcome.seconds,
+            joules=outcome.joules,
+            host=_HOSTS[len(self.job.name) % len(_HOSTS)],
+            setting=f"{limit:.0f} W, batch size {decision.batch_size}",
+            decision=decision.id,
+        )
 
 
 class _History:
@@ -132,22 +208,14 @@ class _History:
 
     def __init__(self, store: Store, job: DemoJob, end: float, draw: random.Random) -> None:
         self._job, self._end, self._draw = job, end, draw
-        self._board = catalog.board(job.board)
-        self._work = catalog.workload(job.workload, self._board)
+        self._simulated = SimulatedJob(job, draw)
         self._clock = VirtualClock(wall_seconds=end - _DAYS * SECONDS_PER_DAY)
         self._service = JobService(store, self._clock, team=job.team)
-        low, high = self._board.min_limit_watts, self._board.default_limit_watts
-        step = (high - low) / _LIMITS
-        self._limits = tuple(round(low + step * number) for number in range(1, _LIMITS + 1))
-        watts = job.boards * self._board.max_limit_watts
-        limits = tuple(float(limit) for limit in self._limits)
-        specification = Job(job.name, job.sizes, job.default, Cost(0.5, watts), None, 100, limits)
-        self._number = self._service.define(
-            Definition(specification, f"{job.board} × {job.boards}"), seed=draw.getrandbits(32)
-        ).id
+        definition = self._simulated.definition()
+        self._number = self._service.define(definition, seed=draw.getrandbits(32)).id
 
     def run(self) -> None:
-        """Make all recurrences; the last may still be under way."""
+        """Make all recurrences."""
         first = self._draw.uniform(0.0, 0.2) * SECONDS_PER_DAY
         start = self._end - _DAYS * SECONDS_PER_DAY + first
         for day in range(0, _DAYS, self._job.every_days):
@@ -155,8 +223,6 @@ class _History:
             self._clock.sleep(max(0.0, begin - self._clock.wall()))
             self._recur(f"day {day + 1}")
         self._put_profiles()
-        if self._job.name == "resnet-nightly":
-            self._begin_another()
 
     def _recur(self, key: str) -> None:
         after = None
@@ -169,91 +235,48 @@ class _History:
             began = self._clock.wall()
             self._clock.sleep(outcome.seconds + 20.0)
             self._service.report(decision, outcome, request.key)
-            self._put_energy(decision, outcome)
+            self._service.add_energy(self._number, self._simulated.energy_entry(decision, outcome))
             if decision.kind == ActionKind.TRAIN:
-                self._service.put_run(self._run_entry(decision, outcome, began))
+                self._service.put_run(self._simulated.run_entry(decision, outcome, began))
             after = decision.id
             if outcome.end == RunEnd.REACHED:
                 return
 
     def _outcome(self, decision: Decision) -> Outcome:
-        limit = decision.power_limit_watts or float(self._limits[-1])
+        epoch, limit = self._simulated.epoch, self._simulated.held_limit(decision)
         limits = sorted({*decision.probe_limits_watts, limit})
         measured = tuple(
-            Measured(watts, *self._epoch(decision.batch_size, watts), 0.01) for watts in limits
+            Measured(watts, *epoch(decision.batch_size, watts), 0.01) for watts in limits
         )
-        seconds, joules = self._epoch(decision.batch_size, limit)
+        seconds, joules = epoch(decision.batch_size, limit)
         if decision.kind == ActionKind.PROBE:
             share = _PROBE_SECONDS / seconds
             return Outcome(RunEnd.PROBED, 0.0, _PROBE_SECONDS, share * joules, None, measured)
-        octaves = abs(math.log2(decision.batch_size / self._job.best))
-        scatter = math.exp(self._draw.gauss(0.0, _SCATTER))
-        epochs = max(1, round(self._job.epochs * (1.0 + 0.6 * octaves) * scatter))
-        watts = self._job.boards * self._board.max_limit_watts
-        affordable = decision.cost_ceiling_joules / Cost(0.5, watts).of(seconds, joules)
+        epochs = self._simulated.epochs(decision.batch_size)
+        cost = self._simulated.definition().job.cost
+        affordable = decision.cost_ceiling_joules / cost.of(seconds, joules)
         end = RunEnd.REACHED
         if affordable < epochs:
             epochs, end = int(affordable), RunEnd.STOPPED
         return Outcome(end, epochs, epochs * seconds, epochs * joules, limit, measured)
-
-    def _epoch(self, size: int, limit_watts: float) -> tuple[float, float]:
-        """Seconds and joules of an epoch on all boards."""
-        job = self._job
-        share = _FIXED_SHARE + (1.0 - _FIXED_SHARE) * size / job.default
-        steady = _settle(self._board, self._work.scaled(share), limit_watts)
-        seconds = job.steps * job.default / size * steady.seconds
-        return seconds, seconds * steady.watts * job.boards
-
-    def _put_energy(self, decision: Decision, outcome: Outcome) -> None:
-        entry = EnergyEntry(
-            decision=decision.id,
-            device=f"{self._job.board} × {self._job.boards}",
-            seconds=outcome.seconds,
-            joules=outcome.joules,
-            origin=Origin.SIMULATED.value,
-            source=_SOURCE,
-            relative_error=0.02,
-        )
-        self._service.add_energy(self._number, entry)
-
-    def _run_entry(self, decision: Decision, outcome: Outcome, began: float) -> RunEntry:
-        limit = outcome.limit_watts or float(self._limits[-1])
-        simulated = _SimulatedRun(self._board, self._work, self._job.boards, limit, self._draw)
-        return simulated.entry(
-            name=self._job.name,
-            key=f"{decision.id}",
-            started_wall_seconds=began,
-            seconds=outcome.seconds,
-            joules=outcome.joules,
-            host=_HOSTS[len(self._job.name) % len(_HOSTS)],
-            setting=f"{limit:.0f} W, batch size {decision.batch_size}",
-            decision=decision.id,
-        )
-
-    def _begin_another(self) -> None:
-        """A recurrence that began an hour ago and is under way."""
-        self._clock.sleep(max(0.0, self._end - 3600.0 - self._clock.wall()))
-        decision = self._service.decide(self._number, Request("tonight", probing=False))
-        self._clock.sleep(max(0.0, self._end - self._clock.wall()))
-        limit = decision.power_limit_watts or float(self._limits[-1])
-        seconds, joules = self._epoch(decision.batch_size, limit)
-        epochs = max(1.0, 3500.0 // seconds)
-        progress = Outcome(RunEnd.ABANDONED, epochs, 3500.0, 3500.0 / seconds * joules, limit)
-        self._service.heartbeat(decision, progress)
-        run = self._run_entry(decision, progress, self._end - 3500.0)
-        self._service.put_run(msgspec.structs.replace(run, ended=False))
 
     def _put_profiles(self) -> None:
         simulated = Provenance(Origin.SIMULATED, _SOURCE, 0.02)
         for size in self._job.sizes:
             points = [
                 OperatingPoint(
-                    *self._epoch(size, watts), Setting(float(watts), batch_size=size), simulated
+                    *self._simulated.epoch(size, watts),
+                    Setting(float(watts), batch_size=size),
+                    simulated,
                 )
-                for watts in self._limits
+                for watts in self._simulated.limits
             ]
             frontier = Frontier.from_points(points, f"an epoch of batch size {size}")
             self._service.put_profile(self._number, ProfileEntry(size, self._job.board, frontier))
+
+
+def _device_names(board: Board, count: int) -> list[str]:
+    return [board.name] if count == 1 else [f"{board.name} {number}" for number in range(count)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,10 +292,7 @@ class _SimulatedRun:
     def entry(self, **fields: Any) -> RunEntry:
         """The run with figures and curves of its boards."""
         joules = fields["joules"] / self.boards
-        names = [
-            f"{self.board.name} {number}" if self.boards > 1 else self.board.name
-            for number in range(self.boards)
-        ]
+        names = _device_names(self.board, self.boards)
         devices = tuple(
             RunDevice(
                 *(name, joules, self.board.max_limit_watts, self.limit_watts),

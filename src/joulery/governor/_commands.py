@@ -39,8 +39,9 @@ _SECONDS = 4.0  # below the 5 s after which the daemon gives up a driver
 _SLACK_WATTS = 1.0
 
 
-def with_commands(device: Device, environ: Mapping[str, str] = os.environ) -> Device:
+def with_commands(device: Device, environ: Mapping[str, str] | None = None) -> Device:
     """The device with the knobs that a file of commands sets; the device itself without a file."""
+    environ = os.environ if environ is None else environ
     commands = _read(Path(environ.get(COMMANDS_VARIABLE) or _DEFAULT)).get(device.info.vendor)
     return cast("Device", _Commanded(device, commands)) if commands else device
 

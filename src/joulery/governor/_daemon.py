@@ -66,7 +66,7 @@ class GovernorConfig:
     limits: ConnectionLimits = field(default_factory=ConnectionLimits)
 
 
-def serve(config: GovernorConfig, on_ready: Callable[[], None] = lambda: None) -> None:
+def serve(config: GovernorConfig, on_ready: Callable[[], None] | None = None) -> None:
     """Run until SIGTERM or SIGINT; SIGHUP reads the policy again.
 
     Raises:
@@ -77,7 +77,7 @@ def serve(config: GovernorConfig, on_ready: Callable[[], None] = lambda: None) -
     asyncio.run(_serve(config, on_ready))
 
 
-async def _serve(config: GovernorConfig, on_ready: Callable[[], None]) -> None:
+async def _serve(config: GovernorConfig, on_ready: Callable[[], None] | None) -> None:
     policy = load_policy(config.policy) if config.policy else AccessPolicy()
     only_one = FileJournal(private_folder(config.state), "the governor's state")
     only_one.lock()
@@ -128,7 +128,7 @@ class Governor:
     async def serve(
         self,
         listeners: list[tuple[socket.socket, ssl.SSLContext | None]],
-        on_ready: Callable[[], None],
+        on_ready: Callable[[], None] | None,
     ) -> None:
         """Restore what dead holders left changed, then serve until cancelled."""
         for device in self._table.devices.values():
@@ -260,9 +260,10 @@ def _remote(config: GovernorConfig) -> Iterator[list[tuple[socket.socket, ssl.SS
         yield [(listener, tls)]
 
 
-def _notify_ready(on_ready: Callable[[], None]) -> None:
+def _notify_ready(on_ready: Callable[[], None] | None) -> None:
     """Notify the caller, and systemd where it started the daemon."""
-    on_ready()
+    if on_ready is not None:
+        on_ready()
     address = os.environ.get("NOTIFY_SOCKET", "")
     if address:
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notify:

@@ -275,7 +275,7 @@ _KINDS = {
 
 
 def provider_signal(
-    source: str, environ: Mapping[str, str] = os.environ, clock: Clock = REAL_CLOCK
+    source: str, environ: Mapping[str, str] | None = None, clock: Clock = REAL_CLOCK
 ) -> Signal | None:
     """The signal of a provider that a text such as ``electricitymaps:DE`` names; else None.
 
@@ -295,6 +295,7 @@ def provider_signal(
         raise InvalidValueError(
             f"no provider {source!r}", remedy=f"use one of {', '.join(_KINDS)}, with a region"
         )
+    environ = os.environ if environ is None else environ
     missing = [key for key in kind.keys if not environ.get(key)]
     if missing:
         raise InvalidValueError(f"{name} needs a key", remedy=f"export {missing[0]}=…")

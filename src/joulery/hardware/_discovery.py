@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from joulery.arguments import check_type
 from joulery.clock import REAL_CLOCK, check_clock_source
 from joulery.errors import JouleryError
 from joulery.hardware._device import Capability, Device, DeviceKind, Obstacle, Survey, protocol_of
 from joulery.hardware._sensors import check_sensor_file
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable
     from importlib.metadata import EntryPoint
 
     from joulery.clock import Clock
@@ -26,7 +28,9 @@ _log = logging.getLogger("joulery")
 ENTRY_POINTS = "joulery.devices"
 
 
-def discover(clock: Clock = REAL_CLOCK, *, environ: Mapping[str, str] = os.environ) -> list[Device]:
+def discover(
+    clock: Clock = REAL_CLOCK, *, environ: Mapping[str, str] | None = None
+) -> list[Device]:
     """The devices of this machine.
 
     A missing driver is not an error: what cannot be used is left out, or lacks the capability.
@@ -36,11 +40,13 @@ def discover(clock: Clock = REAL_CLOCK, *, environ: Mapping[str, str] = os.envir
     Args:
         clock: Clock of every reading's time.
         environ: Variables that name node meters (``joulery.hardware.node``) and the CPU's
-            design power (``joulery.hardware._estimate``).
+            design power (``joulery.hardware._estimate``); those of this process unless given.
 
     Raises:
-        InvalidValueError: ``clock`` is none, such as the name of a device.
+        InvalidValueError: ``clock`` is none, such as the name of a device, or ``environ`` is not
+            a mapping.
     """
+    check_type(environ, Mapping | None, "environ must be a mapping", "leave it out")
     result = survey(check_clock_source(clock), environ=environ)
     for obstacle in result.obstacles:
         if obstacle.subject.startswith("node meter "):
@@ -50,7 +56,7 @@ def discover(clock: Clock = REAL_CLOCK, *, environ: Mapping[str, str] = os.envir
     return list(result.devices)
 
 
-def survey(clock: Clock = REAL_CLOCK, *, environ: Mapping[str, str] = os.environ) -> Survey:
+def survey(clock: Clock = REAL_CLOCK, *, environ: Mapping[str, str] | None = None) -> Survey:
     """The devices of this machine, and the obstacles to using others."""
     from joulery.hardware import (
         _estimate as estimate,
@@ -62,18 +68,19 @@ def survey(clock: Clock = REAL_CLOCK, *, environ: Mapping[str, str] = os.environ
     )
     from joulery.hardware._integrated import with_energy
 
+    variables = os.environ if environ is None else environ
     result = (
         _attempted("NVIDIA GPUs", lambda: nvidia.survey(clock))
         + _attempted("AMD GPUs", lambda: amd.survey(clock))
         + _attempted("sensors of hwmon", lambda: hwmon.survey(clock))
         + _attempted("CPU energy counters", lambda: rapl.survey(clock))
-        + _attempted("node meters", lambda: node.survey(environ, clock))
+        + _attempted("node meters", lambda: node.survey(variables, clock))
         + _attempted("sensor file", _check_sensor_file)
     )
     for point in entry_points():
         result += _plugin(point, clock)
     if not any(_counts_cpu_energy(device) for device in result.devices):
-        result += _attempted("CPU energy estimate", lambda: estimate.survey(environ, clock))
+        result += _attempted("CPU energy estimate", lambda: estimate.survey(variables, clock))
     # Devices with a power sensor but no counter, such as old GPUs, are integrated.
     counting = tuple(with_energy(device, clock) for device in result.devices)
     return _without_duplicates(Survey(counting, result.obstacles))

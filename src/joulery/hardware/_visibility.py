@@ -33,10 +33,11 @@ _CONTROL_MINORS = {"254", "255"}
 
 def visible_devices(
     devices: Sequence[Device],
-    environ: Mapping[str, str] = os.environ,
+    environ: Mapping[str, str] | None = None,
     cgroup: Path = DEVICE_CGROUP,
 ) -> list[Device]:
     """``devices`` without the accelerators that are hidden from this process."""
+    environ = os.environ if environ is None else environ
     hidden = _hidden_nvidia(devices, environ, cgroup) | _hidden_amd(devices, environ)
     return [device for device in devices if device.info.id not in hidden]
 

@@ -217,7 +217,7 @@ class ZeusCost:
 
 
 class MaxSlowdownConstraint:
-    """Selector: the least energy at most ``factor`` times slower."""
+    """Selector: the least energy at most ``factor`` times slower, of more than 2 at most twice."""
 
     def __init__(self, factor: float) -> None:
         if not (math.isfinite(factor) and factor >= 1):
@@ -226,7 +226,7 @@ class MaxSlowdownConstraint:
 
     def objective(self, gpus: Sequence[Device]) -> Objective:
         """The objective of Joulery that it stands for."""
-        return LeastEnergy(max_slowdown=self.factor - 1)
+        return LeastEnergy(max_slowdown=min(self.factor - 1, 1.0))
 
 
 class ZeusCallback:

@@ -49,7 +49,7 @@ class LocalRank:
     size: int
 
 
-def my_devices(clock: Clock = REAL_CLOCK, environ: Mapping[str, str] = os.environ) -> list[Device]:
+def my_devices(clock: Clock = REAL_CLOCK, environ: Mapping[str, str] | None = None) -> list[Device]:
     """The devices of this machine whose energy this process should count."""
     from joulery.hardware import discover, visible_devices
 
@@ -116,8 +116,9 @@ def _has_name(device: Device, name: str) -> bool:
     return len(name) > 2 and info.id.lower().startswith(name.lower())
 
 
-def local_rank(environ: Mapping[str, str] = os.environ) -> LocalRank | None:
+def local_rank(environ: Mapping[str, str] | None = None) -> LocalRank | None:
     """Local rank of this process; None when it is the only one of its job on this node."""
+    environ = os.environ if environ is None else environ
     for rank_name, size_name in _RANK_VARIABLES:
         rank = _whole(environ.get(rank_name))
         size = _tasks_here(environ.get(size_name), _whole(environ.get("SLURM_NODEID")))
@@ -127,9 +128,10 @@ def local_rank(environ: Mapping[str, str] = os.environ) -> LocalRank | None:
 
 
 def rank_share(
-    devices: Sequence[Device], rank: LocalRank, environ: Mapping[str, str] = os.environ
+    devices: Sequence[Device], rank: LocalRank, environ: Mapping[str, str] | None = None
 ) -> list[Device]:
     """The devices that this rank counts, so that all ranks together count each once."""
+    environ = os.environ if environ is None else environ
     present = {device.info.id for device in devices}
     boards = [
         device.info.id

@@ -147,7 +147,7 @@ def selftest(
     *,
     seconds: float = 600.0,
     clock: Clock = REAL_CLOCK,
-    on_phase: Callable[[str], None] = lambda _: None,
+    on_phase: Callable[[str], None] | None = None,
 ) -> SelfTest:
     """Compare a board with what the catalog and the meter assume about it.
 
@@ -178,7 +178,8 @@ def selftest(
         load.set_busy(False)
     try:
         for name, check in phases.items():
-            on_phase(name)
+            if on_phase is not None:
+                on_phase(name)
             try:
                 check()
             except JouleryError as error:

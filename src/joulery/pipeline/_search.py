@@ -13,10 +13,11 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from joulery.arguments import check_type, check_whole
 from joulery.errors import InfeasibleError, InvalidValueError
 from joulery.pipeline._instructions import BACKWARD, BACKWARD_WEIGHT, FORWARD, RECOMPUTE
 from joulery.pipeline.planning._planner import PipelinePlan
-from joulery.pipeline.planning._problem import build_problem
+from joulery.pipeline.planning._problem import PipelineConfig, build_problem
 from joulery.pipeline.profiles._read import (
     Profiles,
     balanced_layers,
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from joulery.pipeline.planning._planner import ClockPlan
-    from joulery.pipeline.planning._problem import PipelineConfig
 
 # Schedules are compared at its pace and with its memory by default, as most pipelines run it.
 _REFERENCE = "1f1b"
@@ -43,6 +43,10 @@ _ALIKE = 1e-3
 _PER_RANK = (1, 2, 4, 8)
 # Another partition must save more than this share to be worth moving layers; by hand.
 _WORTH_MOVING = 1e-3
+
+
+_PROFILES = "give the path of a profile, or profiles_from_rows(…)"
+_ORDER = "give auto, 1f1b, or the path of a custom order"
 
 
 def plan_pipeline(
@@ -73,6 +77,11 @@ def plan_pipeline(
         >>> plan.at(1.1 * plan.fastest_seconds).clocks_hertz                       # doctest: +SKIP
         >>> plan.save("plan.json")                                                 # doctest: +SKIP
     """
+    check_type(profiles, Profiles | Path | str, "profiles must be a file or Profiles", _PROFILES)
+    check_type(schedule, str | Path | Schedule, "schedule must be a name, path or order", _ORDER)
+    check_type(config, PipelineConfig | None, "config must be a PipelineConfig", "leave it out")
+    if ranks is not None:
+        check_whole(ranks, "ranks")
     if not isinstance(profiles, Profiles):
         profiles = read_profiles(Path(profiles))
     if schedule == "auto":
@@ -107,12 +116,12 @@ def _exists(path: Path) -> bool:
 
 
 def _require(microbatches: int | None) -> int:
-    if microbatches is None or not hasattr(microbatches, "__index__"):
+    if microbatches is None:
         raise InvalidValueError(
             f"a schedule by name needs the number of microbatches, not {microbatches!r}",
             remedy="give microbatches=16, say",
         )
-    return microbatches
+    return check_whole(microbatches, "microbatches")
 
 
 @dataclass(frozen=True, slots=True)

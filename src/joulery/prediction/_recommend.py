@@ -185,16 +185,36 @@ class Recommendation(Tabular):
         """A row for the best choice and for each of the Pareto set."""
         return [choice.row() for choice in dict.fromkeys((self.best, *self.pareto))]
 
+    def short_list(self) -> list[dict[str, str]]:
+        """The best choice and at most five others, in words: what they are best at, and what for.
+
+        Others are the ends of the Pareto set and the best choices on other device types.
+        """
+        merits: dict[Choice, list[str]] = {self.best: ["recommended"]}
+        *ends, last = (
+            (min(self.pareto, key=lambda choice: choice.value(objective)), merit)
+            for objective, merit in _MERITS.items()
+        )
+        rivals = [(choice, f"best on {choice.device}") for choice in self.rivals]
+        for choice, merit in (*ends, *rivals, last):
+            merits.setdefault(choice, []).append(merit)
+        return [
+            {
+                "choice": ", ".join(words),
+                "devices": f"{choice.devices} × {choice.device}, {choice.power_limit_watts:.0f} W",
+                "time": _lasting(choice.seconds),
+                "energy": human(choice.joules / 3600, "Wh"),
+                "money": human_dollars(choice.dollars),
+                "plan": _SAME
+                if choice is not self.best and choice.plan == self.best.plan
+                else str(choice.plan),
+            }
+            for choice, words in list(merits.items())[: 1 + _MOST_ALTERNATIVES]
+        ]
+
     def _repr_html_(self) -> str:
-        """The best choice, that of each other device type, and the ends of the Pareto set."""
-        choices = {self.best: ["recommended"]}
-        for choice in self.rivals:
-            choices.setdefault(choice, []).append(f"best on {choice.device}")
-        for objective in OBJECTIVES:
-            end = min(self.pareto, key=lambda choice: choice.value(objective))
-            choices.setdefault(end, []).append(f"least {objective}")
-        rows = [{"choice": ", ".join(why)} | choice.row() for choice, why in choices.items()]
-        return html_table(f"{self} (predicted)", rows)
+        """The sentence and the short list."""
+        return html_table(f"{self} (predicted)", self.short_list())
 
     def to_dict(self) -> dict[str, Any]:
         """Ready for JSON."""
@@ -240,6 +260,10 @@ class Recommendation(Tabular):
             ) from None
 
 
+# What the least of each cost is called, the most asked for first.
+_MERITS = {"time": "fastest", "money": "cheapest", "energy": "least energy", "carbon": "least CO2"}
+_MOST_ALTERNATIVES = 5  # by hand: as many as are read at a glance
+_SAME = "the same"
 # Costs of two plans on one device type that differ by less are alike: half of what one plan
 # deviates from another of the same model (0.06, Megatron-Bridge's tables).
 _ALIKE = 0.03
@@ -421,7 +445,9 @@ def recommend(  # noqa: PLR0913 - all but three by keyword only
         left_out=tuple(_left_out(boards, search, needs, max_devices)),
         deadline_seconds=work.deadline_seconds,
         work=f"{_count_text(work.tokens)} tokens of {description.name or 'a transformer'}",
-        headline=_headline(winner, asked, objective, work, description),
+        headline=_headline(
+            winner, _aim(asked, objective), work, description, tables[winner.device].device
+        ),
         regions=_regions(winner, tables[winner.device].device, regions or {}),
     )
 
@@ -436,21 +462,27 @@ def _bound_time(search: _Search, objective: str) -> tuple[_Search, str, str]:
     return search, "time", note
 
 
-def _headline(winner: Choice, asked: str, objective: str, work: Work, model: Transformer) -> str:
-    """The choice as a sentence, and why it is not the one by the objective that was asked for."""
+def _aim(asked: str, objective: str) -> str:
+    """The objective of a choice, and why it is not the one that was asked for."""
+    aim = f"Least {objective}" if objective in OBJECTIVES else f"Best by {objective}"
+    if asked == objective:
+        return aim
+    return f"{aim} instead of {asked}, since all take over {_HORIZON_SECONDS / 86400:.0f} days"
+
+
+def _headline(winner: Choice, aim: str, work: Work, model: Transformer, board: Accelerator) -> str:
+    """The choice as a sentence."""
     plan = winner.plan
     batch = (
         "" if plan.global_batch == work.sequences_per_step else f", {plan.global_batch} sequences"
     )
-    aim = f"Least {objective}" if objective in OBJECTIVES else f"Best by {objective}"
-    if asked != objective:
-        aim += f" instead of {asked}, since all take over {_HORIZON_SECONDS / 86400:.0f} days"
     return (
         f"{aim}: train {model.name or 'the model'} on {winner.devices} × {winner.device} at "
         f"{winner.power_limit_watts:.0f} W ({plan}, {plan.precision}{batch}) in "
         f"{_lasting(winner.seconds)} ± {100 * winner.relative_error_time:.0f} %, with "
         f"{human(winner.joules / 3600, 'Wh')} ± {100 * winner.relative_error_energy:.0f} % and "
-        f"{human_dollars(winner.dollars)}"
+        f"{human_dollars(winner.dollars)}; it fits into memory, with "
+        f"{winner.memory_bytes / 1e9:.1f} of {board.memory_bytes / 1e9:.1f} GB"
     )
 
 

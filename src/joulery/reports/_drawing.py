@@ -529,7 +529,11 @@ def write_png(drawings: Sequence[Drawing], path: Path, columns: int = 1) -> None
     for row, drawing_row in enumerate(rows):
         for column, drawing in enumerate(drawing_row):
             corner = column * width, sum(heights[:row]) + heading
-            title = Words(drawing.width / 2, -12, drawing.name, anchor="middle", bold=True)
+            # Titles as large as fits: phones show a third of the picture's pixels.
+            letters = int(min(18.0, max(13.0, 1.5 * drawing.width / len(drawing.name))))
+            title = Words(
+                drawing.width / 2, -12, drawing.name, anchor="middle", bold=True, size=letters
+            )
             for shape in (title, *drawing.shapes):
                 _png_shape(axes, shape, *corner)
     try:

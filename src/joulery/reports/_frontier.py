@@ -226,5 +226,5 @@ def _bars(
         yield Shape(corners, colour)
         yield Words(right + 10, y + 25, text(value, 3), bold=True, size=18)
     difference = f"{abs(per_cent):.0f} % {'less' if per_cent < 0 else 'more'}"
-    colour = "s2" if per_cent < 0 else "s1"
+    colour = "s2" if per_cent < 0 else "ink"
     yield Words(_WIDTH - 16, top + 84, difference, colour, "end", bold=True, size=30)

@@ -22,7 +22,7 @@ _SOURCES = "specifications of the catalog and constants fitted to measurements b
 
 
 def recommendation_report(recommendation: Recommendation, made: str = "") -> Report:
-    """The Pareto set by device type, the choice, why, and what would change it.
+    """The choice and what else to look at; then the Pareto set, why, and what would change it.
 
     Args:
         recommendation: What to report.
@@ -45,6 +45,7 @@ def recommendation_report(recommendation: Recommendation, made: str = "") -> Rep
         "predicted",
         (
             Paragraph(f"{recommendation}."),
+            _short_list(recommendation),
             *_carbon(recommendation),
             _chart(recommendation),
             Paragraph(_ERRORS, soft=True),
@@ -52,11 +53,26 @@ def recommendation_report(recommendation: Recommendation, made: str = "") -> Rep
             *(Paragraph(text, soft=True) for text in words),
             Heading("Choices that no other beats"),
             Table.of(
-                ordered, _COLUMNS, kinds=["chosen" * (candidate == best) for candidate in ordered]
+                ordered,
+                _columns(ordered),
+                kinds=["chosen" * (candidate == best) for candidate in ordered],
             ),
         ),
         f"{_SOURCES}. {made}" if made else _SOURCES,
     )
+
+
+def _short_list(recommendation: Recommendation) -> Table:
+    rows = recommendation.short_list()
+    cells = [list(row.values()) for row in rows]
+    kinds = ["chosen", *[""] * (len(rows) - 1)]
+    return Table(list(rows[0]), cells, align="llrrrl", kinds=kinds)
+
+
+def _columns(choices: Sequence[Choice]) -> dict[str, Callable[[Choice], str]]:
+    """Columns of a table of choices; that of the batch where it differs."""
+    differs = len({choice.plan.global_batch for choice in choices}) > 1
+    return {title: cell for title, cell in _COLUMNS.items() if differs or title != ">batch"}
 
 
 def _carbon(recommendation: Recommendation) -> list[Table]:
@@ -134,10 +150,11 @@ def _series(name: str, members: Sequence[Choice], colour: int, *, star: bool = F
 
 
 _COLUMNS: dict[str, Callable[[Choice], str]] = {
-    "devices": lambda candidate: f"{candidate.devices} × {candidate.device}",
+    "devices": lambda candidate: (
+        f"{candidate.devices} × {candidate.device}, {candidate.power_limit_watts:.0f} W"
+    ),
     "plan": lambda candidate: str(candidate.plan),
     ">batch": lambda candidate: str(candidate.plan.global_batch),
-    ">limit": lambda candidate: f"{candidate.power_limit_watts:.0f} W",
     ">time": lambda candidate: (
         human_duration(candidate.seconds)
         if candidate.seconds < 172800

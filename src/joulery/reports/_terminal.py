@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import re
 import shutil
 import sys
 import textwrap
@@ -160,10 +161,25 @@ def _wrap(row: list[str], widths: list[int], right: list[bool]) -> list[tuple[st
     pieces = [
         [cell]
         if flag or _width(cell) <= width
-        else textwrap.wrap(cell, width, break_long_words=False, break_on_hyphens=False)
+        else textwrap.wrap(
+            " ".join(_break_at_hyphens(word, width) for word in cell.split()),
+            width,
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
         for cell, width, flag in zip(row, widths, right, strict=True)
     ]
     return list(itertools.zip_longest(*pieces, fillvalue=""))
+
+
+def _break_at_hyphens(word: str, width: int) -> str:
+    """A word, with a blank after as few of its hyphens as let its parts fit."""
+    lines = [""]
+    for part in re.findall("[^-]*-|[^-]+", word):
+        if lines[-1] and _width(lines[-1] + part) > width:
+            lines.append("")
+        lines[-1] += part
+    return " ".join(lines)
 
 
 def _pad(cell: str, width: int, *, right: bool) -> str:

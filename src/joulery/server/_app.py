@@ -62,6 +62,7 @@ def create_app(
     electricity: ElectricityPrice | None = None,
     cluster: ClusterWatch | None = None,
     plans: Path | None = None,
+    notice: str = "",
 ) -> FastAPI:
     """The application.
 
@@ -70,6 +71,7 @@ def create_app(
         electricity: Carbon and price of a kWh on the dashboard; None for the world's mean.
         cluster: Agent of a cluster that the dashboard shows; None for none.
         plans: Folder of plans and recommendations that the dashboard shows; None for none.
+        notice: Sentence at the head of every page of the dashboard; empty for none.
     """
     app = FastAPI(
         title="Joulery",
@@ -81,6 +83,7 @@ def create_app(
         redirect_slashes=False,
     )
     app.state.context = context
+    app.state.notice = notice
     if context is not None:
         app.state.figures = FiguresCache(context)
         app.state.beliefs = BeliefsCache()

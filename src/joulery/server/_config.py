@@ -89,6 +89,7 @@ class ServerConfig:
         electricity: Carbon and price of a kWh on the dashboard; None for the world's mean.
         cluster_state: State folder of a cluster's agent, to be shown on the dashboard.
         plans: Folder of pipeline plans and recommendations, to be shown on the dashboard.
+        notice: Sentence at the head of every page of the dashboard; empty for none.
     """
 
     store: str | None = None
@@ -104,6 +105,7 @@ class ServerConfig:
     electricity: ElectricityPrice | None = None
     cluster_state: Path | None = None
     plans: Path | None = None
+    notice: str = ""
 
     def __post_init__(self) -> None:
         if not 0 <= self.port <= 65535:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date, datetime, time, timedelta
 from pathlib import Path as FilePath
 from typing import TYPE_CHECKING, Any, cast, get_args
@@ -142,6 +142,7 @@ _JOBS_PER_PAGE = 50  # by hand: two screens
 _MOST_EVENTS = 1000  # of a job that its page reads (by hand: some tens of milliseconds)
 _STREAM_SECONDS = 15.0  # less than the longest time of an answer; browsers come again
 _MOST_TOPICS = 20  # of a stream (by hand: tabs that a person keeps open)
+_POWER_SECONDS = 10.0  # by hand: time between two looks at the power of all runs
 _LOOK_SECONDS = 1.0  # by hand: time between two looks for a change
 _SORTS: dict[str, tuple[str, Callable[[JobTotals], Any]]] = {
     "saved": ("energy saved", lambda job: (job.saved is None, -job.saved_joules)),
@@ -242,6 +243,12 @@ def _mark(totals: Sequence[JobTotals], outstanding: int) -> str:
     return f"{len(totals)}.{events}.{outstanding}"
 
 
+def _overview_mark(request: Request, totals: Sequence[JobTotals], outstanding: int) -> str:
+    """Likewise, or to the power of its runs, at most every few seconds."""
+    latest = request.app.state.heartbeats.latest_seconds(job.head.id for job in totals)
+    return f"{_mark(totals, outstanding)}.{latest // _POWER_SECONDS:.0f}"
+
+
 def _job_link(job: int) -> str:
     return f"/jobs/{job}"
 
@@ -284,8 +291,8 @@ def overview(request: Request) -> Response:
         joules=joules,
         request_address=str(request.base_url).rstrip("/"),
         runs_energy=energy_text(joules),
-        events="jobs",
-        mark=mark,
+        events="overview",
+        mark=_overview_mark(request, totals, outstanding),
         savings=savings,
         lists=lists,
         running=_running_report(request, totals, now),
@@ -296,12 +303,19 @@ def overview(request: Request) -> Response:
 def _running_report(request: Request, totals: Sequence[JobTotals], now: float) -> Report:
     runs = context_of(request).read(lambda transaction: open_runs(transaction, totals))
     heartbeats = request.app.state.heartbeats
+    latest = {run.decision: beats[-1] for run in runs if (beats := heartbeats.of(run.decision))}
 
     def watts(decision: str) -> float | None:
-        beats = heartbeats.of(decision)
-        live = beats[-1].live if beats else None
+        live = latest[decision].live if decision in latest else None
         return None if live is None else total_watts(live)
 
+    # The store has a heartbeat of the last minute, memory the last one.
+    runs = [
+        replace(run, heartbeat_wall_seconds=beat.wall_seconds, joules=beat.joules)
+        if (beat := latest.get(run.decision))
+        else run
+        for run in runs
+    ]
     return running_report(runs, watts, now, _run_link, zone_of(request))
 
 
@@ -427,7 +441,7 @@ def _run_mark(request: Request, entry: DecisionEntry) -> str:
 async def changes(request: Request) -> Response:
     """A stream of marks by topic, one whenever something changes; one for all tabs of a browser.
 
-    Topics are ``jobs``, ``runs``, ``cluster``, ``job.7`` and ``run.7.12``.
+    Topics are ``overview``, ``jobs``, ``runs``, ``cluster``, ``job.7`` and ``run.7.12``.
     """
     context = context_of(request)
     names = [value for name, value in request.query_params.multi_items() if name == "topic"]
@@ -456,7 +470,7 @@ async def _read_topic(request: Request, name: str) -> tuple[str, tuple[int, ...]
     """
     kind, *texts = name.split(".")
     numbers = tuple(int(text) for text in texts if text.isdecimal() and len(text) < 19)
-    count = {"jobs": 0, "runs": 0, "cluster": 0, "job": 1, "run": 2}.get(kind)
+    count = {"overview": 0, "jobs": 0, "runs": 0, "cluster": 0, "job": 1, "run": 2}.get(kind)
     if count != len(texts) or count != len(numbers):
         raise not_found()
     if numbers and not may_see(request.state.caller, await context_of(request).team_of(numbers[0])):
@@ -482,6 +496,8 @@ def _present_mark(request: Request, kind: str, numbers: tuple[int, ...]) -> str:
         return context.read(runs_mark)
     if kind == "jobs":
         return _mark(*_visible_totals(request))
+    if kind == "overview":
+        return _overview_mark(request, *_visible_totals(request))
     if kind == "job":
         record = context.read(lambda transaction: transaction.job(numbers[0]))
         return f"{record.events}.{record.paused}"

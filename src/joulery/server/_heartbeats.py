@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 from joulery.jobs import RunProgress
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from joulery.client import ProgressReport
     from joulery.jobs import DecisionLease
 
@@ -22,6 +24,7 @@ class HeartbeatLog:
 
     def __init__(self) -> None:
         self._beats: OrderedDict[str, list[RunProgress]] = OrderedDict()
+        self._latest: dict[str, float] = {}  # by job
         self._figures = 0
         self._leases: OrderedDict[tuple[str, float], tuple[float, DecisionLease]] = OrderedDict()
 
@@ -32,6 +35,7 @@ class HeartbeatLog:
             return
         beats = self._beats.setdefault(decision, [])
         self._beats.move_to_end(decision)
+        self._latest[decision.partition(".")[0]] = now_wall_seconds
         figures = progress.seconds, progress.joules, progress.epochs
         beats.append(RunProgress(*figures, now_wall_seconds, report.live))
         self._figures += _size(beats[-1])
@@ -45,6 +49,10 @@ class HeartbeatLog:
     def of(self, decision: str) -> tuple[RunProgress, ...]:
         """The heartbeats of a decision, as far as they are remembered."""
         return tuple(self._beats.get(decision, ()))
+
+    def latest_seconds(self, jobs: Iterable[int]) -> float:
+        """Unix time of the latest heartbeat of any run of these jobs; 0 for none."""
+        return max((self._latest.get(str(job), 0.0) for job in jobs), default=0.0)
 
     def keep_lease(self, holder: tuple[str, float], lease: DecisionLease, now: float) -> None:
         """Remember a lease that was just stored, by decision and time of its issue."""

@@ -183,7 +183,7 @@ def serve(config: ServerConfig, started: Callable[[FirstStart], None]) -> None:
             watch = None if config.cluster_state is None else ClusterWatch(config.cluster_state)
             if watch is not None:  # held weakly by the task, which ends with it
                 PeriodicTask(watch.sample, seconds=WATCH_SECONDS, name="joulery-cluster").start()
-            app = create_app(context, config.electricity, watch, config.plans)
+            app = create_app(context, config.electricity, watch, config.plans, config.notice)
             uvicorn_config = _uvicorn_config(config, app, gate)
             server = _Server(uvicorn_config, lambda: started(ready))
             with asyncio.Runner(loop_factory=uvicorn_config.get_loop_factory()) as runner:

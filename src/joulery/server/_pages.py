@@ -208,6 +208,7 @@ def render(
         links=links,
         path=request.url.path,
         zone=str(zone(request)),
+        notice=state.notice,
         date=partial(date_text, zone=zone(request)),
         events=events,
         mark=mark,

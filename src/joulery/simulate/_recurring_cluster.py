@@ -71,7 +71,7 @@ def replay(
     *,
     eta: float = 0.5,
     seed: int = 0,
-    on_progress: Callable[[float], None] = lambda _: None,
+    on_progress: Callable[[float], None] | None = None,
 ) -> ReplayLog:
     """Run every job of every group under ``policy``.
 
@@ -184,7 +184,7 @@ class _Replay:
         # default setting a job takes as long as it took in the cluster's trace.
         self._stretch = groups.duration_seconds / usual
 
-    def run(self, on_progress: Callable[[float], None]) -> None:
+    def run(self, on_progress: Callable[[float], None] | None) -> None:
         """Replay from the first submission to the last end."""
         active = np.arange(len(self._first))
         steps = 0
@@ -197,7 +197,7 @@ class _Replay:
             active = active[due]
             self._step(active, slot[due], (ends <= submits)[due], now[due])
             steps += 1
-            if steps % _STEPS_BETWEEN_REPORTS == 0:
+            if on_progress and steps % _STEPS_BETWEEN_REPORTS == 0:
                 on_progress(float((self._log.attempts > 0).mean()))
 
     def _step(self, group: Indices, slot: Indices, ending: NDArray[np.bool_], now: Floats) -> None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-import operator
 import os
 from dataclasses import dataclass, field
 from functools import partial
 from os import PathLike
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
+from joulery.arguments import check_whole
 from joulery.background import driver_result
 from joulery.clock import REAL_CLOCK, Clock
 from joulery.documents import check_name
@@ -116,7 +116,7 @@ class RunConfig:
         self._check_types()
         for name in ("max_epochs", "max_steps"):
             if getattr(self, name) is not None:
-                setattr(self, name, _whole(getattr(self, name), name))
+                setattr(self, name, check_whole(getattr(self, name), name))
         if self.max_steps is None and (steps := os.environ.get(STEPS_VARIABLE, "")).isdecimal():
             self.max_steps = int(steps) or None
         if self.objective is None:
@@ -128,7 +128,7 @@ class RunConfig:
         if not isinstance(self.store, DecisionService):
             self.store = DecisionService(self.store)
         if self.default_batch_size is not None:
-            self.default_batch_size = _whole(self.default_batch_size, "the default batch size")
+            self.default_batch_size = check_whole(self.default_batch_size, "the default batch size")
         if self.target is not None:
             self.target = finite(self.target, "the target")
         if self.batch_sizes is not None:
@@ -197,7 +197,7 @@ class RunConfig:
 
 def _ascending(batch_sizes: Any) -> tuple[int, ...]:
     try:
-        sizes = tuple(sorted({_whole(size, "a batch size") for size in batch_sizes}))
+        sizes = tuple(sorted({check_whole(size, "a batch size") for size in batch_sizes}))
     except TypeError:
         sizes = ()
     if not sizes:
@@ -205,19 +205,6 @@ def _ascending(batch_sizes: Any) -> tuple[int, ...]:
             f"{batch_sizes!r} are no batch sizes", remedy="write batch_sizes=[64, 128, 256]"
         )
     return sizes
-
-
-def _whole(value: Any, name: str) -> int:
-    """A positive whole number, of any integer type."""
-    try:
-        number = operator.index(value)
-    except TypeError:
-        number = 0
-    if isinstance(value, bool) or number < 1:
-        raise InvalidValueError(
-            f"{name} must be a positive whole number, not {value!r}", remedy="give 1 or more"
-        )
-    return number
 
 
 @dataclass(frozen=True, slots=True)

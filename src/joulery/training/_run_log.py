@@ -92,7 +92,7 @@ class RunLog:
         service: Store or server that the run is reported to.
         meter: Meter of the run.
         state: Function that states what the meter does not know.
-        environ: Environment variables.
+        environ: Environment variables; those of this process unless given.
     """
 
     def __init__(
@@ -102,8 +102,9 @@ class RunLog:
         service: DecisionService,
         meter: RunMeter,
         state: Callable[[], RunState] = RunState,
-        environ: Mapping[str, str] = os.environ,
+        environ: Mapping[str, str] | None = None,
     ) -> None:
+        environ = os.environ if environ is None else environ
         self._name = name or Path(sys.argv[0] or "python").stem
         self._kind, self._service = kind, service
         self._clock, self._meter, self._state = meter.clock, meter, state
@@ -282,8 +283,9 @@ def _ids(devices: Iterable[Device]) -> list[str]:
     return ["".join(device.info.id.split()) for device in devices]
 
 
-def logs_runs(location: object, environ: Mapping[str, str] = os.environ) -> bool:
+def logs_runs(location: object, environ: Mapping[str, str] | None = None) -> bool:
     """Whether runs are to be stored: a store is named, and this is the first rank."""
+    environ = os.environ if environ is None else environ
     first = environ.get("RANK", "0") == "0"
     return first and bool(location or environ.get(STORE_VARIABLE))
 

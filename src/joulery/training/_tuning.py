@@ -371,13 +371,13 @@ class RunPower:
 
 
 def write_report(
-    document: Mapping[str, Any], name: str, environ: Mapping[str, str] = os.environ
+    document: Mapping[str, Any], name: str, environ: Mapping[str, str] | None = None
 ) -> None:
     """Write the report of a run in place of its earlier one; a failure is ignored.
 
     ``joulery run`` names a folder in the environment and reads one small file per run from it.
     """
-    folder = environ.get(REPORTS_VARIABLE)
+    folder = (os.environ if environ is None else environ).get(REPORTS_VARIABLE)
     if not folder:
         return
     with suppress(OSError):

@@ -123,3 +123,10 @@ def test_a_series_whose_place_is_taken_stands_beside_it():
 def test_five_series_have_five_symbols():
     """Device types of a chart would share a symbol where there is no colour."""
     assert len({series_symbol(number) for number in range(5)}) == 5
+
+
+def test_a_long_word_continues_after_a_hyphen():
+    """If this fails, the plan of a recommendation is cut in a narrow terminal."""
+    lines = table(["plan", "W"], [["dp64-mb1-zero2-selective-recompute", "250"]], "lr", 24)
+    plan = "".join(line.split()[0] for line in lines.splitlines()[2:])
+    assert plan == "dp64-mb1-zero2-selective-recompute"

@@ -126,3 +126,13 @@ def test_wrong_live_figures_are_refused(caller, wrong):
     job = asyncio.run(caller.job())
     decision = asyncio.run(caller.ask("POST", f"/v1/jobs/{job}/decisions", {"key": "a"}))[2]
     assert tell(caller, decision, 0.0, LIVE | wrong)[0] == 422
+
+
+def test_the_latest_heartbeat_is_that_of_the_jobs_asked_for():
+    """If this fails, power on the overview stands still, or moves with another team's runs."""
+    log = HeartbeatLog()
+    log.note("1.1", beat(1.0), 100.0)
+    log.note("12.3", beat(1.0), 200.0)
+    assert log.latest_seconds([1]) == 100.0
+    assert log.latest_seconds([1, 12]) == 200.0
+    assert log.latest_seconds([2]) == 0.0

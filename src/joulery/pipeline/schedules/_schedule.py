@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from joulery.arguments import check_whole
 from joulery.errors import InvalidValueError
 from joulery.pipeline._instructions import BACKWARD, FORWARD, RECOMPUTE, Instruction
 from joulery.pipeline.schedules._zero_bubble import dualpipe_v, zb_h1, zbv
@@ -167,11 +168,7 @@ def make_schedule(name: str, ranks: int, microbatches: int, *, chunks: int = 2) 
         ['forward of microbatch 0 on stage 1', 'backward of microbatch 0 on stage 1']
     """
     for number, noun in ((ranks, "stages"), (microbatches, "microbatches"), (chunks, "chunks")):
-        if number < 1:
-            raise InvalidValueError(
-                f"a pipeline with {number} {noun} has nothing to do",
-                remedy=f"give at least 1 of {noun}",
-            )
+        check_whole(number, noun)
     if 4 * ranks * microbatches * chunks > _MAX_INSTRUCTIONS:
         raise InvalidValueError(
             f"{ranks} stages with {microbatches} microbatches are too many to plan",
