@@ -45,6 +45,7 @@ _RENAMED = {
     "--host-watts": "--host-power",
     "--hours": "--deadline",
     "--key": "--tls-key",
+    "--max-gpus": "--max-devices",
     "--max-watts": "--max-power",
     "--minutes": "--duration",
     "--port": "--listen",

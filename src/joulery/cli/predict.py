@@ -50,7 +50,7 @@ TASK is pretrain, sft, lora, qlora, dpo, grpo or some joined by dashes, such as 
 packed700 and padded700 say how long examples are.
 
 STEPS is a JSON list of measured steps, [{"device": "h100", "plan": "dp8-mb1-zero3",
-"global_batch": 128, "precision": "fp8", "seconds": 9.1, "watts": 610, "measured": "2026-11-16"}].
+"batch_size": 128, "precision": "fp8", "seconds": 9.1, "watts": 610, "measured": "2026-11-16"}].
 They are kept with their day, and later predictions use them too; --fresh leaves kept ones out and
 --forget deletes them.
 
@@ -126,7 +126,7 @@ def _serve(arguments: argparse.Namespace) -> Output:
     plan = prediction.Plan.parse(arguments.plan, arguments.batch_size, arguments.precision)
     trained = [f"--{name}" for name in _OF_TRAINING if getattr(arguments, name) not in (None, 1)]
     if plan != prediction.Plan(
-        tensor=plan.tensor, global_batch=plan.global_batch, precision=plan.precision
+        tensor=plan.tensor, batch_size=plan.batch_size, precision=plan.precision
     ):
         trained.append(f"--plan {arguments.plan}")
     if trained:
@@ -267,7 +267,7 @@ def _summary(result: prediction.Prediction) -> str:
     lines = [
         (
             f"{plan.devices} × {result.device}, {plan}, {plan.precision}, "
-            f"{plan.global_batch} sequences per step, time ± {per_cent(result.deviation)}"
+            f"{plan.batch_size} sequences per step, time ± {per_cent(result.deviation)}"
         ),
         (
             f"memory: {fullest.allocated / 1e9:.1f} GB allocated, {fullest.reserved / 1e9:.1f} GB "

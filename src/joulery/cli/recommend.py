@@ -28,7 +28,7 @@ are less than ten minutes slower, which a training takes to start, the cheapest.
 
 examples:
   joulery recommend --model llama.json --tokens 2T --deadline 30d --device h100,b200,mi300x
-  joulery recommend --model llama.json --tokens 300B --device a100,h100 --max-gpus 64 \\
+  joulery recommend --model llama.json --tokens 300B --device a100,h100 --max-devices 64 \\
     --objective money --rent 2.5
   joulery recommend --model config.json --sequence 4096 --tokens 1B --task lora --device l40s,h100
 """
@@ -54,7 +54,7 @@ def _run(arguments: argparse.Namespace) -> Output:
         model,
         work,
         arguments.device,
-        max_devices=arguments.max_gpus,
+        max_devices=arguments.max_devices,
         objective=arguments.objective,
         assumptions=prediction.Assumptions(arguments.pue, intensity, arguments.rent),
         calibration=calibration(arguments, model),
@@ -98,7 +98,7 @@ COMMAND = Action(
             names,
             required=True,
         ),
-        option("--max-gpus", "most devices, by default 512", "N", whole(1, _MOST), default=512),
+        option("--max-devices", "most devices, by default 512", "N", whole(1, _MOST), default=512),
         option(
             "--batch-size",
             "sequences per step (1024; 64 for sft, dpo and adapters)",

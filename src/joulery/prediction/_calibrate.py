@@ -142,7 +142,7 @@ class MeasuredStep:
             "model": model,
             "device": self.device,
             "plan": str(self.plan),
-            "global_batch": self.plan.global_batch,
+            "batch_size": self.plan.batch_size,
             "precision": self.plan.precision,
             "seconds": self.seconds,
             "watts": self.watts,
@@ -158,7 +158,7 @@ class MeasuredStep:
         if unknown := [name for name in row if name not in _NAMES]:
             raise ValueError(f"unknown name {unknown[0]!r}; known are {', '.join(_NAMES)}")
         description = read_model(row["model"]) if "model" in row or model is None else model
-        plan = Plan.parse(row["plan"], int(row["global_batch"]), row.get("precision", "bf16"))
+        plan = Plan.parse(row["plan"], int(row["batch_size"]), row.get("precision", "bf16"))
         day = row.get("measured")
         when: dict[str, Any] = {} if day is None else {"measured": date.fromisoformat(day)}
         peak = row.get("peak_bytes")
@@ -185,7 +185,7 @@ def read_model(source: Any) -> Transformer | Graph:
 
 
 _NAMES = (
-    *("device", "plan", "global_batch", "seconds", "precision", "watts", "measured"),
+    *("device", "plan", "batch_size", "seconds", "precision", "watts", "measured"),
     *("peak_bytes", "model"),
 )
 
@@ -258,7 +258,7 @@ class Calibration:
         return float(np.exp(mean)), max(deviation, _POWER_AFTER)
 
     def has_run(self, model: Transformer | Graph, plan: Plan, device: str | Accelerator) -> bool:
-        """Whether a measured step had this model and plan, whatever its global batch."""
+        """Whether a measured step had this model and plan, whatever its batch size."""
         return any(
             step.model == model and _shape(step.plan) == _shape(plan)
             for step in self.steps_on(device)
@@ -331,10 +331,10 @@ def predict_times(
 
 
 def _scatter(steps: Sequence[MeasuredStep]) -> dict[Any, float]:
-    """Deviation among the measured steps of a plan, whatever their global batch, where several."""
+    """Deviation among the measured steps of a plan, whatever their batch size, where several."""
     groups: dict[Any, list[float]] = {}
     for step in steps:
-        rate = np.log(step.seconds / step.plan.global_batch)
+        rate = np.log(step.seconds / step.plan.batch_size)
         groups.setdefault((step.model, _shape(step.plan)), []).append(rate)
     return {case: float(np.std(rates, ddof=1)) for case, rates in groups.items() if rates[1:]}
 
@@ -434,7 +434,7 @@ def best_probe(
 
 
 def _shape(plan: Plan) -> tuple[str, str]:
-    """A plan without its global batch."""
+    """A plan without its batch size."""
     return str(plan), plan.precision
 
 
@@ -456,7 +456,7 @@ def read_steps(path: Path, model: Transformer | None = None) -> list[MeasuredSte
     """Measured steps from a JSON file.
 
     The file holds a list of objects with ``device``, ``plan`` (such as ``dp8-mb1-zero3``),
-    ``global_batch``, ``seconds``, and where known ``precision`` (``bf16`` where missing), ``watts``
+    ``batch_size``, ``seconds``, and where known ``precision`` (``bf16`` where missing), ``watts``
     of one device, ``measured`` (a day such as ``2026-11-16``; today where missing) and ``model``.
 
     Args:
@@ -482,7 +482,7 @@ def read_steps(path: Path, model: Transformer | None = None) -> list[MeasuredSte
         flaw = f"{problem} is missing" if isinstance(problem, KeyError) else problem
         raise FileError(
             f"cannot read measured steps from {path}: {flaw}",
-            remedy="write a list of objects with device, plan, global_batch, seconds, and where "
+            remedy="write a list of objects with device, plan, batch_size, seconds, and where "
             "known precision, model, watts and measured",
         ) from None
 

@@ -227,7 +227,7 @@ def rollout_seconds(model: Transformer, plan: Plan, board: Accelerator) -> float
     group = max(1, plan.tensor)
     while group < plan.devices and weights / group > 0.7 * board.memory_bytes:
         group *= 2
-    together = max(1.0, plan.global_batch * group / plan.devices)
+    together = max(1.0, plan.batch_size * group / plan.devices)
     room = group * _MEMORY_SHARE * board.memory_bytes - weights
     at_once = max(1.0, min(together, room / (model.sequence * cache_bytes(model))))
     precision = "bf16" if plan.precision not in ("bf16", "fp16") else plan.precision

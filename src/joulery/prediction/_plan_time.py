@@ -226,7 +226,7 @@ def least_seconds(model: Transformer | Graph, plan: Plan, device: Accelerator) -
     """Seconds that the arithmetic of a step takes at the device's nominal peak."""
     if isinstance(model, Graph):
         return model.operations * plan.micro_batches / max(device.peaks.values())
-    tokens = plan.global_batch * model.sequence * plan.task.useful_share(model.sequence)
+    tokens = plan.batch_size * model.sequence * plan.task.useful_share(model.sequence)
     seen = plan_batch(model, plan).seen * model.sequence
     scores = 2.0 * model.layers * model.heads * model.value_width * seen
     passes = 2.0 if plan.task.adapter else 3.0

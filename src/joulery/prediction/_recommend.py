@@ -125,7 +125,7 @@ class Choice:
             "devices": self.devices,
             "plan": str(self.plan),
             "precision": self.plan.precision,
-            "batch_size": self.plan.global_batch,
+            "batch_size": self.plan.batch_size,
             "seconds_90_per_cent": list(self.interval("time")),
             "joules_90_per_cent": list(self.interval("energy")),
         }
@@ -421,7 +421,7 @@ def recommend(  # noqa: PLR0913 - all but three by keyword only
     if not search.list_eligible():
         raise _too_slow(search)
     notes, asked = [], objective
-    if work.global_batch is None:
+    if work.batch_size is None:
         usual = "a fine-tuning" if work.task.is_tuning else "a training"
         notes.append(
             f"{work.sequences_per_step} sequences per step, as is usual for {usual}; --batch-size "
@@ -473,9 +473,7 @@ def _aim(asked: str, objective: str) -> str:
 def _headline(winner: Choice, aim: str, work: Work, model: Transformer, board: Accelerator) -> str:
     """The choice as a sentence."""
     plan = winner.plan
-    batch = (
-        "" if plan.global_batch == work.sequences_per_step else f", {plan.global_batch} sequences"
-    )
+    batch = "" if plan.batch_size == work.sequences_per_step else f", {plan.batch_size} sequences"
     return (
         f"{aim}: train {model.name or 'the model'} on {winner.devices} × {winner.device} at "
         f"{winner.power_limit_watts:.0f} W ({plan}, {plan.precision}{batch}) in "

@@ -102,8 +102,8 @@ class Work:
     """The training to be done.
 
     Attributes:
-        tokens: Tokens to train on at the batch size ``global_batch``.
-        global_batch: Sequences per step; where None 1024, and 64 for a fine-tuning.
+        tokens: Tokens to train on, at the batch size given.
+        batch_size: Sequences per step; where None 1024, and 64 for a fine-tuning.
         precision: Precision of the matrix products; devices that lack it use ``bf16``.
         deadline_seconds: Time that the training may take, kept with 90 % confidence.
         convergence: Growth of the tokens to the same loss with the batch size; where given, batch
@@ -113,7 +113,7 @@ class Work:
     """
 
     tokens: float
-    global_batch: int | None = None
+    batch_size: int | None = None
     precision: str = "bf16"
     deadline_seconds: float | None = None
     convergence: Convergence | None = None
@@ -123,8 +123,8 @@ class Work:
     @property
     def sequences_per_step(self) -> int:
         """The batch size, or the usual one of the task."""
-        if self.global_batch is not None:
-            return self.global_batch
+        if self.batch_size is not None:
+            return self.batch_size
         return _TUNING_BATCH if self.task.is_tuning else _TRAINING_BATCH
 
     def batch_sizes(self) -> list[int]:
@@ -199,7 +199,7 @@ def tabulate(
         plan_load(constants, parts, float(total), factor)
         for parts, total in zip(times.parts, times.seconds, strict=True)
     ]
-    steps = np.array([work.steps(model.sequence, plan.global_batch) for plan in plans])[:, None]
+    steps = np.array([work.steps(model.sequence, plan.batch_size) for plan in plans])[:, None]
     responses = [_rounded_response(board, load, limits) for load in loads]
     totals = [
         step_totals(board, load, *answer) for load, answer in zip(loads, responses, strict=True)
@@ -268,7 +268,7 @@ _MOST_RESPONSES = 10_000  # by hand: some tens of megabytes
 
 def _convergence_error(work: Work, plans: list[Plan]) -> Array:
     error = _CONVERGENCE_DEVIATION * interval_scale("samples to converge, other batches")
-    return np.array([error * (plan.global_batch != work.sequences_per_step) for plan in plans])
+    return np.array([error * (plan.batch_size != work.sequences_per_step) for plan in plans])
 
 
 def candidate_plans(
@@ -329,7 +329,7 @@ def _divided_plans(
                 expert=expert,
                 chunks=chunks,
                 micro_batch=micro,
-                global_batch=rounded,
+                batch_size=rounded,
                 precision=precision,
                 framework=work.framework,
                 task=work.task,

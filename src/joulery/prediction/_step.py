@@ -120,7 +120,7 @@ class Prediction(Tabular):
             "devices": self.plan.devices,
             "plan": str(self.plan),
             "precision": self.plan.precision,
-            "batch_size": self.plan.global_batch,
+            "batch_size": self.plan.batch_size,
             "memory_allocated_bytes": fullest.allocated,
             "memory_reserved_bytes": fullest.reserved,
             "memory_reserved_bytes_by_stage": [stage.reserved for stage in self.memory],
@@ -207,7 +207,7 @@ def prediction(  # noqa: PLR0913 - all but three by keyword only
         device=board.name,
         devices=plan.devices,
         parallel=None if isinstance(step, Graph) and plan.devices == 1 else str(plan),
-        batch_size=None if isinstance(step, Graph) else plan.global_batch,
+        batch_size=None if isinstance(step, Graph) else plan.batch_size,
     )
     drawn = _drawn_error(board, load, power_error)
     provenance = Provenance(Origin.PREDICTED, evidence.source(board), float(np.hypot(error, drawn)))
@@ -295,7 +295,7 @@ def predict(  # noqa: PLR0913 - all but two by keyword only
         plan = plan or Plan(micro_batch=batch_size or 1)
         plan = replace(
             plan,
-            global_batch=batch_size or plan.global_batch,
+            batch_size=batch_size or plan.batch_size,
             precision=precision or plan.precision,
         )
         work = f"step of {model.name or 'a transformer'}"
@@ -376,7 +376,7 @@ def _check_copies(plan: Plan) -> None:
         data=plan.data,
         shard=plan.shard,
         shard_group=plan.shard_group,
-        global_batch=plan.global_batch,
+        batch_size=plan.batch_size,
         framework=plan.framework,
         precision=plan.precision,
     )
@@ -384,12 +384,12 @@ def _check_copies(plan: Plan) -> None:
         raise InvalidValueError(
             f"{plan} changes what a captured step computes",
             remedy="capture what one device computes, and give copies of it: data, shard, "
-            "shard_group, global_batch, framework",
+            "shard_group, batch_size, framework",
         )
-    if plan.global_batch % plan.data:
+    if plan.batch_size % plan.data:
         raise InvalidValueError(
-            f"{plan.global_batch} captured steps do not divide among {plan.data} copies",
-            remedy="give a global_batch of as many captured batches, a multiple of data",
+            f"{plan.batch_size} captured steps do not divide among {plan.data} copies",
+            remedy="give a batch_size of as many captured batches, a multiple of data",
         )
 
 

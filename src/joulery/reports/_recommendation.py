@@ -71,7 +71,7 @@ def _short_list(recommendation: Recommendation) -> Table:
 
 def _columns(choices: Sequence[Choice]) -> dict[str, Callable[[Choice], str]]:
     """Columns of a table of choices; that of the batch where it differs."""
-    differs = len({choice.plan.global_batch for choice in choices}) > 1
+    differs = len({choice.plan.batch_size for choice in choices}) > 1
     return {title: cell for title, cell in _COLUMNS.items() if differs or title != ">batch"}
 
 
@@ -154,7 +154,7 @@ _COLUMNS: dict[str, Callable[[Choice], str]] = {
         f"{candidate.devices} × {candidate.device}, {candidate.power_limit_watts:.0f} W"
     ),
     "plan": lambda candidate: str(candidate.plan),
-    ">batch": lambda candidate: str(candidate.plan.global_batch),
+    ">batch": lambda candidate: str(candidate.plan.batch_size),
     ">time": lambda candidate: (
         human_duration(candidate.seconds)
         if candidate.seconds < 172800

@@ -80,7 +80,7 @@ def test_a_served_model_says_how_sure_and_of_how_many_devices(capsys, model):
 def test_measured_steps_narrow_the_bar(capsys, model, tmp_path):
     """`--calibrate` must change the answer."""
     steps = tmp_path / "steps.json"
-    row = {"device": "h100", "plan": "dp8-mb1-zero3", "global_batch": 64, "seconds": 8.0}
+    row = {"device": "h100", "plan": "dp8-mb1-zero3", "batch_size": 64, "seconds": 8.0}
     steps.write_text(json.dumps([row]))
     plain = ("predict", "--model", model, "--device", "h100", *PLAN, "--json")
     before = json.loads(asked(capsys, *plain)[1].out)
@@ -119,7 +119,7 @@ def test_a_recommendation_names_winner_reasons_and_changes(capsys, model):
     code, said = asked(
         capsys,
         *("recommend", "--model", model, "--tokens", "100B", "--deadline", "30d"),
-        *("--device", "h100,b200", "--max-gpus", 32),
+        *("--device", "h100,b200", "--max-devices", 32),
     )
     assert code == 0
     for word in ("Why:", "What would change it:", "★ recommended", "limit"):
@@ -138,7 +138,7 @@ def test_a_recommendation_as_json(capsys, model):
             "300B",
             "--device",
             "a100",
-            "--max-gpus",
+            "--max-devices",
             32,
             "--json",
         ),
@@ -155,7 +155,7 @@ def test_a_recommendation_as_a_page(capsys, model, tmp_path):
     """The chart shows every device type with error bars, the choice and the deadline."""
     page = tmp_path / "choice.html"
     asked_for = ("recommend", "--model", model, "--tokens", "100B", "--deadline", "60d")
-    asked_for += ("--max-gpus", 32)
+    asked_for += ("--max-devices", 32)
     code, _ = asked(capsys, *asked_for, "--device", "h100,b200", "--html", page)
     text = page.read_text(encoding="utf-8")
     assert code == 0
@@ -212,7 +212,7 @@ def test_clocks_out_of_range_are_refused_in_megahertz(capsys, model):
             "h100",
             "--deadline",
             "1min",
-            "--max-gpus",
+            "--max-devices",
             "8",
         ),
         ("recommend", "--tokens", "2T", "--device", "h100", "--deadline", "soon"),

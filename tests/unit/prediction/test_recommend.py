@@ -159,11 +159,11 @@ def test_fine_tuning_has_small_batches_unless_told():
     """A LoRA would be planned with a thousand sequences per step, listed nowhere."""
     tuning = Work(1e9, task=Task.parse("lora"))
     answer = recommend(LLAMA, tuning, "h100", max_devices=8)
-    assert answer.best.plan.global_batch == 64
+    assert answer.best.plan.batch_size == 64
     assert any(line.startswith("64 sequences per step") for line in answer.assumed)
-    assert recommend(LLAMA, Work(1e9), "h100", max_devices=8).best.plan.global_batch == 1024
-    told = recommend(LLAMA, replace(tuning, global_batch=32), "h100", max_devices=8)
-    assert told.best.plan.global_batch == 32
+    assert recommend(LLAMA, Work(1e9), "h100", max_devices=8).best.plan.batch_size == 1024
+    told = recommend(LLAMA, replace(tuning, batch_size=32), "h100", max_devices=8)
+    assert told.best.plan.batch_size == 32
     assert not any("sequences per step" in line for line in told.assumed)
 
 
@@ -269,7 +269,7 @@ def test_layers_that_do_not_divide_still_get_pipelines():
 def test_a_training_takes_longer_than_its_steps(answer):
     """A deadline would be kept with 99.9 % confidence by a training that never restarts."""
     best, document = answer.best, answer.to_dict()
-    steps = WORK.tokens / (best.plan.global_batch * LLAMA["sequence"])
+    steps = WORK.tokens / (best.plan.batch_size * LLAMA["sequence"])
     alone = prediction(LLAMA, best.device, best.plan, limits=[best.power_limit_watts])
     assert best.seconds == pytest.approx(1.2 * steps * alone.points[0].seconds + 600, rel=0.01)
     assert best.relative_error_time > alone.deviation + 0.1

@@ -23,7 +23,7 @@ LLAMA = {
     "sequence": 8192,
     "name": "llama-8b",
 }
-PLAN = Plan(data=8, global_batch=64, shard=3)
+PLAN = Plan(data=8, batch_size=64, shard=3)
 
 
 def test_a_prediction_is_a_frontier_over_power_limits():
@@ -129,7 +129,7 @@ def test_the_error_of_a_training_is_not_averaged_away():
 def test_phases_add_up_with_what_their_errors_share():
     """A training in two plans is surer than either, but not as if they were independent."""
     first = prediction(LLAMA, "h100", PLAN).points[-1]
-    second = prediction(LLAMA, "h100", replace(PLAN, global_batch=128)).points[-1]
+    second = prediction(LLAMA, "h100", replace(PLAN, batch_size=128)).points[-1]
     step = total([(first, 1000), (second, 500)])
     alone = first.provenance.relative_error
     assert step.seconds == pytest.approx(1000 * first.seconds + 500 * second.seconds)
@@ -142,7 +142,7 @@ def test_phases_add_up_with_what_their_errors_share():
 
 def test_memory_is_told_per_stage():
     """The first stage holds the most micro-batches, and all must fit."""
-    step = prediction(LLAMA, "h100", Plan(pipeline=8, global_batch=8))
+    step = prediction(LLAMA, "h100", Plan(pipeline=8, batch_size=8))
     assert len(step.memory) == 8
     assert step.memory[1].activations > step.memory[6].activations
     document = step.to_dict()
@@ -172,7 +172,7 @@ def test_copies_of_a_captured_step_pay_for_gradients_and_share_state():
     )
     graph = Graph("wide", (replace(product, count=64),), int(1e9), 2e9, 4e9, 1e9, 3e9)
     alone = prediction(graph, "h100", Plan(framework="eager", shard=0))
-    copies = Plan(data=16, global_batch=16, framework="eager", shard=0)
+    copies = Plan(data=16, batch_size=16, framework="eager", shard=0)
     ddp = prediction(graph, "h100", copies)
     fsdp = prediction(graph, "h100", replace(copies, shard=3))
     assert alone.points[-1].seconds < ddp.points[-1].seconds < 2 * alone.points[-1].seconds
