@@ -284,8 +284,8 @@ def _summary(result: prediction.Prediction) -> str:
         )
     elif result.verdict == "tight":
         lines.append(
-            "tight: tensors fit, but hardly what the allocator keeps beside them, so it may run "
-            "out of memory; recommendations leave such plans out"
+            "tight: tensors fit, but hardly what the allocator keeps beside them, so it may\n"
+            "run out of memory; recommendations leave such plans out"
         )
     return "\n".join(lines)
 
