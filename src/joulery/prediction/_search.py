@@ -306,7 +306,7 @@ def _divided_plans(
         work.batch_sizes(),
         _counts(max_devices, board.node_devices),
         _divisors(model.heads, min(8, board.link_domain)),
-        _stages(model.layers),
+        [1] if work.framework in _WITHOUT_PIPELINES else _stages(model.layers),
         _powers(max(1, min(16, model.sequence // 8192))),
     ):
         inside = tensor * pipeline * context
@@ -362,6 +362,7 @@ def _least_saving(model: Transformer, plan: Plan, room: float) -> Iterator[tuple
                 return
 
 
+_WITHOUT_PIPELINES = ("transformers",)  # the Trainer shards and splits matrices, but has no stages
 # Sharding and recomputation, what costs least time first.
 _MEMORY_CHOICES = (
     (1, "selective"),

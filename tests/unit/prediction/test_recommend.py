@@ -95,6 +95,14 @@ def test_every_candidate_divides_and_fits():
         assert plan_memory(model, plan).reserved <= FITS_SHARE * board.memory_bytes
 
 
+def test_the_trainer_of_transformers_gets_no_pipeline():
+    """A plan would be recommended that the Hugging Face Trainer cannot run."""
+    work = Work(1e9, 64, framework="transformers", task=Task.parse("lora"))
+    plans = [plan for plan, _ in candidate_plans(transformer(LLAMA), work, accelerator("h100"), 8)]
+    assert {plan.pipeline for plan in plans} == {1}
+    assert max(plan.data for plan in plans) == 8
+
+
 def test_reasons_and_changes_name_the_rivals(answer):
     """A winner without a reason cannot be argued with."""
     text = " ".join((*answer.reasons, *answer.changes))
