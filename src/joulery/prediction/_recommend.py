@@ -320,6 +320,12 @@ class _Search:
         rows = candidates.within(self.deadline)
         return self.choice(candidates, int(rows[np.argmin(candidates.cost(objective)[rows])]))
 
+    def cheapest_limit(self, choice: Choice) -> Choice:
+        """The same plan at the power limit of least rent; the deadline holds where it held."""
+        candidates = self.tables[choice.device]
+        rows = np.flatnonzero(candidates.plan == candidates.plans.index(choice.plan))
+        return self.choice(candidates, int(rows[np.argmin(candidates.costs["money"][rows])]))
+
     def choice(self, candidates: CandidateTable, row: int) -> Choice:
         """A candidate as a choice."""
         error, lost = float(candidates.deviation[row]), lost_time().deviation
@@ -683,7 +689,7 @@ def _changes(
                 f"{100 * less:.0f} % less {objective}"
             )
     if objective != "money":
-        yield from _dearer_than(search.rank("money")[0], winner)
+        yield from _dearer_than(search.cheapest_limit(winner), winner)
     for name in OBJECTIVES:
         rival = search.rank(name)[0]
         if name != objective and (rival.device, rival.plan) != (winner.device, winner.plan):
@@ -695,8 +701,6 @@ def _changes(
 def _dearer_than(rival: Choice, winner: Choice) -> Iterator[str]:
     """What a rented machine costs more for the power limit of the choice, where it does."""
     dearer = winner.dollars - rival.dollars
-    if (rival.device, rival.plan) != (winner.device, winner.plan):
-        return  # named with its plan
     if dearer < _WORTH_SAYING * winner.dollars:
         return
     energy = human((rival.joules - winner.joules) / 3600, "Wh")

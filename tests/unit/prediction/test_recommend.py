@@ -154,7 +154,7 @@ def test_an_impossible_deadline_names_the_fastest():
 def test_money_that_a_lower_limit_costs_is_said():
     """Who rents would pay a thousand dollars for 200 kWh and never know."""
     work = Work(1e11, 1024, deadline_seconds=14 * 86400.0)
-    answer = recommend(LLAMA, work, "h100", max_devices=64)
+    answer = recommend(LLAMA, work, ["h100", "a100"], max_devices=64)
     (sentence,) = (change for change in answer.changes if "who rents" in change)
     fastest = answer.pareto[0]
     assert f"limit of {answer.best.power_limit_watts:.0f} W" in sentence
