@@ -295,7 +295,7 @@ def node_scores(data: Path, *, quick: bool) -> Iterator[Score]:
         return
     groups: dict[tuple[object, ...], list[int]] = {}
     for row, case in enumerate(cases):
-        key = (case.model, case.plan.devices, case.plan.global_batch)
+        key = (case.model, case.plan.devices, case.plan.batch_size)
         groups.setdefault(key, []).append(row)
     for seed in range(SEEDS):
         order = np.random.default_rng(seed).permutation(len(cases))
@@ -314,7 +314,7 @@ def _advised_scores(cases: list[Case], every: int) -> Iterator[Score]:
     """Plans after one step of the same model on the fewest devices, advised or drawn at random."""
     groups: dict[object, list[Case]] = {}
     for case in cases:
-        groups.setdefault((case.model, case.plan.global_batch), []).append(case)
+        groups.setdefault((case.model, case.plan.batch_size), []).append(case)
     random = np.random.default_rng(0)
     for members in groups.values():
         fewest = min(case.plan.devices for case in members)

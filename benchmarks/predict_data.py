@@ -162,7 +162,7 @@ def bridge_cases(data: Path) -> Iterator[Case]:
         if not divides(model, plan) or not rate:
             continue
         release = ".".join(row["release"].split()[0].split(".")[:2])
-        seconds = plan.global_batch * model.sequence / rate
+        seconds = plan.batch_size * model.sequence / rate
         yield Case("bridge", row["system"], board, model, plan, seconds, release=release)
 
 
@@ -183,7 +183,7 @@ def _bridge_plan(row: dict[str, str], model: Transformer) -> Plan:
         expert=expert if model.experts else 1,
         chunks=chunks,
         micro_batch=int(row["micro_batch"]),
-        global_batch=int(row["global_batch"]),
+        batch_size=int(row["global_batch"]),
         shard=3 if sharded else 1,
         shard_group=group if group and copies * context % group == 0 else 0,
         precision=_PRECISIONS.get(plain, "fp8"),
@@ -232,7 +232,7 @@ def _simumax_plan(row: dict[str, str]) -> Plan:
         context=context,
         chunks=side("vp"),
         expert=side("ep"),
-        global_batch=copies * int(row["microbatches"]),
+        batch_size=copies * int(row["microbatches"]),
         recompute="full" if "recompute" in row["case"] else "none",
     )
 
@@ -261,7 +261,7 @@ def vtrain_cases(data: Path) -> Iterator[Case]:
             tensor=int(row["tensor parallelism"]),
             pipeline=int(row["pipeline parallelism"]),
             micro_batch=int(row["micro batch"]),
-            global_batch=int(row["global batch"]),
+            batch_size=int(row["global batch"]),
             shard=0,
             recompute="full",
             fused_attention=False,
@@ -308,14 +308,14 @@ def mpt_cases(data: Path) -> Iterator[Case]:
         plan = Plan(
             data=gpus,
             micro_batch=int(row["MicroBatchSize"]),
-            global_batch=int(row["GlobalBatchSize"]),
+            batch_size=int(row["GlobalBatchSize"]),
             shard=3 if row["Sharding Strategy"] == "FULL_SHARD" else 2,
             recompute="full" if row["Activation Checkpointing"] == "True" else "none",
             framework="megatron",  # kernels fused by hand, not compiled
         )
         rate = number(row["Throughput (T/s)"])
         if rate and divides(model, plan) and row["Activation CPUOffload"] != "True":
-            seconds = plan.global_batch * model.sequence / rate
+            seconds = plan.batch_size * model.sequence / rate
             yield Case("mpt", row["section"], board, model, plan, seconds)
 
 
@@ -345,7 +345,7 @@ def _short_case(
     wide = "tf32" if "tf32" in board.peaks else "fp32"
     plan = Plan(
         micro_batch=batch,
-        global_batch=batch,
+        batch_size=batch,
         precision={"float32": wide, "bfloat16": "bf16", "float16": "fp16"}[dtype],
         framework="transformers",
         state_bits=32 if dtype == "float32" else 16,

@@ -44,7 +44,7 @@ class Run:
     @property
     def seconds(self) -> float:
         """Seconds of a step."""
-        tokens = self.plan.global_batch * self.model.sequence
+        tokens = self.plan.batch_size * self.model.sequence
         return tokens / (self.tokens_per_second * self.plan.devices)
 
 
@@ -147,7 +147,7 @@ def _megatron_runs() -> Iterator[Run]:
             pipeline=pipeline,
             chunks=2 if pipeline > 1 and layers >= 2 * pipeline else 1,
             micro_batch=micro,
-            global_batch=batch,
+            batch_size=batch,
             shard=0,
             recompute="full",
             fused_attention=False,
@@ -164,7 +164,7 @@ def _megatron_runs() -> Iterator[Run]:
                 pipeline=pipeline,
                 chunks=chunks,
                 micro_batch=micro,
-                global_batch=batch,
+                batch_size=batch,
                 recompute=recompute,
                 fused_attention=False,
             )
@@ -192,7 +192,7 @@ def _large_runs() -> Iterator[Run]:
             data=copies,
             tensor=8,
             pipeline=35,
-            global_batch=1920,
+            batch_size=1920,
             shard=0,
             recompute="full",
             fused_attention=False,

@@ -377,7 +377,7 @@ def choose(
     best = min(scores)
     if not best < math.inf:
         raise InfeasibleError(
-            f"no operating point meets {objective}",
+            f"no operating point meets {_described(objective)}",
             remedy=f"the fastest takes {candidates[0].seconds:g} s and the lowest energy is "
             f"{min(point.joules for point in candidates):g} J; widen the bound to one of them",
         )
@@ -507,6 +507,14 @@ def objective_text(objective: Objective) -> str:
         f"{objective} has no text form",
         remedy=f"use one of {', '.join(_TEXT_FORMS)}, with constant intensity or price",
     )
+
+
+def _described(objective: Objective) -> str:
+    """An objective for a message: its text form where it has one."""
+    try:
+        return objective_text(objective)
+    except InvalidValueError:
+        return str(objective)
 
 
 def _read_options(text: str, suffix: str) -> dict[str, float]:

@@ -7,6 +7,7 @@ convert.
 from __future__ import annotations
 
 import math
+import operator
 import re
 
 from joulery.errors import InvalidValueError
@@ -96,6 +97,26 @@ def finite(value: float, name: str, *, minimum: float | None = None) -> float:
     return number
 
 
+def whole_number(value: int, name: str, *, minimum: int = 1) -> int:
+    """Return ``value`` as an int, or raise an error that names it.
+
+    Args:
+        value: Number to check.
+        name: Name of the number, for the message.
+        minimum: Smallest allowed value, itself included.
+    """
+    try:
+        number = operator.index(value)
+    except TypeError:
+        number = minimum - 1
+    if number < minimum:
+        raise InvalidValueError(
+            f"{name} must be a whole number of {minimum} or more, not {value!r}",
+            remedy=f"give a number such as {max(minimum, 8)}",
+        )
+    return number
+
+
 # Units that people may write, by what they measure; each table's value 1.0 is the SI unit.
 _UNITS: tuple[dict[str, float], ...] = (
     {"s": 1.0, "us": 1e-6, "ms": 1e-3, "min": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0},
@@ -103,7 +124,8 @@ _UNITS: tuple[dict[str, float], ...] = (
     {"Hz": 1.0, "kHz": 1e3, "MHz": 1e6, "GHz": 1e9},
     {"B": 1.0, "kB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12}
     | {"KiB": 2.0**10, "MiB": 2.0**20, "GiB": 2.0**30, "TiB": 2.0**40},
-    {"1": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "B": 1e9, "T": 1e12, "%": 0.01},
+    {"1": 1.0, "%": 0.01},
+    {"#": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "B": 1e9, "T": 1e12},
 )
 _QUANTITY = re.compile(r"\s*([-+]?[\d._]*(?:[eE][+-]?\d+)?)\s*([a-zA-Z]*|%)\s*")
 
@@ -114,8 +136,8 @@ def quantity(text: str, name: str, unit: str) -> float:
     Args:
         text: Number and unit; a number alone is in ``unit``.
         name: Name of the quantity, for the message.
-        unit: Unit of a number alone, which also tells what is measured; ``1`` for counts and
-            shares, which may be written ``2T`` and ``5%``.
+        unit: Unit of a number alone, which also tells what is measured; ``1`` for shares, which
+            may be written ``5%``, and ``#`` for counts, which may be written ``2T``.
 
     Raises:
         InvalidValueError: The text is not a quantity of that kind, or is negative.
@@ -126,7 +148,7 @@ def quantity(text: str, name: str, unit: str) -> float:
         number, suffix = parts.groups() if parts else ("", "")
         value = float(number) * units[suffix or unit]
     except (ValueError, KeyError):
-        words = ", ".join(word for word in units if word != "1")
+        words = ", ".join(word for word in units if word not in ("1", "#"))
         raise InvalidValueError(
             f"{name} {text!r} is not a number with a unit",
             remedy=f"write a number, alone or with one of {words}",

@@ -55,7 +55,7 @@ def test_a_training_of_llama_405b_is_possible_and_takes_what_its_authors_say(jou
     assert step["points"][-1]["seconds"] == pytest.approx(published, rel=0.3)
     answer = joulery(
         *("recommend", "--model", "405b.json", "--tokens", "15.6T", "--device", "h100"),
-        *("--max-gpus", 16384, "--batch-size", 2048, "--deadline", "120d"),
+        *("--max-devices", 16384, "--batch-size", 2048, "--deadline", "120d"),
     )
     assert answer["best"]["devices"] <= 16384
     assert answer["best"]["seconds"] < 100 * 86400
@@ -64,7 +64,7 @@ def test_a_training_of_llama_405b_is_possible_and_takes_what_its_authors_say(jou
 
 def test_the_faster_of_choices_that_errors_cannot_tell_apart_is_taken_and_said(joulery):
     """Somebody waits weeks for a saving that is smaller than the error."""
-    common = ("--model", "8b.json", "--tokens", "100B", "--device", "h100", "--max-gpus", 72)
+    common = ("--model", "8b.json", "--tokens", "100B", "--device", "h100", "--max-devices", 72)
     answer = joulery("recommend", *common)
     best = answer["best"]
     least = min(answer["pareto"], key=lambda choice: choice["joules"])
@@ -84,7 +84,7 @@ def test_regions_stand_side_by_side(joulery):
     """The same training is compared between grids only by running the command again."""
     answer = joulery(
         *("recommend", "--model", "8b.json", "--tokens", "10B", "--device", "h100"),
-        *("--max-gpus", 8, "--grid", "50,400,US-TX"),
+        *("--max-devices", 8, "--grid", "50,400,US-TX"),
     )
     (clean, low), (dirty, high), (texas, between) = answer["regions"]
     assert (clean, dirty, texas) == ("50", "400", "US-TX")
@@ -151,7 +151,7 @@ def test_a_device_from_a_file_works_everywhere_and_unknown_ones_say_what_to_do(j
     step = joulery("predict", "--model", "8b.json", "--device", file, *plan)
     operations = 8 * PARAMETERS * 16 * 4096 / 16  # with recomputation, per device
     assert step["points"][-1]["seconds"] > operations / 197e12
-    words = ("recommend", "--model", "8b.json", "--tokens", "1B", "--max-gpus", 32)
+    words = ("recommend", "--model", "8b.json", "--tokens", "1B", "--max-devices", 32)
     answer = joulery(*words, "--device", f"{file},h100")
     assert {"TPU", "H100"} >= {choice["device"] for choice in answer["pareto"]}
     assert "no power" in joulery(
@@ -181,7 +181,7 @@ def test_a_mistyped_step_is_left_out_and_can_be_forgotten(joulery, tmp_path):
     plan = ("--plan", "dp8-mb1-zero3", "--batch-size", 64)
     words = ("predict", "--model", "8b.json", "--device", "b200", *plan)
     before = joulery(*words)["points"][-1]["seconds"]
-    row = {"device": "h100", "plan": "dp8-mb1-zero3", "global_batch": 64, "seconds": 330.0}
+    row = {"device": "h100", "plan": "dp8-mb1-zero3", "batch_size": 64, "seconds": 330.0}
     (tmp_path / "steps.json").write_text(json.dumps([row]), encoding="utf-8")
     assert joulery(*words, "--calibrate", "steps.json")["points"][-1]["seconds"] == before
     own = row | {"device": "b200", "seconds": 1.3 * before}
@@ -209,7 +209,7 @@ def test_a_mistyped_step_is_left_out_and_can_be_forgotten(joulery, tmp_path):
 def test_input_that_cannot_be_is_refused_with_a_remedy(joulery, tmp_path, change, words):
     """Nonsense becomes a prediction."""
     (tmp_path / "model.json").write_text(json.dumps(LLAMA_8B | change), encoding="utf-8")
-    row = {"device": "h100", "plan": "dp8-mb1-zero3", "global_batch": 64, "seconds": 9.0}
+    row = {"device": "h100", "plan": "dp8-mb1-zero3", "batch_size": 64, "seconds": 9.0}
     flaws = {"long": {"seconds": 1e6}, "future": {"measured": "2099-01-01"}}
     flaws |= {"wats": {"wats": 600}, "kilowatts": {"watts": 0.6}}
     (tmp_path / "empty.json").write_text("[]", encoding="utf-8")

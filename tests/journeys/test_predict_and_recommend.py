@@ -30,7 +30,7 @@ def test_a_recommendation_keeps_its_deadline_by_the_prediction(world):
     days = world.draw.randrange(20, 60)
     recommended = world.joulery(
         *("recommend", "--model", "model.json", "--tokens", f"{TOKENS // 10**9}B"),
-        *("--deadline", f"{days}d", "--device", "a100,h100", "--max-gpus", "64", "--grid", "DE"),
+        *("--deadline", f"{days}d", "--device", "a100,h100", "--max-devices", "64", "--grid", "DE"),
     )
     best = recommended["best"]
     assert late_seconds(best) <= days * 86_400 * (1 + 1e-3)

@@ -109,7 +109,7 @@ COMMANDS = {
     "predict --model FILE --device a100": "MODEL",
     "predict --model MODEL --device FILE.toml": "",
     "predict --model MODEL --device a100 --calibrate FILE": "",
-    "recommend --model FILE --tokens 1e9 --device a100 --max-gpus 2": "MODEL",
+    "recommend --model FILE --tokens 1e9 --device a100 --max-devices 2": "MODEL",
     f"{_SERVING} --trace FILE --model MODEL": "REQUESTS",
     f"{_SERVING} --trace REQUESTS --model FILE": "MODEL",
     f"{_SERVING} --trace REQUESTS --model MODEL --calibrate FILE": "",

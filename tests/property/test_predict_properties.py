@@ -100,7 +100,7 @@ def test_plans_have_positive_parts_and_memory(shape, sizes, shard):
         tensor=tensor,
         pipeline=pipeline,
         expert=data if experts else 1,
-        global_batch=16 * data,
+        batch_size=16 * data,
         shard=shard,
     )
     plan.check(model)
@@ -117,6 +117,6 @@ def test_plans_have_positive_parts_and_memory(shape, sizes, shard):
 def test_sharing_a_model_never_needs_more_memory(layers, tensor, pipeline):
     """Splitting over more devices must leave each with less."""
     model = described(layers, 4, experts=False)
-    alone = plan_memory(model, Plan(global_batch=16)).allocated
-    shared = plan_memory(model, Plan(tensor=tensor, pipeline=pipeline, global_batch=16)).allocated
+    alone = plan_memory(model, Plan(batch_size=16)).allocated
+    shared = plan_memory(model, Plan(tensor=tensor, pipeline=pipeline, batch_size=16)).allocated
     assert shared <= alone * (1 + 1e-9)

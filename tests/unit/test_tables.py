@@ -102,6 +102,9 @@ def test_plans_and_tokens_are_taken_as_on_the_command_line():
     assert joulery.recommend(model, 1e10, "h100", max_devices=8) == joulery.recommend(
         model, Work(1e10), ["h100"], max_devices=8
     )
+    assert joulery.recommend(model, "10B", "h100", max_devices=8) == joulery.recommend(
+        model, 1e10, "h100", max_devices=8
+    )
     with pytest.raises(InvalidValueError, match="dp8-mb1-zero3"):
         joulery.predict(model, "h100", plan=8)
 

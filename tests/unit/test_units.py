@@ -7,7 +7,15 @@ import pytest
 
 from joulery import units
 from joulery.errors import InvalidValueError
-from joulery.units import finite, human, human_age, human_duration, per_cent, quantity
+from joulery.units import (
+    finite,
+    human,
+    human_age,
+    human_duration,
+    per_cent,
+    quantity,
+    whole_number,
+)
 
 
 @pytest.mark.parametrize(
@@ -131,9 +139,9 @@ def test_the_minimum_itself_is_allowed():
 @pytest.mark.parametrize(
     ("text", "unit", "value"),
     [
-        ("2T", "1", 2e12),
-        ("1.5B", "1", 1.5e9),
-        ("300", "1", 300.0),
+        ("2T", "#", 2e12),
+        ("1.5B", "#", 1.5e9),
+        ("300", "#", 300.0),
         ("5%", "1", 0.05),
         ("30d", "s", 30 * 86400.0),
         ("90 min", "s", 5400.0),
@@ -156,3 +164,20 @@ def test_a_text_that_is_not_a_quantity(text):
     """A typing error or the unit of another quantity is taken for a number."""
     with pytest.raises(InvalidValueError):
         quantity(text, "deadline", "s")
+
+
+def test_tokens_are_not_counted_in_per_cent():
+    """`--tokens 5%` would be a twentieth of a token, and errors would offer the unit."""
+    with pytest.raises(InvalidValueError, match="value '5%'") as refused:
+        quantity("5%", "value", "#")
+    assert "%" not in refused.value.remedy
+    with pytest.raises(InvalidValueError):
+        quantity("5k", "value", "1")
+
+
+@pytest.mark.parametrize("value", ["8", 0, -1, 2.5, None])
+def test_whole_numbers_are_named_when_they_are_not(value):
+    """A typing error in Python would end in a TypeError of an operator."""
+    assert whole_number(8, "batch size") == 8
+    with pytest.raises(InvalidValueError, match="batch size must be a whole number of 1 or more"):
+        whole_number(value, "batch size")

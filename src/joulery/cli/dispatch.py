@@ -9,6 +9,7 @@ import importlib
 import json
 import os
 import re
+import shlex
 import signal
 import sys
 import textwrap
@@ -44,6 +45,7 @@ _RENAMED = {
     "--host-watts": "--host-power",
     "--hours": "--deadline",
     "--key": "--tls-key",
+    "--max-gpus": "--max-devices",
     "--max-watts": "--max-power",
     "--minutes": "--duration",
     "--port": "--listen",
@@ -224,7 +226,7 @@ def run_command(name: str, summary: str, arguments: list[str]) -> int:
         module = importlib.import_module(f"joulery.cli.{name}")
         about = f"{summary[0].upper()}{summary[1:]}."
         parser = Parser(prog=f"joulery {name}", description=about)
-        parser.set_defaults(json=False)
+        parser.set_defaults(json=False, command_line=shlex.join(["joulery", name, *options]))
         module.COMMAND.define(parser)
         parsed = parser.parse(arguments)
         if module.COMMAND.measures:  # figures would silently lack a node meter that is misspelled

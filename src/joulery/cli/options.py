@@ -95,7 +95,7 @@ def quantity(unit: str, least: float = 0.0, highest: float = math.inf) -> Callab
     return read
 
 
-count, duration, size, watts = quantity("1"), quantity("s"), quantity("B"), quantity("W")
+count, duration, size, watts = quantity("#"), quantity("s"), quantity("B"), quantity("W")
 share = quantity("1", 0.0, 1.0)
 
 

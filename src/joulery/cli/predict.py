@@ -37,9 +37,10 @@ expert_feedforward, shared_feedforward, dense_layers, expert_nodes. A configurat
 transformers works too, with --sequence.
 
 PLAN joins words by dashes: dp (data), tp (tensor), pp (pipeline), cp (context), ep (expert),
-vp (chunks per stage), mb (micro-batch), zero0 to zero3, hsdp (devices that shard), full-recompute,
-selective-recompute, adam8, adam16, no-master, fused-backward, offload, chunked-loss, zb and
-dualpipe (schedules), and the framework: megatron (default), compile, eager, transformers, replay.
+vp (chunks per stage), mb (micro-batch), zero0 to zero3 (zero1 by default, which the output leaves
+out), hsdp (devices that shard), full-recompute, selective-recompute, adam8, adam16, no-master,
+fused-backward, offload, chunked-loss, zb and dualpipe (schedules), and the framework: megatron
+(default), compile, eager, transformers, replay.
 
 DEVICE may be a TOML file: name, memory_bytes, memory_bytes_per_second, tensor_flops,
 default_limit_watts, and for several devices link_bytes_per_second, link_domain and
@@ -49,7 +50,7 @@ TASK is pretrain, sft, lora, qlora, dpo, grpo or some joined by dashes, such as 
 packed700 and padded700 say how long examples are.
 
 STEPS is a JSON list of measured steps, [{"device": "h100", "plan": "dp8-mb1-zero3",
-"global_batch": 128, "precision": "fp8", "seconds": 9.1, "watts": 610, "measured": "2026-11-16"}].
+"batch_size": 128, "precision": "fp8", "seconds": 9.1, "watts": 610, "measured": "2026-11-16"}].
 They are kept with their day, and later predictions use them too; --fresh leaves kept ones out and
 --forget deletes them.
 
@@ -125,7 +126,7 @@ def _serve(arguments: argparse.Namespace) -> Output:
     plan = prediction.Plan.parse(arguments.plan, arguments.batch_size, arguments.precision)
     trained = [f"--{name}" for name in _OF_TRAINING if getattr(arguments, name) not in (None, 1)]
     if plan != prediction.Plan(
-        tensor=plan.tensor, global_batch=plan.global_batch, precision=plan.precision
+        tensor=plan.tensor, batch_size=plan.batch_size, precision=plan.precision
     ):
         trained.append(f"--plan {arguments.plan}")
     if trained:
@@ -149,14 +150,19 @@ _OF_TRAINING = ("limits", "clocks", "task", "steps", "out", "sequence", "calibra
 
 
 def _serving_text(result: prediction.Inference) -> str:
+    per_second, power = per_cent(result.relative_error), per_cent(result.relative_error_watts)
+    among = " of all devices" if result.devices > 1 else ""
     return (
         f"{result.devices} × {result.device}: first token after "
         f"{human_duration(result.prefill_seconds)}, then one every "
-        f"{human_duration(result.token_seconds)}, times ± {per_cent(result.relative_error)}\n"
-        f"{result.tokens_per_second:.0f} tokens/s, {result.watts:.0f} W, "
-        f"{human(result.joules_per_token, 'J')} per token\n"
+        f"{human_duration(result.token_seconds)}, times ± {per_second}\n"
+        f"{result.tokens_per_second:.0f} tokens/s ± {per_second}, "
+        f"{result.watts / result.devices:.0f} W per device ± {power}, "
+        f"{human(result.joules_per_token, 'J')} per token{among} ± "
+        f"{per_cent(result.relative_error_joules)}\n"
         f"memory: {result.memory_bytes / 1e9:.1f} GB per device; "
-        f"room for {result.cache_tokens} tokens in the cache"
+        f"room for {result.cache_tokens} tokens in the cache\n"
+        f"evidence: {result.source}; ± is one standard error"
     )
 
 
@@ -261,7 +267,7 @@ def _summary(result: prediction.Prediction) -> str:
     lines = [
         (
             f"{plan.devices} × {result.device}, {plan}, {plan.precision}, "
-            f"{plan.global_batch} sequences per step, time ± {per_cent(result.deviation)}"
+            f"{plan.batch_size} sequences per step, time ± {per_cent(result.deviation)}"
         ),
         (
             f"memory: {fullest.allocated / 1e9:.1f} GB allocated, {fullest.reserved / 1e9:.1f} GB "
@@ -278,8 +284,8 @@ def _summary(result: prediction.Prediction) -> str:
         )
     elif result.verdict == "tight":
         lines.append(
-            "tight: tensors fit, but hardly what the allocator keeps beside them, so it may run "
-            "out of memory; recommendations leave such plans out"
+            "tight: tensors fit, but hardly what the allocator keeps beside them, so it may\n"
+            "run out of memory; recommendations leave such plans out"
         )
     return "\n".join(lines)
 

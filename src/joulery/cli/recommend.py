@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from joulery import grid, prediction
+from joulery import __version__, grid, prediction
 from joulery.cli.dispatch import Output
 from joulery.cli.options import Action, count, duration, file, names, option, page_option, whole
 from joulery.cli.predict import CALIBRATION_OPTIONS, calibration
@@ -22,12 +23,12 @@ confidence, the Pareto set of time, energy, money and carbon, why, and what woul
 Energy is that of the building: devices, hosts and cooling. Times have an assumed share of lost time
 (restarts, checkpoints, evaluations) and a start of ten minutes, both uncertain and stated.
 
-Among choices whose cost the errors cannot tell apart the fastest is taken, but none that is faster
-by less than the start for more money.
+Of choices whose cost differs by less than the errors can tell, the fastest is taken; of those that
+are less than ten minutes slower, which a training takes to start, the cheapest.
 
 examples:
   joulery recommend --model llama.json --tokens 2T --deadline 30d --device h100,b200,mi300x
-  joulery recommend --model llama.json --tokens 300B --device a100,h100 --max-gpus 64 \\
+  joulery recommend --model llama.json --tokens 300B --device a100,h100 --max-devices 64 \\
     --objective money --rent 2.5
   joulery recommend --model config.json --sequence 4096 --tokens 1B --task lora --device l40s,h100
 """
@@ -53,7 +54,7 @@ def _run(arguments: argparse.Namespace) -> Output:
         model,
         work,
         arguments.device,
-        max_devices=arguments.max_gpus,
+        max_devices=arguments.max_devices,
         objective=arguments.objective,
         assumptions=prediction.Assumptions(arguments.pue, intensity, arguments.rent),
         calibration=calibration(arguments, model),
@@ -61,9 +62,15 @@ def _run(arguments: argparse.Namespace) -> Output:
     )
     return Output(
         recommendation.to_dict(),
-        lambda: recommendation_report(recommendation),
+        lambda: recommendation_report(recommendation, _made(arguments.command_line)),
         page=arguments.html,
     )
+
+
+def _made(command_line: str) -> str:
+    """Date, version and command of a page."""
+    day = datetime.fromtimestamp(REAL_CLOCK.wall(), UTC).date()
+    return f"Made on {day} with Joulery {__version__}: {command_line}"
 
 
 def _rent(text: str) -> float | dict[str, float]:
@@ -91,8 +98,13 @@ COMMAND = Action(
             names,
             required=True,
         ),
-        option("--max-gpus", "most devices, by default 512", "N", whole(1, _MOST), default=512),
-        option("--batch-size", "sequences per step (1024)", "N", whole(1, _MOST), default=1024),
+        option("--max-devices", "most devices, by default 512", "N", whole(1, _MOST), default=512),
+        option(
+            "--batch-size",
+            "sequences per step (1024; 64 for sft, dpo and adapters)",
+            "N",
+            whole(1, _MOST),
+        ),
         option("--precision", "by default bf16; bf16 where it lacks", "WORD", default="bf16"),
         option("--deadline", "such as 30d or 12h, kept with 90 %% confidence", "TIME", duration),
         option("--objective", "energy, time, money, carbon, edp, …", "WORD", default="energy"),

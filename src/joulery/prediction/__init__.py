@@ -4,7 +4,7 @@ Examples:
     >>> from joulery.prediction import Plan, predict
     >>> model = {"layers": 32, "hidden": 4096, "heads": 32, "feedforward": 14336}
     >>> model |= {"vocabulary": 128256, "sequence": 8192}
-    >>> frontier = predict(model, "h100", plan=Plan(data=8, shard=3, global_batch=64))
+    >>> frontier = predict(model, "h100", plan=Plan(data=8, shard=3, batch_size=64))
     >>> frontier.fastest.setting.devices
     8
 

@@ -32,6 +32,7 @@ from joulery.prediction._plan_time import (
     least_seconds,
     plan_seconds,
     step_parts,
+    tf32_seconds,
 )
 from joulery.prediction._power import plan_load, step_cost
 from joulery.units import finite
@@ -68,10 +69,14 @@ _REPEATED = 0.02
 # A step measured on another device type says something about the software, little about this one;
 # assumed.
 _ELSEWHERE = 0.2
-# Deviation of the power of a step from the model without a reading, on NVIDIA's boards (four of
-# gpu_power_benchmark, each left out in turn) and on others, where nothing was measured (a factor
-# of two at 90 %); of other steps after one (chosen likewise); of one reading against the next.
-_POWER, _POWER_ELSEWHERE, _POWER_AFTER, _POWER_NOISE = 0.3, 0.42, 0.12, 0.03
+# Deviation of the time of convolutions in TF32: those of ResNet-50 on A100 would have to take 3.4
+# times what is predicted to explain published steps (938 images per second in PyTorch, 993 in
+# PaddlePaddle; NVIDIA DeepLearningExamples), where data lie channel by channel. The same step is
+# within 3 % in 16 bit on A100 (2,470) and in FP32 on V100 (367).
+_TF32 = 1.0
+# Deviation of the power of other steps from the model after one reading (chosen on four boards of
+# gpu_power_benchmark, each left out in turn); of one reading against the next.
+_POWER_AFTER, _POWER_NOISE = 0.12, 0.03
 # A measured step this many deviations from what its device is expected to do, and by this factor,
 # is a typing error rather than a measurement; by hand.
 _OUTLIER, _OUTLIER_FACTOR = 4.0, 5.0
@@ -137,7 +142,7 @@ class MeasuredStep:
             "model": model,
             "device": self.device,
             "plan": str(self.plan),
-            "global_batch": self.plan.global_batch,
+            "batch_size": self.plan.batch_size,
             "precision": self.plan.precision,
             "seconds": self.seconds,
             "watts": self.watts,
@@ -153,7 +158,7 @@ class MeasuredStep:
         if unknown := [name for name in row if name not in _NAMES]:
             raise ValueError(f"unknown name {unknown[0]!r}; known are {', '.join(_NAMES)}")
         description = read_model(row["model"]) if "model" in row or model is None else model
-        plan = Plan.parse(row["plan"], int(row["global_batch"]), row.get("precision", "bf16"))
+        plan = Plan.parse(row["plan"], int(row["batch_size"]), row.get("precision", "bf16"))
         day = row.get("measured")
         when: dict[str, Any] = {} if day is None else {"measured": date.fromisoformat(day)}
         peak = row.get("peak_bytes")
@@ -180,7 +185,7 @@ def read_model(source: Any) -> Transformer | Graph:
 
 
 _NAMES = (
-    *("device", "plan", "global_batch", "seconds", "precision", "watts", "measured"),
+    *("device", "plan", "batch_size", "seconds", "precision", "watts", "measured"),
     *("peak_bytes", "model"),
 )
 
@@ -245,7 +250,7 @@ class Calibration:
             for step in self.steps_on(board)
             if step.watts is not None
         ]
-        prior = _POWER if board.vendor == "nvidia" else _POWER_ELSEWHERE
+        prior = board.power_deviation
         trust = (prior / float(np.hypot(_POWER_NOISE, _POWER_AFTER))) ** 2
         mean = trust * float(np.sum(off)) / (1 + trust * len(off))
         deviation = prior / (1 + trust * len(off)) ** 0.5
@@ -253,7 +258,7 @@ class Calibration:
         return float(np.exp(mean)), max(deviation, _POWER_AFTER)
 
     def has_run(self, model: Transformer | Graph, plan: Plan, device: str | Accelerator) -> bool:
-        """Whether a measured step had this model and plan, whatever its global batch."""
+        """Whether a measured step had this model and plan, whatever its batch size."""
         return any(
             step.model == model and _shape(step.plan) == _shape(plan)
             for step in self.steps_on(device)
@@ -316,6 +321,9 @@ def predict_times(
         variance = np.maximum(variance, _REPEATED**2) + again**2 + _release(model) ** 2
     scale = interval_scale(_MEASURED if steps else _UNMEASURED)
     seconds, deviation = np.exp(predicted), scale * np.sqrt(variance)
+    if not any(step.model == model for step in steps):
+        narrow = np.array([tf32_seconds(model, plan, board) for plan in plans]) / seconds
+        deviation = deviation + np.minimum(narrow, 1.0) * np.maximum(_TF32 - deviation, 0.0)
     if not any(step.model == model and step.plan.task.kind == "grpo" for step in steps):
         decoding = np.minimum(parts[:, PARTS.index("rollout")] / seconds, 1.0)
         deviation = deviation + decoding * (ROLLOUT_DEVIATION - deviation)  # wrong the same way
@@ -323,10 +331,10 @@ def predict_times(
 
 
 def _scatter(steps: Sequence[MeasuredStep]) -> dict[Any, float]:
-    """Deviation among the measured steps of a plan, whatever their global batch, where several."""
+    """Deviation among the measured steps of a plan, whatever their batch size, where several."""
     groups: dict[Any, list[float]] = {}
     for step in steps:
-        rate = np.log(step.seconds / step.plan.global_batch)
+        rate = np.log(step.seconds / step.plan.batch_size)
         groups.setdefault((step.model, _shape(step.plan)), []).append(rate)
     return {case: float(np.std(rates, ddof=1)) for case, rates in groups.items() if rates[1:]}
 
@@ -426,7 +434,7 @@ def best_probe(
 
 
 def _shape(plan: Plan) -> tuple[str, str]:
-    """A plan without its global batch."""
+    """A plan without its batch size."""
     return str(plan), plan.precision
 
 
@@ -448,7 +456,7 @@ def read_steps(path: Path, model: Transformer | None = None) -> list[MeasuredSte
     """Measured steps from a JSON file.
 
     The file holds a list of objects with ``device``, ``plan`` (such as ``dp8-mb1-zero3``),
-    ``global_batch``, ``seconds``, and where known ``precision`` (``bf16`` where missing), ``watts``
+    ``batch_size``, ``seconds``, and where known ``precision`` (``bf16`` where missing), ``watts``
     of one device, ``measured`` (a day such as ``2026-11-16``; today where missing) and ``model``.
 
     Args:
@@ -474,7 +482,7 @@ def read_steps(path: Path, model: Transformer | None = None) -> list[MeasuredSte
         flaw = f"{problem} is missing" if isinstance(problem, KeyError) else problem
         raise FileError(
             f"cannot read measured steps from {path}: {flaw}",
-            remedy="write a list of objects with device, plan, global_batch, seconds, and where "
+            remedy="write a list of objects with device, plan, batch_size, seconds, and where "
             "known precision, model, watts and measured",
         ) from None
 

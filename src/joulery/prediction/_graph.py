@@ -14,6 +14,7 @@ from joulery.prediction._devices import BYTES
 from joulery.prediction._kernels import ATTENTION, MATMUL, STREAM, Kernels
 
 if TYPE_CHECKING:
+    from joulery.prediction._bayes import Array
     from joulery.prediction._devices import Accelerator
 
 # cuDNN computes convolutions of 32-bit tensors in TF32 by default; matrix products stay in FP32.
@@ -112,11 +113,10 @@ class Graph:
     def kernels(self, device: Accelerator, precision: str | None = None) -> Kernels:
         """Columns of the operators on a device; products as captured where precision is None."""
         rows: list[list[float]] = []
-        tf32 = "tf32" in device.peaks
         for operator in self.operators:
             stream = operator.kind == "stream"
             target = operator.precision if stream or precision is None else precision
-            if operator.name.startswith(_CONVOLUTION) and target == "fp32" and tf32:
+            if _in_tf32(operator, device, precision):
                 target = "tf32"
             scale = BYTES[target] / BYTES[operator.precision]
             element = BYTES[target]
@@ -130,3 +130,13 @@ class Graph:
             cost = operator.operations, weights, remainder, operator.reuse_bytes, element
             rows.append([float(cell) for cell in (*shape, *cost, *rates, operator.count)])
         return Kernels(*np.array(rows, float).T)
+
+    def convolutions_in_tf32(self, device: Accelerator, precision: str | None = None) -> Array:
+        """Whether each operator is a convolution that a device computes in TF32."""
+        return np.array([_in_tf32(operator, device, precision) for operator in self.operators])
+
+
+def _in_tf32(operator: Operator, device: Accelerator, precision: str | None) -> bool:
+    is_convolution = operator.name.startswith(_CONVOLUTION)
+    wide = (precision or operator.precision) in ("fp32", "tf32")
+    return is_convolution and wide and "tf32" in device.peaks

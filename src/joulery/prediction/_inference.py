@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from joulery.errors import InfeasibleError, InvalidValueError
+from joulery.frontier import Origin
 from joulery.prediction._bayes import fitted_belief
 from joulery.prediction._devices import BYTES, accelerator
 from joulery.prediction._layers import Batch, LayerCost, layer_costs
@@ -58,7 +59,10 @@ class Inference:
         joules_per_token: Energy of all devices per decoded token, prefill included.
         memory_bytes: Memory of one device: weights, cache and activations.
         cache_tokens: Tokens that fit into the cache beside the weights.
-        relative_error: Standard deviation of the times, relative.
+        relative_error: Standard deviation of the times and of tokens per second, relative.
+        relative_error_watts: Standard deviation of the power, relative.
+        relative_error_joules: Standard deviation of the energy per token, relative.
+        source: Evidence behind the prediction, in words.
     """
 
     device: str
@@ -70,11 +74,17 @@ class Inference:
     joules_per_token: float
     memory_bytes: float
     cache_tokens: int
-    relative_error: float = _DEVIATION
+    relative_error: float
+    relative_error_watts: float
+    relative_error_joules: float
+    source: str = "specifications and fitted constants"
 
     def to_dict(self) -> dict[str, Any]:
         """Ready for JSON."""
-        return asdict(self)
+        return asdict(self) | {
+            "origin": Origin.PREDICTED.value,
+            "watts_per_device": self.watts / self.devices,
+        }
 
 
 def predict_inference(  # noqa: PLR0913 - all but two by keyword only
@@ -148,6 +158,9 @@ def predict_inference(  # noqa: PLR0913 - all but two by keyword only
         joules / tokens,
         memory,
         int((room - weights - _ACTIVATION_BYTES) / per_token),
+        _DEVIATION,
+        board.power_deviation,
+        float(np.hypot(_DEVIATION, board.power_deviation)),
     )
 
 
@@ -214,7 +227,7 @@ def rollout_seconds(model: Transformer, plan: Plan, board: Accelerator) -> float
     group = max(1, plan.tensor)
     while group < plan.devices and weights / group > 0.7 * board.memory_bytes:
         group *= 2
-    together = max(1.0, plan.global_batch * group / plan.devices)
+    together = max(1.0, plan.batch_size * group / plan.devices)
     room = group * _MEMORY_SHARE * board.memory_bytes - weights
     at_once = max(1.0, min(together, room / (model.sequence * cache_bytes(model))))
     precision = "bf16" if plan.precision not in ("bf16", "fp16") else plan.precision

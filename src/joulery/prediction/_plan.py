@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from joulery.errors import InvalidValueError
 from joulery.prediction._task import WORDS as TASK_WORDS, Task
+from joulery.units import whole_number
 
 if TYPE_CHECKING:
     from joulery.prediction._model import Transformer
@@ -58,9 +59,9 @@ class Plan:
         expert: Devices that share the experts, out of data × tensor × context.
         chunks: Parts of the model per stage, visited in turn (interleaved schedule).
         micro_batch: Sequences at a time.
-        global_batch: Sequences per step.
+        batch_size: Sequences per step.
         shard: State that data-parallel copies share: 0 nothing, 1 optimizer state, 2 gradients too,
-            3 parameters too (ZeRO stages; 3 is FSDP).
+            3 parameters too (ZeRO stages; 3 is FSDP). The text form leaves out 1.
         shard_group: Copies that share among each other; all of them where 0.
         recompute: Activations that are computed again in the backward pass: ``none``,
             ``selective`` (norms and activation functions) or ``full``.
@@ -90,7 +91,7 @@ class Plan:
     expert: int = 1
     chunks: int = 1
     micro_batch: int = 1
-    global_batch: int = 1
+    batch_size: int = 1
     shard: int = 1
     shard_group: int = 0
     recompute: str = "none"
@@ -106,13 +107,8 @@ class Plan:
     schedule: str = "1f1b"
 
     def __post_init__(self) -> None:
-        for name in (*_SIDES.values(), "micro_batch", "global_batch"):
-            if getattr(self, name) < 1:
-                raise InvalidValueError(
-                    f"{name.replace('_', ' ')} of a plan must be at least 1, not "
-                    f"{getattr(self, name)}",
-                    remedy="leave out what is not split",
-                )
+        for name in (*_SIDES.values(), "micro_batch", "batch_size"):
+            whole_number(getattr(self, name), f"{name.replace('_', ' ')} of a plan")
         for name, values in (
             ("shard", (0, 1, 2, 3)),
             ("recompute", RECOMPUTE),
@@ -142,11 +138,11 @@ class Plan:
                 f"dualpipe pairs the stages of both directions, which {self.pipeline} do not allow",
                 remedy="give an even number of stages, such as pp4",
             )
-        if self.fused_backward and self.global_batch > self.data * self.micro_batch:
+        if self.fused_backward and self.batch_size > self.data * self.micro_batch:
             raise InvalidValueError(
                 "an optimizer within the backward pass (fused-backward) cannot add up gradients "
                 "of several micro-batches",
-                remedy="give a global batch of data × micro-batch",
+                remedy="give a batch size of data × micro-batch",
             )
         if self.shard_group and (
             self.shard_group < 1 or self.data * self.context % self.shard_group
@@ -165,7 +161,7 @@ class Plan:
     @property
     def micro_batches(self) -> int:
         """Micro-batches per pipeline and step."""
-        return self.global_batch // (self.data * self.micro_batch)
+        return self.batch_size // (self.data * self.micro_batch)
 
     def tokens(self, sequence: int) -> float:
         """Tokens of one micro-batch on one device."""
@@ -193,7 +189,7 @@ class Plan:
         return "-".join(words)
 
     @classmethod
-    def parse(cls, text: str, global_batch: int, precision: str = "bf16") -> Plan:
+    def parse(cls, text: str, batch_size: int, precision: str = "bf16") -> Plan:
         """A plan from its text form, such as ``dp8-tp2-mb1-zero3``.
 
         Raises:
@@ -217,7 +213,7 @@ class Plan:
             values[name] = value
         if task:
             values["task"] = Task.parse("-".join(task))
-        return cls(**values, global_batch=global_batch, precision=precision)
+        return cls(**values, batch_size=batch_size, precision=precision)
 
     def check(self, model: Transformer) -> None:
         """Refuse a plan that does not divide.
@@ -227,7 +223,7 @@ class Plan:
         """
         at_once, group = self.data * self.micro_batch, self.data * self.tensor * self.context
         rules = (
-            (self.global_batch, at_once, "global batch", "data × micro-batch"),
+            (self.batch_size, at_once, "batch size", "data × micro-batch"),
             (model.heads, self.tensor, "heads", "tensor"),
             (model.sequence, self.context, "sequence", "context"),
             (max(model.experts, 1), self.expert, "experts", "expert"),
@@ -244,7 +240,7 @@ class Plan:
             raise InvalidValueError(
                 f"dualpipe on {self.pipeline} stages cannot work with {self.micro_batches} "
                 "micro-batches",
-                remedy=f"give an even number of them, {least} or more: a global batch of "
+                remedy=f"give an even number of them, {least} or more: a batch size of "
                 f"{least * self.data * self.micro_batch}, for example",
             )
         self._check_task(model)

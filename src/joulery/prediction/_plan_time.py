@@ -164,12 +164,25 @@ def _parts(plan: Plan, **parts: float) -> Array:
     return np.array([parts[name] for name in PARTS], float)
 
 
+def tf32_seconds(model: Transformer | Graph, plan: Plan, device: Accelerator) -> float:
+    """Seconds of a step in convolutions that run in TF32."""
+    if not isinstance(model, Graph):
+        return 0.0
+    precision = _asked_precision(model, plan)
+    rows = model.convolutions_in_tf32(device, precision)
+    kernels = model.kernels(device, precision).take(rows)
+    seconds = layer_cost(kernels, device, plan.precision).seconds if rows.any() else 0.0
+    return float(plan.micro_batches * seconds)
+
+
+def _asked_precision(graph: Graph, plan: Plan) -> str | None:
+    """Precision of the products of a captured step where a plan asks for another; else None."""
+    return None if plan.precision in ("", graph.precision) else plan.precision
+
+
 def _graph_parts(graph: Graph, plan: Plan, device: Accelerator) -> Array:
     """Parts of a captured step on each of ``plan.data`` devices; a micro-batch is what it holds."""
-    if plan.precision not in ("", graph.precision):
-        kernels = graph.kernels(device, plan.precision)
-    else:
-        kernels = graph.kernels(device)
+    kernels = graph.kernels(device, _asked_precision(graph, plan))
     updates = np.array([operator.phase == "optimizer" for operator in graph.operators])
     runs = plan.micro_batches
     cost = layer_cost(kernels.take(~updates), device, plan.precision)
@@ -213,7 +226,7 @@ def least_seconds(model: Transformer | Graph, plan: Plan, device: Accelerator) -
     """Seconds that the arithmetic of a step takes at the device's nominal peak."""
     if isinstance(model, Graph):
         return model.operations * plan.micro_batches / max(device.peaks.values())
-    tokens = plan.global_batch * model.sequence * plan.task.useful_share(model.sequence)
+    tokens = plan.batch_size * model.sequence * plan.task.useful_share(model.sequence)
     seen = plan_batch(model, plan).seen * model.sequence
     scores = 2.0 * model.layers * model.heads * model.value_width * seen
     passes = 2.0 if plan.task.adapter else 3.0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
 from statistics import NormalDist
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +20,7 @@ from joulery.prediction._assumptions import (
 )
 from joulery.prediction._bayes import Interval
 from joulery.prediction._calibrate import Calibration, best_probe
-from joulery.prediction._devices import PRECISIONS, accelerator
+from joulery.prediction._devices import PRECISIONS, Accelerator, accelerator
 from joulery.prediction._inference import ROLLOUTS_LACK
 from joulery.prediction._memory import FITS_SHARE
 from joulery.prediction._model import training_model
@@ -27,13 +28,19 @@ from joulery.prediction._plan import Plan
 from joulery.prediction._search import OBJECTIVES, Work, least_memory, tabulate
 from joulery.prediction._task import Task
 from joulery.tables import Tabular, html_table
-from joulery.units import finite, grams_co2, human, human_dollars, human_duration
+from joulery.units import (
+    finite,
+    grams_co2,
+    human,
+    human_dollars,
+    human_duration,
+    quantity,
+    whole_number,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
-    from pathlib import Path
 
-    from joulery.prediction._devices import Accelerator
     from joulery.prediction._model import Transformer
     from joulery.prediction._search import CandidateTable, Rows
 
@@ -118,7 +125,7 @@ class Choice:
             "devices": self.devices,
             "plan": str(self.plan),
             "precision": self.plan.precision,
-            "batch_size": self.plan.global_batch,
+            "batch_size": self.plan.batch_size,
             "seconds_90_per_cent": list(self.interval("time")),
             "joules_90_per_cent": list(self.interval("energy")),
         }
@@ -265,6 +272,7 @@ _EQUAL = 0.005
 # Time that a training may take where no deadline is given; by hand: half a year.
 _HORIZON_SECONDS = 180 * 86400.0
 _LARGEST_MEMORY = 310e9  # of a device type of 2026: MI355X
+_WORTH_SAYING = 0.01  # by hand: of the money
 _MOST_TOKENS = 1e18  # by hand: ten thousand times the largest trainings of 2026
 # No deadline is said to be kept with more confidence: few trainings say how much time they lost.
 _SUREST = 0.95
@@ -312,6 +320,12 @@ class _Search:
         rows = candidates.within(self.deadline)
         return self.choice(candidates, int(rows[np.argmin(candidates.cost(objective)[rows])]))
 
+    def cheapest_limit(self, choice: Choice) -> Choice:
+        """The same plan at the power limit of least rent; the deadline holds where it held."""
+        candidates = self.tables[choice.device]
+        rows = np.flatnonzero(candidates.plan == candidates.plans.index(choice.plan))
+        return self.choice(candidates, int(rows[np.argmin(candidates.costs["money"][rows])]))
+
     def choice(self, candidates: CandidateTable, row: int) -> Choice:
         """A candidate as a choice."""
         error, lost = float(candidates.deviation[row]), lost_time().deviation
@@ -349,8 +363,8 @@ class _Search:
 
 def recommend(  # noqa: PLR0913 - all but three by keyword only
     model: Transformer | dict[str, Any] | str | Path,
-    work: Work | float,
-    devices: Sequence[str | Path | Accelerator] | str,
+    work: Work | float | str,
+    devices: Sequence[str | Path | Accelerator] | str | Path | Accelerator,
     *,
     max_devices: int = 512,
     sequence: int | None = None,
@@ -363,7 +377,7 @@ def recommend(  # noqa: PLR0913 - all but three by keyword only
 
     Args:
         model: Description of a transformer: object, document or JSON file.
-        work: The training to be done, or the tokens to train on.
+        work: The training to be done, or the tokens to train on, such as ``100e9`` or ``"100B"``.
         devices: Names of device types in the catalog, TOML files, or accelerators; a single name
             too.
         max_devices: Largest number of devices.
@@ -380,20 +394,21 @@ def recommend(  # noqa: PLR0913 - all but three by keyword only
         UnknownDeviceError: No such device.
 
     Examples:
-        >>> recommend("llama-8b.json", 100e9, ["a100", "h100"])        # doctest: +SKIP
+        >>> recommend("llama-8b.json", "100B", ["a100", "h100"])       # doctest: +SKIP
         <Recommendation: Least energy: train llama-8b on 512 × H100 at 450 W …>
     """
     description = training_model(model, sequence)
     assumed, calibration = assumptions or Assumptions(), calibration or Calibration()
-    work = work if isinstance(work, Work) else Work(finite(work, "tokens", minimum=1.0))
-    names = [devices] if isinstance(devices, str) else devices
+    if not isinstance(work, Work):
+        work = Work(quantity(work, "tokens", "#") if isinstance(work, str) else work)
+    names = [devices] if isinstance(devices, str | Path | Accelerator) else devices or ()
     boards = {board.name: board for board in map(accelerator, names)}
     objective = _check(work, boards, max_devices, objective, assumed)
     Plan(task=work.task).check(description)
-    if work.tokens < (step := work.global_batch * description.sequence):
+    if work.tokens < (step := work.sequences_per_step * description.sequence):
         raise InvalidValueError(
             f"{work.tokens:g} tokens are less than one step of {step} tokens "
-            f"({work.global_batch} sequences of {description.sequence})",
+            f"({work.sequences_per_step} sequences of {description.sequence})",
             remedy="give shorter sequences (--sequence), a smaller batch or more tokens",
         )
     tables = {}
@@ -411,10 +426,16 @@ def recommend(  # noqa: PLR0913 - all but three by keyword only
     search = _Search(description, tables, calibration, work.deadline_seconds)
     if not search.list_eligible():
         raise _too_slow(search)
-    notes = []
+    notes, asked = [], objective
+    if work.batch_size is None:
+        usual = "a fine-tuning" if work.task.is_tuning else "a training"
+        notes.append(
+            f"{work.sequences_per_step} sequences per step, as is usual for {usual}; --batch-size "
+            "gives another"
+        )
     if search.deadline is None:
         search, objective, note = _bound_time(search, objective)
-        notes = [f"no deadline: {note}"]
+        notes.append(f"no deadline: {note}")
     if work.task.kind == "grpo":
         notes.append(f"nothing of {ROLLOUTS_LACK}")
     winner, *rivals = search.rank(objective)
@@ -431,7 +452,7 @@ def recommend(  # noqa: PLR0913 - all but three by keyword only
         deadline_seconds=work.deadline_seconds,
         work=f"{_count_text(work.tokens)} tokens of {description.name or 'a transformer'}",
         headline=_headline(
-            winner, objective, work, description, tables[winner.device].device.memory_bytes
+            winner, _aim(asked, objective), work, description, tables[winner.device].device
         ),
         regions=_regions(winner, tables[winner.device].device, regions or {}),
     )
@@ -447,20 +468,25 @@ def _bound_time(search: _Search, objective: str) -> tuple[_Search, str, str]:
     return search, "time", note
 
 
-def _headline(
-    winner: Choice, objective: str, work: Work, model: Transformer, memory_bytes: float
-) -> str:
+def _aim(asked: str, objective: str) -> str:
+    """The objective of a choice, and why it is not the one that was asked for."""
+    aim = f"Least {objective}" if objective in OBJECTIVES else f"Best by {objective}"
+    if asked == objective:
+        return aim
+    return f"{aim} instead of {asked}, since all take over {_HORIZON_SECONDS / 86400:.0f} days"
+
+
+def _headline(winner: Choice, aim: str, work: Work, model: Transformer, board: Accelerator) -> str:
     """The choice as a sentence."""
     plan = winner.plan
-    batch = "" if plan.global_batch == work.global_batch else f", {plan.global_batch} sequences"
-    aim = f"Least {objective}" if objective in OBJECTIVES else f"Best by {objective}"
+    batch = "" if plan.batch_size == work.sequences_per_step else f", {plan.batch_size} sequences"
     return (
         f"{aim}: train {model.name or 'the model'} on {winner.devices} × {winner.device} at "
         f"{winner.power_limit_watts:.0f} W ({plan}, {plan.precision}{batch}) in "
         f"{_lasting(winner.seconds)} ± {100 * winner.relative_error_time:.0f} %, with "
         f"{human(winner.joules / 3600, 'Wh')} ± {100 * winner.relative_error_energy:.0f} % and "
         f"{human_dollars(winner.dollars)}; it fits into memory, with "
-        f"{winner.memory_bytes / 1e9:.0f} of {memory_bytes / 1e9:.0f} GB"
+        f"{winner.memory_bytes / 1e9:.1f} of {board.memory_bytes / 1e9:.1f} GB"
     )
 
 
@@ -531,11 +557,12 @@ def _check(
         raise InvalidValueError(
             f"no precision {work.precision!r}", remedy=f"one of {', '.join(PRECISIONS)}"
         )
-    if not boards or max_devices < 1 or work.global_batch < 1:
+    if not boards:
         raise InvalidValueError(
-            "a recommendation needs at least one device type, device and sequence per step",
-            remedy="give devices, max_devices and global_batch",
+            "a recommendation needs at least one device type", remedy='name some, such as "h100"'
         )
+    whole_number(max_devices, "largest number of devices")
+    whole_number(work.sequences_per_step, "batch size")
     assumed.check_rents(boards)
     objective = _ALIASES.get(objective, objective)
     if objective not in OBJECTIVES:
@@ -599,7 +626,8 @@ def _too_slow(search: _Search) -> InfeasibleError:
     row = int(late.argmin())
     return InfeasibleError(
         f"nothing finishes within {_lasting(search.deadline or 0.0)} at 90 % confidence",
-        remedy=f"the fastest needs {_lasting(float(late[row]))}: {search.choice(table, row)}; "
+        remedy=f"the fastest takes {_lasting(float(table.costs['time'][row]))} on average and "
+        f"{_lasting(float(late[row]))} at 90 % confidence: {search.choice(table, row)}; "
         "allow that, or more devices",
     )
 
@@ -660,6 +688,8 @@ def _changes(
                 f"a deadline of {_lasting(late)} would allow {rival}, "
                 f"{100 * less:.0f} % less {objective}"
             )
+    if objective != "money":
+        yield from _dearer_than(search.cheapest_limit(winner), winner)
     for name in OBJECTIVES:
         rival = search.rank(name)[0]
         if name != objective and (rival.device, rival.plan) != (winner.device, winner.plan):
@@ -668,16 +698,30 @@ def _changes(
             yield f"for least {name}: {rival}, {share} % less {name}"
 
 
+def _dearer_than(rival: Choice, winner: Choice) -> Iterator[str]:
+    """What a rented machine costs more for the power limit of the choice, where it does."""
+    dearer = winner.dollars - rival.dollars
+    if dearer < _WORTH_SAYING * winner.dollars:
+        return
+    energy = human((rival.joules - winner.joules) / 3600, "Wh")
+    faster = 100 * (1 - rival.seconds / winner.seconds)
+    yield (
+        f"who rents pays {human_dollars(dearer)} more for the limit of "
+        f"{winner.power_limit_watts:.0f} W, which saves {energy}: {rival.power_limit_watts:.0f} W "
+        f"costs {human_dollars(rival.dollars)} and takes {faster:.0f} % less time"
+    )
+
+
 def _overtaking(winner: Choice, rival: Choice, objective: str) -> str:
-    """The change by which the closest rival would win, and how likely errors make that."""
+    """How far off predictions must be for the closest rival to win, and the chance of that."""
     gap = math.log(rival.value(objective) / winner.value(objective))
     error = math.hypot(_own_error(winner, objective), _own_error(rival, objective))
     chance = NormalDist().cdf(-gap / error)
-    quantity = {"money": "hourly price", "carbon": "emissions"}.get(objective, objective)
+    odds = "below 1" if chance < 0.005 else f"{100 * chance:.0f}"
+    less = f"{100 * (1 - math.exp(-gap)):.0f} % less {objective}"
     return (
-        f"{rival.device} wins if its {quantity} turns out "
-        f"{100 * (1 - math.exp(-gap)):.0f} % lower "
-        f"beside {winner.device}'s than assumed, a chance of {100 * chance:.0f} %"
+        f"{rival.device} would win if, compared with {winner.device}, it needed {less} than "
+        f"predicted; the chance is {odds} %"
     )
 
 
@@ -704,7 +748,8 @@ def _probe(search: _Search, winner: Choice, rivals: Sequence[Choice], objective:
         if math.log(rival.value(objective) / winner.value(objective)) < _own_error(rival, objective)
     ]
     target = close[0] if close else winner
-    time = f"step of {target.device}, too close to call," if close else "winner's step"
+    whose = f"step of {target.device}, whose {objective} is too close to tell from the winner's"
+    whose = whose if close else "winner's step"
     table = search.tables[target.device]
     fewest = min(plan.devices for plan in table.plans)
     small = [plan for plan in table.plans if plan.devices == fewest]
@@ -713,6 +758,6 @@ def _probe(search: _Search, winner: Choice, rivals: Sequence[Choice], objective:
         return ""
     error = 100 * _own_error(target, "time")
     return (
-        f"one step of {plan} on {plan.devices} × {target.device}: narrows the {time} from "
-        f"± {error:.0f} % to about ± {error * remaining:.0f} %"
+        f"one step of {plan} on {plan.devices} × {target.device}: ± {error:.0f} % becomes about "
+        f"± {error * remaining:.0f} % for the time of the {whose}"
     )

@@ -49,6 +49,9 @@ OBJECTIVES = ("energy", "time", "money", "carbon")
 _LIMITS, _LARGEST_MICRO_BATCH = 7, 8
 # Batch sizes to look at around the given one where the critical batch size is known; by hand.
 _BATCH_FACTORS = (0.25, 0.5, 1.0, 2.0, 4.0)
+# Sequences per step where none are given. Pre-training: 8 M tokens of 8,192, as Llama 3 had on
+# average. Fine-tuning: between QLoRA's 16 and the 128 of Alpaca and Tulu 3.
+_TRAINING_BATCH, _TUNING_BATCH = 1024, 64
 # Deviation of samples to the target at another batch size than the given one; by hand.
 _CONVERGENCE_DEVIATION = 0.1
 # Relative to the smallest batch and its samples; chosen on MLPerf's reference points, leaving
@@ -99,8 +102,8 @@ class Work:
     """The training to be done.
 
     Attributes:
-        tokens: Tokens to train on at the batch size ``global_batch``.
-        global_batch: Sequences per step.
+        tokens: Tokens to train on, at the batch size given.
+        batch_size: Sequences per step; where None 1024, and 64 for a fine-tuning.
         precision: Precision of the matrix products; devices that lack it use ``bf16``.
         deadline_seconds: Time that the training may take, kept with 90 % confidence.
         convergence: Growth of the tokens to the same loss with the batch size; where given, batch
@@ -110,24 +113,33 @@ class Work:
     """
 
     tokens: float
-    global_batch: int = 1024
+    batch_size: int | None = None
     precision: str = "bf16"
     deadline_seconds: float | None = None
     convergence: Convergence | None = None
     framework: str = "megatron"
     task: Task = field(default_factory=Task)
 
+    @property
+    def sequences_per_step(self) -> int:
+        """The batch size, or the usual one of the task."""
+        if self.batch_size is not None:
+            return self.batch_size
+        return _TUNING_BATCH if self.task.is_tuning else _TRAINING_BATCH
+
     def batch_sizes(self) -> list[int]:
         """Batch sizes to look at."""
         if self.convergence is None:
-            return [self.global_batch]
-        return sorted({max(1, round(factor * self.global_batch)) for factor in _BATCH_FACTORS})
+            return [self.sequences_per_step]
+        return sorted(
+            {max(1, round(factor * self.sequences_per_step)) for factor in _BATCH_FACTORS}
+        )
 
     def steps(self, sequence: int, batch: int) -> float:
         """Number of optimizer steps to the same loss at a batch size."""
         tokens = self.tokens
         if self.convergence is not None:
-            tokens *= self.convergence.factor(batch, self.global_batch)
+            tokens *= self.convergence.factor(batch, self.sequences_per_step)
         return tokens / (batch * sequence * self.task.useful_share(sequence))
 
 
@@ -187,7 +199,7 @@ def tabulate(
         plan_load(constants, parts, float(total), factor)
         for parts, total in zip(times.parts, times.seconds, strict=True)
     ]
-    steps = np.array([work.steps(model.sequence, plan.global_batch) for plan in plans])[:, None]
+    steps = np.array([work.steps(model.sequence, plan.batch_size) for plan in plans])[:, None]
     responses = [_rounded_response(board, load, limits) for load in loads]
     totals = [
         step_totals(board, load, *answer) for load, answer in zip(loads, responses, strict=True)
@@ -256,7 +268,7 @@ _MOST_RESPONSES = 10_000  # by hand: some tens of megabytes
 
 def _convergence_error(work: Work, plans: list[Plan]) -> Array:
     error = _CONVERGENCE_DEVIATION * interval_scale("samples to converge, other batches")
-    return np.array([error * (plan.global_batch != work.global_batch) for plan in plans])
+    return np.array([error * (plan.batch_size != work.sequences_per_step) for plan in plans])
 
 
 def candidate_plans(
@@ -264,14 +276,23 @@ def candidate_plans(
 ) -> Iterator[tuple[Plan, float]]:
     """Plans that divide, fit into memory and are worth a look, with the bytes they reserve."""
     room = FITS_SHARE * board.memory_bytes
-    for plan in _divided_plans(model, work, board, max_devices):
-        yield from _least_saving(model, plan, room)
+    plans = list(_divided_plans(model, work, board, max_devices))
+    # Logits a part at a time need other software, so they are for where nothing else fits.
+    for chunked in (False, True):
+        fitting = [
+            pair
+            for plan in plans
+            for pair in _least_saving(model, replace(plan, chunked_loss=chunked), room)
+        ]
+        yield from fitting
+        if fitting:
+            return
 
 
 def least_memory(model: Transformer, work: Work, board: Accelerator, max_devices: int) -> float:
     """Bytes that the plan of least memory reserves on the fullest device."""
     return min(
-        plan_memory(model, _leanest(plan)).reserved
+        plan_memory(model, _leanest(replace(plan, chunked_loss=True))).reserved
         for plan in _divided_plans(model, work, board, max_devices)
     )
 
@@ -285,7 +306,7 @@ def _divided_plans(
         work.batch_sizes(),
         _counts(max_devices, board.node_devices),
         _divisors(model.heads, min(8, board.link_domain)),
-        _stages(model.layers),
+        [1] if work.framework in _WITHOUT_PIPELINES else _stages(model.layers),
         _powers(max(1, min(16, model.sequence // 8192))),
     ):
         inside = tensor * pipeline * context
@@ -308,7 +329,7 @@ def _divided_plans(
                 expert=expert,
                 chunks=chunks,
                 micro_batch=micro,
-                global_batch=rounded,
+                batch_size=rounded,
                 precision=precision,
                 framework=work.framework,
                 task=work.task,
@@ -316,9 +337,9 @@ def _divided_plans(
 
 
 def _leanest(plan: Plan) -> Plan:
-    """The variant of a plan that takes least memory; one copy has nothing to shard over."""
+    """The most sharded and recomputed variant of a plan; one copy has nothing to shard over."""
     shard = 3 if plan.data * plan.context > 1 else plan.shard
-    return replace(plan, shard=shard, recompute="full", chunked_loss=True)
+    return replace(plan, shard=shard, recompute="full")
 
 
 def _least_saving(model: Transformer, plan: Plan, room: float) -> Iterator[tuple[Plan, float]]:
@@ -330,10 +351,10 @@ def _least_saving(model: Transformer, plan: Plan, room: float) -> Iterator[tuple
     if plan_memory(model, _leanest(plan)).reserved > room:
         return
     fits = 0
-    for chunked, (shard, recompute) in itertools.product((False, True), _MEMORY_CHOICES):
+    for shard, recompute in _MEMORY_CHOICES:
         if plan.data * plan.context == 1 and shard > 1:
             continue
-        trial = replace(plan, shard=shard, recompute=recompute, chunked_loss=chunked)
+        trial = replace(plan, shard=shard, recompute=recompute)
         if (memory := plan_memory(model, trial).reserved) <= room:
             yield trial, memory
             fits += 1
@@ -341,8 +362,8 @@ def _least_saving(model: Transformer, plan: Plan, room: float) -> Iterator[tuple
                 return
 
 
-# Sharding and recomputation, what costs least time first; logits a part at a time need other
-# software, so they come after these.
+_WITHOUT_PIPELINES = ("transformers",)  # the Trainer shards and splits matrices, but has no stages
+# Sharding and recomputation, what costs least time first.
 _MEMORY_CHOICES = (
     (1, "selective"),
     (2, "selective"),

@@ -27,7 +27,7 @@ from joulery.prediction._model import training_model
 from joulery.prediction._plan import Plan
 from joulery.prediction._power import LEAST_POWER_DEVIATION, Load, plan_load, step_cost
 from joulery.tables import Tabular
-from joulery.units import per_cent
+from joulery.units import finite, per_cent, whole_number
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -120,7 +120,7 @@ class Prediction(Tabular):
             "devices": self.plan.devices,
             "plan": str(self.plan),
             "precision": self.plan.precision,
-            "batch_size": self.plan.global_batch,
+            "batch_size": self.plan.batch_size,
             "memory_allocated_bytes": fullest.allocated,
             "memory_reserved_bytes": fullest.reserved,
             "memory_reserved_bytes_by_stage": [stage.reserved for stage in self.memory],
@@ -207,7 +207,7 @@ def prediction(  # noqa: PLR0913 - all but three by keyword only
         device=board.name,
         devices=plan.devices,
         parallel=None if isinstance(step, Graph) and plan.devices == 1 else str(plan),
-        batch_size=None if isinstance(step, Graph) else plan.global_batch,
+        batch_size=None if isinstance(step, Graph) else plan.batch_size,
     )
     drawn = _drawn_error(board, load, power_error)
     provenance = Provenance(Origin.PREDICTED, evidence.source(board), float(np.hypot(error, drawn)))
@@ -277,6 +277,8 @@ def predict(  # noqa: PLR0913 - all but two by keyword only
         >>> predict(model, "h100", plan="dp8-mb1-zero3", batch_size=128).prediction.verdict
         'fits'
     """
+    if batch_size is not None:
+        batch_size = whole_number(batch_size, "batch size")
     if isinstance(plan, str):
         plan = Plan.parse(plan, batch_size or 1)
     if not (plan is None or isinstance(plan, Plan)):
@@ -293,7 +295,7 @@ def predict(  # noqa: PLR0913 - all but two by keyword only
         plan = plan or Plan(micro_batch=batch_size or 1)
         plan = replace(
             plan,
-            global_batch=batch_size or plan.global_batch,
+            batch_size=batch_size or plan.batch_size,
             precision=precision or plan.precision,
         )
         work = f"step of {model.name or 'a transformer'}"
@@ -374,7 +376,7 @@ def _check_copies(plan: Plan) -> None:
         data=plan.data,
         shard=plan.shard,
         shard_group=plan.shard_group,
-        global_batch=plan.global_batch,
+        batch_size=plan.batch_size,
         framework=plan.framework,
         precision=plan.precision,
     )
@@ -382,12 +384,12 @@ def _check_copies(plan: Plan) -> None:
         raise InvalidValueError(
             f"{plan} changes what a captured step computes",
             remedy="capture what one device computes, and give copies of it: data, shard, "
-            "shard_group, global_batch, framework",
+            "shard_group, batch_size, framework",
         )
-    if plan.global_batch % plan.data:
+    if plan.batch_size % plan.data:
         raise InvalidValueError(
-            f"{plan.global_batch} captured steps do not divide among {plan.data} copies",
-            remedy="give a global_batch of as many captured batches, a multiple of data",
+            f"{plan.batch_size} captured steps do not divide among {plan.data} copies",
+            remedy="give a batch_size of as many captured batches, a multiple of data",
         )
 
 
@@ -441,11 +443,13 @@ def _points(
     if limits is not None:
         low, high = board.min_limit_watts, board.limit_watts
         watts = _check_values(
-            limits, low, high, 1.0, f"{board.name} takes no power limit of {{:g}} W"
+            limits, low, high, 1.0, f"{board.name} takes no power limit of {{:g}} W", "limits"
         )
     if clocks is not None:
         low, high = board.min_clock_hertz, board.clock_hertz
-        hertz = _check_values(clocks, low, high, 1e6, f"{board.name} locks no clock of {{:g}} MHz")
+        hertz = _check_values(
+            clocks, low, high, 1e6, f"{board.name} locks no clock of {{:g}} MHz", "clocks"
+        )
     elif load.demand * load.power_factor * board.limit_watts <= board.min_limit_watts:
         hertz = np.linspace(max(board.min_clock_hertz, 0.4 * board.clock_hertz), board.clock_hertz)
         hertz = hertz[:: len(hertz) // _CLOCKS]
@@ -462,9 +466,14 @@ def _points(
 
 
 def _check_values(
-    values: Sequence[float], low: float, high: float, unit: float, message: str
+    values: Any, low: float, high: float, unit: float, message: str, name: str
 ) -> Array:
+    if isinstance(values, str) or not hasattr(values, "__iter__"):
+        raise InvalidValueError(
+            f"{name}={values!r} is not a list of numbers", remedy=f"write {name}=[{high:g}]"
+        )
     for value in values:
+        finite(value, name)
         if not low <= value <= high:
             raise InvalidValueError(
                 message.format(value / unit),

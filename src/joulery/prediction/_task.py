@@ -78,6 +78,11 @@ class Task:
         return "-".join(words)
 
     @property
+    def is_tuning(self) -> bool:
+        """Whether it adapts a trained model to examples, in small batches."""
+        return self.kind != "grpo" and (self.kind != "pretrain" or bool(self.adapter))
+
+    @property
     def reference_forwards(self) -> int:
         """Forward passes of a frozen reference model beside each step."""
         return int(self.kind in ("dpo", "grpo"))

@@ -46,7 +46,7 @@ _BAR_SHARE, _WIDEST_BAR = 0.75, 60.0  # by hand: of the distance of bars; and in
 _LOSS_COLOUR = "s4"  # red
 _LETTER = 7.2  # width of an average character, in pixels
 _DASHES = {"solid": (), "dashed": (5, 4), "dotted": (2, 4)}
-_SYMBOLS = ("dot", "square", "triangle")
+_SYMBOLS = ("dot", "square", "triangle", "diamond", "cross")
 
 
 @dataclass(frozen=True, slots=True)

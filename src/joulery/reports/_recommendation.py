@@ -17,11 +17,17 @@ if TYPE_CHECKING:
 
 _KILOWATT_HOUR, _MEGAWATT_HOUR = Unit("kWh", 3.6e6), Unit("MWh", 3.6e9)
 _WIDENING = 1.5  # by hand: a deadline further away would crowd the points at one edge
+_ERRORS = "± and error bars are one standard error: two of three lie within."
 _SOURCES = "specifications of the catalog and constants fitted to measurements by others"
 
 
-def recommendation_report(recommendation: Recommendation) -> Report:
-    """The choice and what else to look at; then the Pareto set, why, and what would change it."""
+def recommendation_report(recommendation: Recommendation, made: str = "") -> Report:
+    """The choice and what else to look at; then the Pareto set, why, and what would change it.
+
+    Args:
+        recommendation: What to report.
+        made: Date, version and command, as a sentence for pages.
+    """
     best = recommendation.best
     words = [
         *(f"Why: {reason}." for reason in recommendation.reasons),
@@ -42,6 +48,7 @@ def recommendation_report(recommendation: Recommendation) -> Report:
             _short_list(recommendation),
             *_carbon(recommendation),
             _chart(recommendation),
+            Paragraph(_ERRORS, soft=True),
             Heading("Reasons"),
             *(Paragraph(text, soft=True) for text in words),
             Heading("Choices that no other beats"),
@@ -51,7 +58,7 @@ def recommendation_report(recommendation: Recommendation) -> Report:
                 kinds=["chosen" * (candidate == best) for candidate in ordered],
             ),
         ),
-        _SOURCES,
+        f"{_SOURCES}. {made}" if made else _SOURCES,
     )
 
 
@@ -64,7 +71,7 @@ def _short_list(recommendation: Recommendation) -> Table:
 
 def _columns(choices: Sequence[Choice]) -> dict[str, Callable[[Choice], str]]:
     """Columns of a table of choices; that of the batch where it differs."""
-    differs = len({choice.plan.global_batch for choice in choices}) > 1
+    differs = len({choice.plan.batch_size for choice in choices}) > 1
     return {title: cell for title, cell in _COLUMNS.items() if differs or title != ">batch"}
 
 
@@ -100,7 +107,8 @@ def _chart(recommendation: Recommendation) -> Chart:
         )
         for colour, name in enumerate(names)
     ]
-    series.append(_series("recommended", [recommendation.best], len(names), star=True))
+    name = f"recommended ({recommendation.best.device})"
+    series.append(_series(name, [recommendation.best], len(names), star=True))
     deadline = recommendation.deadline_seconds
     slowest = max(candidate.seconds for candidate in candidates)
     if deadline is not None and deadline < _WIDENING * slowest:
@@ -111,7 +119,9 @@ def _chart(recommendation: Recommendation) -> Chart:
         line = [(deadline, joules) for joules in ends]
         series.append(Series.curve("deadline", line, "dashed", 5))
     unit = _MEGAWATT_HOUR if recommendation.best.joules > _MEGAWATT_HOUR.size else _KILOWATT_HOUR
-    description = "Each point is a device type, count, plan and power limit; bars are one sigma."
+    description = (
+        "Each point is a device type, count, plan and power limit; bars are one standard error."
+    )
     return Chart(
         "Time and energy of the training",
         time_axis([candidate.seconds for candidate in candidates], "predicted"),
@@ -144,7 +154,7 @@ _COLUMNS: dict[str, Callable[[Choice], str]] = {
         f"{candidate.devices} × {candidate.device}, {candidate.power_limit_watts:.0f} W"
     ),
     "plan": lambda candidate: str(candidate.plan),
-    ">batch": lambda candidate: str(candidate.plan.global_batch),
+    ">batch": lambda candidate: str(candidate.plan.batch_size),
     ">time": lambda candidate: (
         human_duration(candidate.seconds)
         if candidate.seconds < 172800

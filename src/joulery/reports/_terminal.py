@@ -42,6 +42,7 @@ _ANSI = ("", "33", "1;32", "35", "31", "2")
 _BRAILLE = ((0x01, 0x02, 0x04, 0x40), (0x08, 0x10, 0x20, 0x80))
 _NARROWEST_PLOT, _PLOT_ROWS = 40, 14  # by hand: half a terminal of 80 columns and 24 rows
 _NARROWEST_NAME, _NARROWEST_CELL = 12, 16  # by hand: narrower columns break most words
+_BESIDE = (0, 1, -1, 2, -2)  # by hand: columns that still read as the same place
 _UNLIMITED = 1_000_000  # columns that no line reaches
 
 
@@ -304,12 +305,19 @@ def _draw_symbols(
     symbols = _SYMBOLS if terminal.unicode else _ASCII_SYMBOLS
     positions: list[tuple[int, int, str, Series]] = []
     for line in reversed([s for s in series if s.symbol]):
-        for number, (across, upwards) in enumerate(line.points):
-            column, row = _column(cells, x.share(across)), _row(cells, y.share(upwards))
-            if cells.fits(column, row, 1):
-                cells.write(column, row, symbols[line.symbol], _ANSI[line.colour % len(_ANSI)])
-                label = line.labels[number] if line.labels else ""
-                positions.append((column, row, label, line))
+        points = [
+            (_column(cells, x.share(across)), _row(cells, y.share(upwards)))
+            for across, upwards in line.points
+        ]
+        for step in _BESIDE:  # beside its place only where no symbol of the series found any
+            for number, (column, row) in enumerate(points):
+                if cells.fits(column + step, row, 1):
+                    colour = _ANSI[line.colour % len(_ANSI)]
+                    cells.write(column + step, row, symbols[line.symbol], colour)
+                    label = line.labels[number] if line.labels else ""
+                    positions.append((column + step, row, label, line))
+            if any(line is position[3] for position in positions):
+                break
     for column, row, label, line in positions:
         if label:
             _label(cells, column, row, f" {label} ", _ANSI[line.colour % len(_ANSI)])

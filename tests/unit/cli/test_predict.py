@@ -1,9 +1,11 @@
 """``joulery predict`` and ``joulery recommend``: text, JSON and refusals."""
 
 import json
+from datetime import UTC, datetime
 
 import pytest
 
+from joulery import __version__
 from joulery.cli import main
 
 LLAMA = {
@@ -60,10 +62,25 @@ def test_a_prediction_as_json(capsys, model):
     assert document["memory_allocated_bytes"] < document["memory_reserved_bytes"]
 
 
+def test_a_served_model_says_how_sure_and_of_how_many_devices(capsys, model):
+    """Watts of four devices would be read as those of one, and as if they were measured."""
+    serve = ("predict", "--model", model, "--device", "h100", "--serve", "512:128")
+    code, said = asked(capsys, *serve, "--plan", "tp4", "--json")
+    document = json.loads(said.out)
+    assert code == 0
+    assert document["origin"] == "predicted"
+    assert document["watts_per_device"] == pytest.approx(document["watts"] / 4)
+    assert document["relative_error_joules"] > document["relative_error_watts"] > 0.1
+    text = asked(capsys, *serve, "--plan", "tp4")[1].out
+    assert f"{document['watts_per_device']:.0f} W per device ± 30 %" in text
+    assert text.count("± ") == 5
+    assert "per token of all devices" in text
+
+
 def test_measured_steps_narrow_the_bar(capsys, model, tmp_path):
     """`--calibrate` must change the answer."""
     steps = tmp_path / "steps.json"
-    row = {"device": "h100", "plan": "dp8-mb1-zero3", "global_batch": 64, "seconds": 8.0}
+    row = {"device": "h100", "plan": "dp8-mb1-zero3", "batch_size": 64, "seconds": 8.0}
     steps.write_text(json.dumps([row]))
     plain = ("predict", "--model", model, "--device", "h100", *PLAN, "--json")
     before = json.loads(asked(capsys, *plain)[1].out)
@@ -102,7 +119,7 @@ def test_a_recommendation_names_winner_reasons_and_changes(capsys, model):
     code, said = asked(
         capsys,
         *("recommend", "--model", model, "--tokens", "100B", "--deadline", "30d"),
-        *("--device", "h100,b200", "--max-gpus", 32),
+        *("--device", "h100,b200", "--max-devices", 32),
     )
     assert code == 0
     for word in ("Why:", "What would change it:", "★ recommended", "limit"):
@@ -121,7 +138,7 @@ def test_a_recommendation_as_json(capsys, model):
             "300B",
             "--device",
             "a100",
-            "--max-gpus",
+            "--max-devices",
             32,
             "--json",
         ),
@@ -138,12 +155,16 @@ def test_a_recommendation_as_a_page(capsys, model, tmp_path):
     """The chart shows every device type with error bars, the choice and the deadline."""
     page = tmp_path / "choice.html"
     asked_for = ("recommend", "--model", model, "--tokens", "100B", "--deadline", "60d")
-    asked_for += ("--max-gpus", 32)
+    asked_for += ("--max-devices", 32)
     code, _ = asked(capsys, *asked_for, "--device", "h100,b200", "--html", page)
     text = page.read_text(encoding="utf-8")
     assert code == 0
     for word in ("<svg", "B200", "deadline", "recommended", "predicted"):
         assert word in text
+    body = text.split("<svg")[0] + text.rpartition("</svg>")[2]
+    for word in ("± and error bars are one standard error", __version__, "--tokens 100B", "20"):
+        assert word in body
+    assert f"Made on {datetime.now(UTC).date()} with" in body
     code, said = asked(capsys, *asked_for, "--device", "h100", "--html", tmp_path / "no" / "x.html")
     assert code == 2
     assert "--html" in said.err
@@ -191,7 +212,7 @@ def test_clocks_out_of_range_are_refused_in_megahertz(capsys, model):
             "h100",
             "--deadline",
             "1min",
-            "--max-gpus",
+            "--max-devices",
             "8",
         ),
         ("recommend", "--tokens", "2T", "--device", "h100", "--deadline", "soon"),

@@ -29,7 +29,7 @@ MODEL = transformer(
         "name": "llama-8b",
     }
 )
-PLAN = Plan(data=8, global_batch=64, shard=3)
+PLAN = Plan(data=8, batch_size=64, shard=3)
 TODAY = date(2026, 11, 16)
 
 
@@ -90,7 +90,7 @@ def test_steps_are_kept_with_their_day(tmp_path):
 def test_measured_steps_are_read_from_a_file(tmp_path):
     """`--calibrate` takes what people write down."""
     file = tmp_path / "steps.json"
-    row = {"device": "h100", "plan": "dp8-mb1-zero3", "global_batch": 64, "seconds": 9.0}
+    row = {"device": "h100", "plan": "dp8-mb1-zero3", "batch_size": 64, "seconds": 9.0}
     file.write_text(json.dumps([row]))
     assert read_steps(file, MODEL)[0].plan == PLAN
     with pytest.raises(FileError, match="model"):
@@ -114,7 +114,7 @@ def test_measured_steps_are_read_from_a_file(tmp_path):
 
 def test_steps_that_contradict_each_other_widen_the_interval():
     """An interval would exclude both of two measurements of the same plan."""
-    plan = Plan(data=8, global_batch=128, shard=3, precision="fp8")
+    plan = Plan(data=8, batch_size=128, shard=3, precision="fp8")
     steps = tuple(MeasuredStep(MODEL, "h100", plan, seconds) for seconds in (9.07, 14.0))
     step = prediction(MODEL, "h100", plan, calibration=Calibration(steps))
     low, high = step.seconds(step.points[-1])
@@ -126,7 +126,7 @@ def test_steps_that_contradict_each_other_widen_the_interval():
 
 def test_a_step_that_beats_the_arithmetic_units_is_left_out():
     """A typing error of a factor of three would move every later prediction."""
-    plan = Plan(data=8, global_batch=128, shard=3, precision="fp8")
+    plan = Plan(data=8, batch_size=128, shard=3, precision="fp8")
     assert Calibration((MeasuredStep(MODEL, "h100", plan, 3.0),)).outliers()
     assert not Calibration((MeasuredStep(MODEL, "h100", plan, 9.07),)).outliers()
 
@@ -135,7 +135,7 @@ def test_a_step_speaks_for_plans_with_the_same_kernels():
     """What is unexplained of a kernel is so in every plan that runs it, whatever the depth."""
     deep = replace(MODEL, layers=16)
     alike, other = (
-        Plan(data=4, pipeline=2, global_batch=64, shard=3, micro_batch=size) for size in (1, 4)
+        Plan(data=4, pipeline=2, batch_size=64, shard=3, micro_batch=size) for size in (1, 4)
     )
     evidence = Calibration((SLOW,), TODAY)
     moved = [prediction(deep, "h100", plan, calibration=evidence).moved for plan in (alike, other)]

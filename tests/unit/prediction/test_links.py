@@ -33,7 +33,7 @@ def test_fsdp_loses_little_from_one_node_to_sixteen():
         prediction(
             LLAMA,
             "h100",
-            Plan(data=count, micro_batch=2, global_batch=2 * count, shard=3, recompute="full"),
+            Plan(data=count, micro_batch=2, batch_size=2 * count, shard=3, recompute="full"),
         )
         .points[-1]
         .seconds
@@ -47,7 +47,7 @@ def test_fsdp_loses_much_on_thousands_of_devices_unless_groups_share():
     model = replace(LLAMA, kv_heads=0, feedforward=11008, vocabulary=32000, sequence=4096)
     plan = Plan(micro_batch=2, shard=3, framework="compile")
     few, many, grouped = (
-        prediction(model, "h100", replace(plan, data=count, global_batch=2 * count, **changes))
+        prediction(model, "h100", replace(plan, data=count, batch_size=2 * count, **changes))
         .points[-1]
         .seconds
         for count, changes in ((128, {}), (2048, {}), (2048, {"shard_group": 128}))

@@ -27,7 +27,7 @@ LLAMA = transformer(
         "sequence": 8192,
     }
 )
-PLAN = Plan(data=8, global_batch=64, shard=3)
+PLAN = Plan(data=8, batch_size=64, shard=3)
 
 
 def memory(**changes):
@@ -69,7 +69,7 @@ def test_chunked_logits_take_no_memory():
     ("plan", "word"),
     [
         (Plan(shard=3), "does not fit"),
-        (Plan(data=4, global_batch=4, shard=3), "tight"),
+        (Plan(data=4, batch_size=4, shard=3), "tight"),
         (PLAN, "fits"),
     ],
 )
@@ -151,4 +151,4 @@ def test_pure_16_bit_training_fits_where_its_publisher_ran_it():
     model = replace(LLAMA, sequence=2048)
     assert plan_memory(model, plan).allocated == pytest.approx(18.9 * 2**30, rel=0.06)
     with pytest.raises(InvalidValueError, match="several micro-batches"):
-        replace(plan, global_batch=4)
+        replace(plan, batch_size=4)

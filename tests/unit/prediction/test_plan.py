@@ -48,7 +48,7 @@ SPARSE = transformer(
         "expert_feedforward": 768,
     }
 )
-BASE = Plan(data=8, micro_batch=1, global_batch=64)
+BASE = Plan(data=8, micro_batch=1, batch_size=64)
 
 
 def seconds(model, plan, board=H100):
@@ -89,8 +89,8 @@ def test_recomputation_costs_time_and_saves_memory():
 
 def test_more_micro_batches_shrink_the_bubble():
     """Pipelines with few micro-batches are mostly idle."""
-    few = Plan(pipeline=8, global_batch=8)
-    many = replace(few, global_batch=64)
+    few = Plan(pipeline=8, batch_size=8)
+    many = replace(few, batch_size=64)
     assert part(LLAMA, few, "bubble") == pytest.approx(7 / 8)
     assert part(LLAMA, many, "bubble") == pytest.approx(7 / 64)
     assert part(LLAMA, replace(few, chunks=4), "bubble") == pytest.approx(7 / 32)
@@ -98,8 +98,8 @@ def test_more_micro_batches_shrink_the_bubble():
 
 def test_tensor_groups_beyond_a_node_pay_the_network():
     """Nothing is slower than tensor parallelism over the network."""
-    inside = Plan(tensor=8, global_batch=8)
-    outside = Plan(tensor=16, global_batch=8)
+    inside = Plan(tensor=8, batch_size=8)
+    outside = Plan(tensor=16, batch_size=8)
     assert part(LLAMA, outside, "tensor") > 1.1 * part(LLAMA, inside, "tensor")
 
 
@@ -113,7 +113,7 @@ def test_experts_are_shared_and_their_tokens_travel():
 
 def test_schedules_with_split_gradients_idle_less_and_dualpipe_hides_experts():
     """DeepSeek-V2 and V3 were trained so; 1F1B says 29 and 62 % too slow."""
-    plain = Plan(data=32, pipeline=4, expert=32, global_batch=256)
+    plain = Plan(data=32, pipeline=4, expert=32, batch_size=256)
     split, both = (replace(plain, schedule=name) for name in ("zb", "dualpipe"))
     assert part(SPARSE, split, "bubble") == pytest.approx(part(SPARSE, plain, "bubble") / 3)
     assert part(SPARSE, both, "expert_links") < 0.2 * part(SPARSE, plain, "expert_links")
@@ -124,7 +124,7 @@ def test_schedules_with_split_gradients_idle_less_and_dualpipe_hides_experts():
 def test_recomputation_leaves_split_schedules_less_to_fill_the_bubble_with():
     """Of R + B + W only W can be moved: (F + R + B - W) / (F + R + B + W) of 1F1B's bubble."""
     for name in ("zb", "dualpipe"):
-        plain = Plan(pipeline=4, global_batch=8, recompute="full")
+        plain = Plan(pipeline=4, batch_size=8, recompute="full")
         split = replace(plain, schedule=name)
         assert part(LLAMA, split, "bubble") == pytest.approx(part(LLAMA, plain, "bubble") / 2)
 
@@ -151,7 +151,7 @@ def test_schedules_and_ranks_that_cannot_exist_are_refused(text, batch, message)
 
 def test_routing_to_few_nodes_spares_the_network():
     """Limits on the nodes of a token's experts exist for this."""
-    plan = Plan(data=64, expert=64, global_batch=64)
+    plan = Plan(data=64, expert=64, batch_size=64)
     near = replace(SPARSE, expert_nodes=2)
     assert part(near, plan, "expert_links") < 0.6 * part(SPARSE, plan, "expert_links")
 
@@ -179,7 +179,7 @@ def test_sharding_divides_state_gradients_and_parameters_in_turn():
 
 def test_the_first_stage_keeps_more_micro_batches_than_the_last():
     """Out-of-memory happens on the fullest stage, not on the average one."""
-    plan = Plan(pipeline=4, global_batch=16)
+    plan = Plan(pipeline=4, batch_size=16)
     stages = [stage_memory(LLAMA, plan, stage) for stage in range(4)]
     activations = [memory.activations for memory in stages]
     assert activations == pytest.approx([activations[3] * n for n in (4, 3, 2, 1)])
@@ -195,7 +195,7 @@ def test_narrow_formats_are_faster_for_dense_models():
 
 def test_published_step_of_llama_on_eight_h100():
     """Megatron-Bridge 25.11: 14,451 tokens per second and GPU, FP8, FSDP, 128 sequences."""
-    plan = Plan(data=8, micro_batch=1, global_batch=128, shard=3, precision="fp8")
+    plan = Plan(data=8, micro_batch=1, batch_size=128, shard=3, precision="fp8")
     published = 128 * 8192 / (8 * 14451)
     assert seconds(LLAMA, plan) == pytest.approx(published, rel=0.3)
     assert np.isfinite(step_parts(LLAMA, plan, H100)).all()

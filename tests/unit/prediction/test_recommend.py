@@ -95,6 +95,14 @@ def test_every_candidate_divides_and_fits():
         assert plan_memory(model, plan).reserved <= FITS_SHARE * board.memory_bytes
 
 
+def test_the_trainer_of_transformers_gets_no_pipeline():
+    """A plan would be recommended that the Hugging Face Trainer cannot run."""
+    work = Work(1e9, 64, framework="transformers", task=Task.parse("lora"))
+    plans = [plan for plan, _ in candidate_plans(transformer(LLAMA), work, accelerator("h100"), 8)]
+    assert {plan.pipeline for plan in plans} == {1}
+    assert max(plan.data for plan in plans) == 8
+
+
 def test_reasons_and_changes_name_the_rivals(answer):
     """A winner without a reason cannot be argued with."""
     text = " ".join((*answer.reasons, *answer.changes))
@@ -139,6 +147,32 @@ def test_an_impossible_deadline_names_the_fastest():
     with pytest.raises(InfeasibleError) as refused:
         recommend(LLAMA, Work(2e12, 1024, deadline_seconds=3600.0), ["h100"], max_devices=8)
     assert "H100" in refused.value.remedy
+    assert "days on average and" in refused.value.remedy
+    assert "days at 90 % confidence" in refused.value.remedy
+
+
+def test_money_that_a_lower_limit_costs_is_said():
+    """Who rents would pay a thousand dollars for 200 kWh and never know."""
+    work = Work(1e11, 1024, deadline_seconds=14 * 86400.0)
+    answer = recommend(LLAMA, work, ["h100", "a100"], max_devices=64)
+    (sentence,) = (change for change in answer.changes if "who rents" in change)
+    fastest = answer.pareto[0]
+    assert f"limit of {answer.best.power_limit_watts:.0f} W" in sentence
+    assert f"{fastest.power_limit_watts:.0f} W costs $10.6 k" in sentence
+    cheapest = recommend(LLAMA, work, "h100", max_devices=64, objective="money")
+    assert not any("who rents" in change for change in cheapest.changes)
+
+
+def test_fine_tuning_has_small_batches_unless_told():
+    """A LoRA would be planned with a thousand sequences per step, listed nowhere."""
+    tuning = Work(1e9, task=Task.parse("lora"))
+    answer = recommend(LLAMA, tuning, "h100", max_devices=8)
+    assert answer.best.plan.batch_size == 64
+    assert any(line.startswith("64 sequences per step") for line in answer.assumed)
+    assert recommend(LLAMA, Work(1e9), "h100", max_devices=8).best.plan.batch_size == 1024
+    told = recommend(LLAMA, replace(tuning, batch_size=32), "h100", max_devices=8)
+    assert told.best.plan.batch_size == 32
+    assert not any("sequences per step" in line for line in told.assumed)
 
 
 def test_a_model_that_fits_nowhere_is_said_so():
@@ -189,6 +223,11 @@ def test_wrong_requests_are_refused():
         recommend(LLAMA, WORK, ["h1000"])
     with pytest.raises(InvalidValueError, match="beyond every training"):
         recommend(LLAMA, Work(1e308), ["h100"])
+    for most in ("8", 0):
+        with pytest.raises(InvalidValueError, match="largest number of devices must be a whole"):
+            recommend(LLAMA, WORK, ["h100"], max_devices=most)
+    with pytest.raises(InvalidValueError, match="batch size must be a whole number"):
+        recommend(LLAMA, Work(1e11, 0), ["h100"])
     with pytest.raises(InvalidValueError, match="rank"):
         recommend(LLAMA, replace(WORK, task=Task.parse("lora1000000000")), ["h100"])
 
@@ -199,7 +238,7 @@ def test_where_all_choices_take_too_long_the_fastest_is_shown():
     assert "every choice takes longer than 180 days" in answer.assumed[-1]
     fastest = min(choice.seconds for choice in answer.pareto)
     assert answer.best.seconds == pytest.approx(fastest)
-    assert answer.headline.startswith("Least time")
+    assert answer.headline.startswith("Least time instead of energy, since all take over 180 days")
 
 
 def test_thousands_of_candidates_cost_little():
@@ -238,7 +277,7 @@ def test_layers_that_do_not_divide_still_get_pipelines():
 def test_a_training_takes_longer_than_its_steps(answer):
     """A deadline would be kept with 99.9 % confidence by a training that never restarts."""
     best, document = answer.best, answer.to_dict()
-    steps = WORK.tokens / (best.plan.global_batch * LLAMA["sequence"])
+    steps = WORK.tokens / (best.plan.batch_size * LLAMA["sequence"])
     alone = prediction(LLAMA, best.device, best.plan, limits=[best.power_limit_watts])
     assert best.seconds == pytest.approx(1.2 * steps * alone.points[0].seconds + 600, rel=0.01)
     assert best.relative_error_time > alone.deviation + 0.1

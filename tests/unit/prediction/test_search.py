@@ -29,8 +29,8 @@ def test_a_recommendation_weighs_batch_against_samples():
         recommend(model, Work(1e11, 512, convergence=Convergence(size)), ["h100"], max_devices=8)
         for size in (200.0, 1e6)
     )
-    assert small.best.plan.global_batch < 512
+    assert small.best.plan.batch_size < 512
     assert small.best.joules < large.best.joules
     plain = recommend(model, Work(1e11, 512), ["h100"], max_devices=8)
-    assert plain.best.plan.global_batch == 512
+    assert plain.best.plan.batch_size == 512
     assert small.best.relative_error_time > plain.best.relative_error_time

@@ -22,7 +22,7 @@ MODEL = transformer(
         "sequence": 4096,
     }
 )
-PLAN = Plan(pipeline=4, global_batch=16)
+PLAN = Plan(pipeline=4, batch_size=16)
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def test_recomputation_is_part_of_the_backward_pass():
     """It runs there, and costs a forward."""
     plain = stage_rows(MODEL, "a100", PLAN, clocks=[1.41e9])
     again = stage_rows(
-        MODEL, "a100", Plan(pipeline=4, global_batch=16, recompute="full"), clocks=[1.41e9]
+        MODEL, "a100", Plan(pipeline=4, batch_size=16, recompute="full"), clocks=[1.41e9]
     )
     assert again[1]["time"] == pytest.approx(plain[1]["time"] + plain[0]["time"], rel=0.02)
 
@@ -71,7 +71,7 @@ def test_recomputation_is_part_of_the_backward_pass():
 def test_a_plan_without_a_pipeline_is_refused():
     """There is nothing to plan."""
     with pytest.raises(InvalidValueError, match="no 1F1B pipeline"):
-        stage_rows(MODEL, "a100", Plan(global_batch=16))
+        stage_rows(MODEL, "a100", Plan(batch_size=16))
 
 
 @pytest.mark.parametrize("dense", [0, 2, 9])
@@ -91,6 +91,6 @@ def test_the_memory_of_a_plan_is_that_of_its_fullest_stage(dense):
         }
     )
     for chunks in (1, 4):
-        plan = Plan(pipeline=8, chunks=chunks, global_batch=64, expert=1)
+        plan = Plan(pipeline=8, chunks=chunks, batch_size=64, expert=1)
         fullest = max(memory.reserved for memory in stage_memories(model, plan))
         assert plan_memory(model, plan).reserved == pytest.approx(fullest)

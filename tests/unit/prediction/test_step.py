@@ -1,5 +1,7 @@
 """Whole predictions: frontiers, advice, and calibration by measured steps."""
 
+import math
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -21,7 +23,7 @@ LLAMA = {
     "sequence": 8192,
     "name": "llama-8b",
 }
-PLAN = Plan(data=8, global_batch=64, shard=3)
+PLAN = Plan(data=8, batch_size=64, shard=3)
 
 
 def test_a_prediction_is_a_frontier_over_power_limits():
@@ -57,6 +59,25 @@ def test_memory_and_intervals_are_on_the_result():
     within, row = step.prediction.seconds(step.fastest), step.rows()[0]
     assert (row["seconds_low"], row["seconds_high"]) == tuple(within)
     assert row["joules_low"] < step.fastest.joules < row["joules_high"]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ({"batch_size": "8"}, "batch size must be a whole number of 1 or more, not '8'"),
+        ({"batch_size": -1}, "batch size must be a whole number of 1 or more, not -1"),
+        ({"limits": 500}, "limits=500 is not a list"),
+        ({"limits": "500,700"}, "limits='500,700' is not a list"),
+        ({"limits": ["500"]}, "limits must be a number"),
+        ({"clocks": 1e9}, "clocks=1000000000.0 is not a list"),
+        ({"device": None}, "None is no device type"),
+        ({"device": ["h100"]}, "is no device type"),
+    ],
+)
+def test_arguments_of_another_type_are_named(wrong, words):
+    """A notebook would show a TypeError from the middle of the model."""
+    with pytest.raises(InvalidValueError, match=re.escape(words)):
+        predict(LLAMA, **{"device": "h100", "plan": "dp8-mb1-zero3", "batch_size": 64} | wrong)
 
 
 def test_limits_outside_the_board_are_refused():
@@ -108,7 +129,7 @@ def test_the_error_of_a_training_is_not_averaged_away():
 def test_phases_add_up_with_what_their_errors_share():
     """A training in two plans is surer than either, but not as if they were independent."""
     first = prediction(LLAMA, "h100", PLAN).points[-1]
-    second = prediction(LLAMA, "h100", replace(PLAN, global_batch=128)).points[-1]
+    second = prediction(LLAMA, "h100", replace(PLAN, batch_size=128)).points[-1]
     step = total([(first, 1000), (second, 500)])
     alone = first.provenance.relative_error
     assert step.seconds == pytest.approx(1000 * first.seconds + 500 * second.seconds)
@@ -121,7 +142,7 @@ def test_phases_add_up_with_what_their_errors_share():
 
 def test_memory_is_told_per_stage():
     """The first stage holds the most micro-batches, and all must fit."""
-    step = prediction(LLAMA, "h100", Plan(pipeline=8, global_batch=8))
+    step = prediction(LLAMA, "h100", Plan(pipeline=8, batch_size=8))
     assert len(step.memory) == 8
     assert step.memory[1].activations > step.memory[6].activations
     document = step.to_dict()
@@ -151,7 +172,7 @@ def test_copies_of_a_captured_step_pay_for_gradients_and_share_state():
     )
     graph = Graph("wide", (replace(product, count=64),), int(1e9), 2e9, 4e9, 1e9, 3e9)
     alone = prediction(graph, "h100", Plan(framework="eager", shard=0))
-    copies = Plan(data=16, global_batch=16, framework="eager", shard=0)
+    copies = Plan(data=16, batch_size=16, framework="eager", shard=0)
     ddp = prediction(graph, "h100", copies)
     fsdp = prediction(graph, "h100", replace(copies, shard=3))
     assert alone.points[-1].seconds < ddp.points[-1].seconds < 2 * alone.points[-1].seconds
@@ -173,3 +194,17 @@ def test_the_room_can_be_called():
     step = joulery.predict(LLAMA, device="h100", plan=PLAN)
     assert step == predict(LLAMA, "h100", plan=PLAN)
     assert joulery.predict is joulery.prediction.predict
+
+
+def test_convolutions_in_tf32_are_uncertain():
+    """A network of convolutions would be off by a factor of two with a bar of 17 %."""
+    shape = (1, 256 * 56 * 56, 64, 576)
+
+    def deviation(name, precision, device="a100"):
+        work = 2.0 * math.prod(shape)
+        layer = Operator(name, "matmul", "forward", shape, work, 1e9, precision)
+        graph = Graph("net", (layer,), 1000, 4e3, 8e3, 1e9, 1e9)
+        return predict(graph, device).prediction.deviation
+
+    assert deviation("convolution", "fp32") > 1.4 * deviation("mm", "fp32")
+    assert deviation("convolution", "fp32", "v100") == deviation("mm", "fp32", "v100")

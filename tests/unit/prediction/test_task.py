@@ -25,7 +25,7 @@ MODEL = transformer(
         "sequence": 4096,
     }
 )
-PLAN = Plan(data=8, global_batch=64)
+PLAN = Plan(data=8, batch_size=64)
 
 
 def seconds(text):

@@ -6,6 +6,7 @@ import sys
 import pytest
 
 from joulery.reports import Axis, Chart, Report, Series, Terminal, table_text as table
+from joulery.reports._drawing import series_symbol
 from joulery.reports._terminal import plot
 
 
@@ -107,6 +108,21 @@ def test_figures_are_never_cut():
     assert max(map(len, text.splitlines())) <= 40
     assert all(f"{1000 + number} kJ" in text for number in range(8))
     assert text.count("column 0") == text.count("1000 kJ") > 1
+
+
+def test_a_series_whose_place_is_taken_stands_beside_it():
+    """A device type would be in the chart of a recommendation without symbol or legend."""
+    pair = ((1.0, 1.0), (2.0, 2.0))
+    hidden = Series("hidden", pair[:1], symbol="dot")
+    chart = Chart("", Axis("x"), Axis("y"), (hidden, Series("over", pair, symbol="star")), "")
+    text = plot(chart, Terminal(80))
+    assert "●★" in text.replace(" ", "") or "★●" in text.replace(" ", "")
+    assert "● hidden" in text
+
+
+def test_five_series_have_five_symbols():
+    """Device types of a chart would share a symbol where there is no colour."""
+    assert len({series_symbol(number) for number in range(5)}) == 5
 
 
 def test_a_long_word_continues_after_a_hyphen():
