@@ -25,13 +25,14 @@ _TIME_COLUMNS = ("utc", "timestamp", "datetime", "time", "date", "t_s", "seconds
 # gCO2/kWh over a year. CISO, ERCO, PJM, DE, ES and SE: lifecycle means of 2021, computed from
 # CarbonCast's published series. All others: lifecycle, about 2023, rounded to tens, as remembered
 # from Ember's Yearly Electricity Data and not checked against it. Good enough to compare places.
-# States of the US have the value of their operator: CISO for US-CA, ERCO for US-TX.
+# States of the US have the value of their operator: CISO for US-CA, ERCO for US-TX. WORLD: the mean
+# of 2024 (IEA, Electricity 2025), which predictions assume as well (`prediction/economics.toml`).
 REGIONS = {
     "AT": 110.0, "AU": 550.0, "BE": 140.0, "BR": 100.0, "CA": 170.0, "CH": 40.0, "CN": 580.0,
     "DE": 346.0, "DK": 150.0, "ES": 168.0, "FI": 80.0, "FR": 60.0, "GB": 240.0, "IE": 290.0,
     "IN": 710.0, "IS": 30.0, "IT": 330.0, "JP": 490.0, "KR": 430.0, "NL": 270.0, "NO": 30.0,
     "PL": 660.0, "SE": 39.0, "SG": 470.0, "TW": 640.0, "US": 370.0, "ZA": 710.0,
-    "CISO": 268.0, "ERCO": 361.0, "PJM": 375.0, "US-CA": 268.0, "US-TX": 361.0, "WORLD": 480.0,
+    "CISO": 268.0, "ERCO": 361.0, "PJM": 375.0, "US-CA": 268.0, "US-TX": 361.0, "WORLD": 445.0,
 }  # fmt: skip
 
 
