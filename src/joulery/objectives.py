@@ -77,8 +77,8 @@ class Bounds:
             if self.max_slowdown > 1:
                 raise InvalidValueError(
                     f"a slowdown of {self.max_slowdown:g} would be {100 * self.max_slowdown:g} %",
-                    remedy=f"write {self.max_slowdown / 100:g} for {self.max_slowdown:g} per cent; "
-                    "1 is the largest, twice the time, and a deadline may be any",
+                    remedy="write 5% or 0.05 for 5 per cent; 1, twice the time, is the largest, "
+                    "and a deadline may be any",
                 )
         if self.max_joules is not None:
             _checked_budget(self.max_joules, "energy budget in joules")
