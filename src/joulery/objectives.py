@@ -176,11 +176,9 @@ class _InTime:
     __slots__ = ()
     max_slowdown: float | None
     deadline_seconds: float | None
-    start_seconds = 0.0
 
     def __post_init__(self) -> None:
         _ = self.bounds
-        finite(self.start_seconds, "start in seconds")
 
     @property
     def bounds(self) -> Bounds:
@@ -283,6 +281,7 @@ class LeastCarbon(_InTime):
 
     def __post_init__(self) -> None:
         _checked_signal(self.intensity, "carbon intensity in g/kWh", minimum=0.0)
+        finite(self.start_seconds, "start in seconds")
         _InTime.__post_init__(self)
 
     def value(self, seconds: Quantity, joules: Quantity, reference: Reference) -> Quantity:  # noqa: ARG002
@@ -312,6 +311,7 @@ class LeastMoney(_InTime):
     def __post_init__(self) -> None:
         _checked_signal(self.price, "price per kWh")
         finite(self.rent_per_hour, "rent per hour", minimum=0.0)
+        finite(self.start_seconds, "start in seconds")
         _InTime.__post_init__(self)
 
     def value(self, seconds: Quantity, joules: Quantity, reference: Reference) -> Quantity:  # noqa: ARG002
