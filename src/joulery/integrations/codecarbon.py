@@ -46,6 +46,19 @@ if TYPE_CHECKING:
 
     from joulery.metering import Measurement, Window
 
+__all__ = [
+    "BaseOutput",
+    "EmissionsData",
+    "EmissionsTracker",
+    "FileOutput",
+    "LoggerOutput",
+    "OfflineEmissionsTracker",
+    "OutputMethod",
+    "TaskEmissionsData",
+    "track_emissions",
+    "track_task_emissions",
+]
+
 _log = logging.getLogger("joulery")
 
 # ISO 3166 alpha-3 codes of the regions in the built-in table, and the countries' names.
@@ -526,6 +539,10 @@ def track_task_emissions(
                 task_tracker.stop()
 
     return tracked
+
+
+def __dir__() -> list[str]:
+    return __all__
 
 
 def _indices(gpu_ids: Sequence[int | str] | str | None) -> list[int] | None:

@@ -44,6 +44,34 @@ def test_windows_of_zeus(board, tmp_path):
     assert float(rows[1]["gpu0_energy"]) == epoch.total_energy
 
 
+def test_the_power_monitor_of_zeus(board):
+    """If this fails, a script that plots the power of Zeus's monitor gets another shape."""
+    monitor = zeus.PowerMonitor(update_period=0.5)
+    assert monitor.get_power() is None
+    start = board.clock.wall()
+    before = board.gpu.true_joules()
+    board.load(40)
+    monitor.stop()
+    end, joules = board.clock.wall(), board.gpu.true_joules() - before
+    line = monitor.get_power_timeline("device_instant")[0]
+    assert [time for time, _ in line] == sorted(time for time, _ in line)
+    assert len(line) == pytest.approx((end - start) / 0.5, abs=2)
+    assert monitor.get_all_power_timelines(gpu_index=0)["device_average"] == {0: line}
+    assert monitor.get_power() == {0: line[-1][1]}
+    assert monitor.get_power(line[3][0] + 0.1) == {0: line[3][1]}
+    assert monitor.get_energy(start, end)[0] == pytest.approx(joules, rel=0.2)
+    with pytest.raises(ValueError, match="not measured"):
+        zeus.PowerMonitor(power_domains=["memory_average"])
+
+
+@pytest.mark.parametrize("shim", [zeus, codecarbon])
+def test_completion_offers_the_names_of_the_package(shim):
+    """If this fails, a tab in a notebook shows ``os`` and classes of ours among theirs."""
+    names = set(dir(shim))
+    assert set(shim.__all__) <= names
+    assert not names & {"os", "csv", "Cost", "LeastEnergy", "Run", "Meter", "Any"}
+
+
 def test_zeus_refuses_what_it_refused(board):
     """If this fails, mistakes that Zeus reports pass silently."""
     monitor = zeus.ZeusMonitor()
