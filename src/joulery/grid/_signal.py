@@ -171,7 +171,9 @@ def carbon_intensity(source: str, *, zone: tzinfo | None = None) -> Signal:
     return Signal(0.0, _CENTURY_SECONDS, (finite(grams, "gCO2/kWh", minimum=0.0),), "as given")
 
 
-def read_signal(path: Path, column: str | None = None, *, zone: tzinfo | None = None) -> Signal:
+def read_signal(
+    path: Path | str, column: str | None = None, *, zone: tzinfo | None = None
+) -> Signal:
     """Read a series from a CSV or Parquet file with one column of times.
 
     Args:
@@ -182,13 +184,14 @@ def read_signal(path: Path, column: str | None = None, *, zone: tzinfo | None = 
     Raises:
         FileError: The file has gaps, unreadable rows or times without a zone; says where.
     """
-    return Signal.from_rows(read_rows(path, column, zone=zone), path.name)
+    return Signal.from_rows(read_rows(path, column, zone=zone), Path(path).name)
 
 
 def read_rows(
-    path: Path, column: str | None = None, *, zone: tzinfo | None = None
+    path: Path | str, column: str | None = None, *, zone: tzinfo | None = None
 ) -> list[tuple[float, float]]:
     """Times and finite values of a column, as ``read_signal`` reads them, of any spacing."""
+    path = Path(path)
     names, table = read_table(path)
     time_column = next((n for n in names if n.strip().lower().split(" ")[0] in _TIME_COLUMNS), None)
     values = [name for name in names if name != time_column]
@@ -214,8 +217,9 @@ def read_rows(
     return rows
 
 
-def read_table(path: Path) -> tuple[list[str], list[dict[str, Any]]]:
+def read_table(path: Path | str) -> tuple[list[str], list[dict[str, Any]]]:
     """Column names and rows of a CSV or Parquet file."""
+    path = Path(path)
     if path.suffix == ".parquet":
         return _read_parquet(path)
     try:
