@@ -26,7 +26,8 @@ from __future__ import annotations
 import functools
 import re
 
-_NUMBER = re.compile(r"\[Errno -?\d+\] ")  # which the system's errors put before their words
+# Errors of the system put a number before their words, and the name of the file behind.
+_SYSTEM = re.compile(r"\[Errno -?\d+\] (?P<words>.*?)(?P<name>: '[^']+')?$", re.MULTILINE)
 
 
 class JouleryError(Exception):
@@ -46,7 +47,7 @@ class JouleryError(Exception):
     code = "joulery-error"
 
     def __init__(self, message: str, *, remedy: str) -> None:
-        self.message = _NUMBER.sub("", message)
+        self.message = _SYSTEM.sub(_without_number, message)
         super().__init__(self.message)
         self.remedy = remedy
 
@@ -57,6 +58,13 @@ class JouleryError(Exception):
         # The default pickles positional arguments only and would lose the remedy on its way
         # between processes.
         return functools.partial(type(self), remedy=self.remedy), (self.message,)
+
+
+def _without_number(error: re.Match[str]) -> str:
+    """The words of an error of the system, and its file unless the message names it already."""
+    name = error["name"] or ""
+    is_named = name[3:-1] in error.string[: error.start()]
+    return error["words"] + ("" if is_named else name)
 
 
 class UsageError(JouleryError):

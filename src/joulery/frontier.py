@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from joulery.arguments import check_items, check_type
 from joulery.errors import FileError, InfeasibleError, InvalidValueError
-from joulery.tables import Tabular
+from joulery.tables import KNOBS, Tabular
 from joulery.units import finite, human, human_duration, per_cent
 
 if TYPE_CHECKING:
@@ -224,16 +224,8 @@ class OperatingPoint(Tabular):
         return f"{self.setting}: {energy} ({self.provenance.origin})"
 
     def rows(self) -> list[dict[str, Any]]:
-        """Its row: seconds, joules, setting, origin and error."""
-        return [
-            {
-                "seconds": self.seconds,
-                "joules": self.joules,
-                "setting": str(self.setting),
-                "origin": self.provenance.origin.value,
-                "relative_error": self.provenance.relative_error,
-            }
-        ]
+        """Its row: seconds, joules, setting, origin and error, and the knobs that are set."""
+        return _rows([self])
 
     @property
     def watts(self) -> float:
@@ -358,8 +350,8 @@ class Frontier(Tabular):
         )
 
     def rows(self) -> list[dict[str, Any]]:
-        """A row per point: seconds, joules, setting and origin."""
-        return [row for point in self for row in point.rows()]
+        """A row per point: seconds, joules, setting, origin and error, and knobs that are set."""
+        return _rows(self.points)
 
     def __iter__(self) -> Iterator[OperatingPoint]:
         return iter(self.points)
@@ -451,6 +443,22 @@ class Frontier(Tabular):
                 f"not valid JSON: {broken}", remedy="export the frontier again"
             ) from None
         return cls.from_dict(document)
+
+
+def _rows(points: Sequence[OperatingPoint]) -> list[dict[str, Any]]:
+    """Rows of points, with a column for each knob that one of them sets."""
+    knobs = [name for name in KNOBS if any(getattr(p.setting, name) is not None for p in points)]
+    return [
+        {
+            "seconds": point.seconds,
+            "joules": point.joules,
+            "setting": str(point.setting),
+            "origin": point.provenance.origin.value,
+            "relative_error": point.provenance.relative_error,
+        }
+        | {name: getattr(point.setting, name) for name in knobs}
+        for point in points
+    ]
 
 
 def _checked_points(points: Any) -> tuple[OperatingPoint, ...]:

@@ -77,8 +77,8 @@ class Bounds:
             if self.max_slowdown > 1:
                 raise InvalidValueError(
                     f"a slowdown of {self.max_slowdown:g} would be {100 * self.max_slowdown:g} %",
-                    remedy=f"write {self.max_slowdown / 100:g} for {self.max_slowdown:g} per cent; "
-                    "1 is the largest, twice the time, and a deadline may be any",
+                    remedy="write 5% or 0.05 for 5 per cent; 1, twice the time, is the largest, "
+                    "and a deadline may be any",
                 )
         if self.max_joules is not None:
             _checked_budget(self.max_joules, "energy budget in joules")
@@ -176,11 +176,9 @@ class _InTime:
     __slots__ = ()
     max_slowdown: float | None
     deadline_seconds: float | None
-    start_seconds = 0.0
 
     def __post_init__(self) -> None:
         _ = self.bounds
-        finite(self.start_seconds, "start in seconds")
 
     @property
     def bounds(self) -> Bounds:
@@ -283,6 +281,7 @@ class LeastCarbon(_InTime):
 
     def __post_init__(self) -> None:
         _checked_signal(self.intensity, "carbon intensity in g/kWh", minimum=0.0)
+        finite(self.start_seconds, "start in seconds")
         _InTime.__post_init__(self)
 
     def value(self, seconds: Quantity, joules: Quantity, reference: Reference) -> Quantity:  # noqa: ARG002
@@ -312,6 +311,7 @@ class LeastMoney(_InTime):
     def __post_init__(self) -> None:
         _checked_signal(self.price, "price per kWh")
         finite(self.rent_per_hour, "rent per hour", minimum=0.0)
+        finite(self.start_seconds, "start in seconds")
         _InTime.__post_init__(self)
 
     def value(self, seconds: Quantity, joules: Quantity, reference: Reference) -> Quantity:  # noqa: ARG002

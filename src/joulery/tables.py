@@ -13,6 +13,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
+# Columns of the knobs that a column "setting" shows as one text, which is enough for people.
+KNOBS = ("power_limit_watts", "clock_hertz", "batch_size", "device", "devices", "parallel")
+
+
 class Tabular:
     """An object with rows: it prints as its text, and notebooks show its rows as a table.
 
@@ -56,9 +60,11 @@ class Tabular:
 
 def html_table(title: str, rows: list[dict[str, Any]]) -> str:
     """A title above a table, as HTML that fits light and dark notebooks."""
-    head = "".join(f"<th>{escape(_head(name))}</th>" for name in (rows[0] if rows else ()))
+    first = rows[0] if rows else {}
+    names = [name for name in first if "setting" not in first or name not in KNOBS]
+    head = "".join(f"<th>{escape(_head(name))}</th>" for name in names)
     body = "".join(
-        "<tr>" + "".join(f"<td>{escape(_text(*cell))}</td>" for cell in row.items()) + "</tr>"
+        "<tr>" + "".join(f"<td>{escape(_text(name, row[name]))}</td>" for name in names) + "</tr>"
         for row in rows
     )
     return f"<div><p>{escape(title)}</p><table><tr>{head}</tr>{body}</table></div>"

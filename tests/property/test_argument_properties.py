@@ -2,13 +2,22 @@
 
 import inspect
 from functools import partial
+from pathlib import Path
 
 import pytest
 
 import joulery
-from joulery import Frontier, LeastEnergy, OperatingPoint, Setting
-from joulery.errors import JouleryError
-from joulery.pipeline import profiles_from_rows
+from joulery import (
+    Frontier,
+    LeastEnergy,
+    OperatingPoint,
+    Setting,
+    cluster,
+    grid,
+    pipeline,
+    simulate,
+)
+from joulery.errors import FileError, JouleryError
 
 POINT = OperatingPoint(1.0, 300.0)
 FRONTIER = Frontier.from_points([POINT, OperatingPoint(1.2, 200.0)])
@@ -20,7 +29,7 @@ MODEL = {
     "vocabulary": 512,
     "sequence": 128,
 }
-PROFILES = profiles_from_rows(
+PROFILES = pipeline.profiles_from_rows(
     {"stage": 0, "instruction": kind, "frequency": 1400, "time": 1.0, "energy": 300.0}
     for kind in ("forward", "backward")
 )
@@ -99,3 +108,26 @@ def outcome(call):
     except Exception as error:  # noqa: BLE001 - any other is what the test looks for
         return repr(error)
     return "done"
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        cluster.read_budget,
+        cluster.read_power_trace,
+        cluster.read_swing_limits,
+        grid.read_events,
+        grid.read_signal,
+        grid.read_table,
+        pipeline.read_profiles,
+        pipeline.read_schedule,
+        simulate.read_groups,
+        simulate.read_traces,
+    ],
+)
+@pytest.mark.parametrize("as_given", [str, Path], ids=["text", "path"])
+def test_missing_files_are_named_however_they_are_given(read, as_given, tmp_path):
+    """A path as text ended in "'str' object has no attribute 'read_text'"."""
+    with pytest.raises(FileError, match=r"missing\.csv") as caught:
+        read(as_given(tmp_path / "missing.csv"))
+    assert caught.value.remedy

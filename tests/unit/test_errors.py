@@ -24,11 +24,13 @@ def _depth(kind):
 
 
 def test_numbers_of_the_system_are_left_out():
-    """`[Errno 2]` tells a reader nothing that the words behind it do not."""
+    """`[Errno 2]` tells a reader nothing that the words behind it do not, nor a name said twice."""
     missing = FileNotFoundError(2, "No such file or directory", "jobs.json")
     error = FileError(f"cannot read jobs: {missing}", remedy="name another file")
     assert error.message == "cannot read jobs: No such file or directory: 'jobs.json'"
     assert error.args == (error.message,)
+    named = FileError(f"cannot read jobs.json: {missing}", remedy="name another file")
+    assert named.message == "cannot read jobs.json: No such file or directory"
 
 
 def test_the_drawing_names_every_class_at_its_place():

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from joulery.metering import Meter
+
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "joulery"
 PACKAGES = sorted(path.parent for path in SOURCE.rglob("__init__.py"))
@@ -122,3 +124,13 @@ def test_help_shows_neither_secrets_nor_addresses(room, monkeypatch):
     pages = {name: pydoc.render_doc(value) for name, value in exports.items() if callable(value)}
     leaks = ("hf_SECRET", "environ({", " at 0x")
     assert [name for name, page in pages.items() if any(leak in page for leak in leaks)] == []
+
+
+def test_completion_offers_what_users_need():
+    """A tab in a notebook shows plumbing among the figures."""
+    meter = Meter([])
+    offered = {name for name in (*dir(meter), *dir(meter.window())) if not name.startswith("_")}
+    methods = {"begin", "clock", "close", "devices", "end", "start", "watts", "window"}
+    figures = {"joules", "mean_watts", "peak_watts", "provenance", "relative_error", "seconds"}
+    states = {"closed", "flags", "measurement", "name", "settle", "settled"}
+    assert offered == methods | figures | states

@@ -33,6 +33,17 @@ def test_a_frontier_shows_itself():
     assert page.count("<tr>") == 4
     assert "<td>1.04 s</td><td>250 J</td>" in page
     assert "<th>time</th><th>energy</th><th>setting</th>" in page
+    assert page.count("<th>") == 5  # the setting's text is enough
+
+
+def test_rows_of_a_frontier_have_a_column_for_each_knob():
+    """If this fails, energy cannot be plotted over the limit without reading texts apart."""
+    rows = Frontier.from_points(
+        [*POINTS, OperatingPoint(0.9, 400.0, Setting(device="A100"))]
+    ).rows()
+    assert [row["power_limit_watts"] for row in rows] == [None, 300.0, 250.0, 150.0]
+    assert [row["device"] for row in rows] == ["A100", None, None, None]
+    assert "batch_size" not in rows[0]
 
 
 def test_what_people_hold_fits_into_a_line():

@@ -5,13 +5,11 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from joulery.errors import FileError, InvalidValueError, JouleryError
 from joulery.units import finite
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 _MEMBERS = {"name", "watts", "overhead_watts", "children"}
 
@@ -97,8 +95,9 @@ class Budget:
         return cls(tuple(caps))
 
 
-def read_budget(path: Path) -> Budget:
+def read_budget(path: Path | str) -> Budget:
     """Read a budget tree from a JSON file."""
+    path = Path(path)
     try:
         return Budget.from_dict(json.loads(path.read_text(encoding="utf-8")))
     except (OSError, ValueError, RecursionError) as error:

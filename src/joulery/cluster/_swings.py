@@ -10,6 +10,7 @@ import math
 import re
 import tomllib
 from dataclasses import asdict, dataclass, fields
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,7 +21,6 @@ from joulery.units import finite
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from pathlib import Path
 
 # Slower recordings do not show steps of training, which take from a tenth to some seconds.
 _LEAST_HERTZ = 5.0
@@ -106,8 +106,9 @@ def _is_limit(value: float) -> bool:
     return 0 < value < _MOST_WATTS or value == math.inf
 
 
-def read_swing_limits(path: Path) -> SwingLimits:
+def read_swing_limits(path: Path | str) -> SwingLimits:
     """Read limits from a TOML file with the names of ``SwingLimits``."""
+    path = Path(path)
     try:
         return SwingLimits(**tomllib.loads(path.read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError) as error:
@@ -132,12 +133,13 @@ class PowerTrace:
     missing_share: float = 0.0
 
 
-def read_power_trace(path: Path) -> PowerTrace:
+def read_power_trace(path: Path | str) -> PowerTrace:
     """Power of every column of a recording.
 
     Raises:
         FileError: The recording is too short, slower than 5 values a second, or below zero.
     """
+    path = Path(path)
     names, table = read_table(path)
     recorded = len(table)
     if len(names) > _MOST_COLUMNS:

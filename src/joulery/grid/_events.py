@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from joulery.errors import FileError, InvalidValueError, JouleryError
 from joulery.units import finite
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +76,9 @@ class GridEvent:
         return {name: value for name, value in asdict(self).items() if value is not None}
 
 
-def read_events(path: Path) -> list[GridEvent]:
+def read_events(path: Path | str) -> list[GridEvent]:
     """Read events from a JSON list of ``{"id", "start", "end", "target_watts" | "reduction"}``."""
+    path = Path(path)
     try:
         return [GridEvent(**entry) for entry in json.loads(path.read_text(encoding="utf-8"))]
     except (OSError, ValueError, TypeError, RecursionError) as error:

@@ -25,13 +25,14 @@ _TIME_COLUMNS = ("utc", "timestamp", "datetime", "time", "date", "t_s", "seconds
 # gCO2/kWh over a year. CISO, ERCO, PJM, DE, ES and SE: lifecycle means of 2021, computed from
 # CarbonCast's published series. All others: lifecycle, about 2023, rounded to tens, as remembered
 # from Ember's Yearly Electricity Data and not checked against it. Good enough to compare places.
-# States of the US have the value of their operator: CISO for US-CA, ERCO for US-TX.
+# States of the US have the value of their operator: CISO for US-CA, ERCO for US-TX. WORLD: the mean
+# of 2024 (IEA, Electricity 2025), which predictions assume as well (`prediction/economics.toml`).
 REGIONS = {
     "AT": 110.0, "AU": 550.0, "BE": 140.0, "BR": 100.0, "CA": 170.0, "CH": 40.0, "CN": 580.0,
     "DE": 346.0, "DK": 150.0, "ES": 168.0, "FI": 80.0, "FR": 60.0, "GB": 240.0, "IE": 290.0,
     "IN": 710.0, "IS": 30.0, "IT": 330.0, "JP": 490.0, "KR": 430.0, "NL": 270.0, "NO": 30.0,
     "PL": 660.0, "SE": 39.0, "SG": 470.0, "TW": 640.0, "US": 370.0, "ZA": 710.0,
-    "CISO": 268.0, "ERCO": 361.0, "PJM": 375.0, "US-CA": 268.0, "US-TX": 361.0, "WORLD": 480.0,
+    "CISO": 268.0, "ERCO": 361.0, "PJM": 375.0, "US-CA": 268.0, "US-TX": 361.0, "WORLD": 445.0,
 }  # fmt: skip
 
 
@@ -170,7 +171,9 @@ def carbon_intensity(source: str, *, zone: tzinfo | None = None) -> Signal:
     return Signal(0.0, _CENTURY_SECONDS, (finite(grams, "gCO2/kWh", minimum=0.0),), "as given")
 
 
-def read_signal(path: Path, column: str | None = None, *, zone: tzinfo | None = None) -> Signal:
+def read_signal(
+    path: Path | str, column: str | None = None, *, zone: tzinfo | None = None
+) -> Signal:
     """Read a series from a CSV or Parquet file with one column of times.
 
     Args:
@@ -181,13 +184,14 @@ def read_signal(path: Path, column: str | None = None, *, zone: tzinfo | None = 
     Raises:
         FileError: The file has gaps, unreadable rows or times without a zone; says where.
     """
-    return Signal.from_rows(read_rows(path, column, zone=zone), path.name)
+    return Signal.from_rows(read_rows(path, column, zone=zone), Path(path).name)
 
 
 def read_rows(
-    path: Path, column: str | None = None, *, zone: tzinfo | None = None
+    path: Path | str, column: str | None = None, *, zone: tzinfo | None = None
 ) -> list[tuple[float, float]]:
     """Times and finite values of a column, as ``read_signal`` reads them, of any spacing."""
+    path = Path(path)
     names, table = read_table(path)
     time_column = next((n for n in names if n.strip().lower().split(" ")[0] in _TIME_COLUMNS), None)
     values = [name for name in names if name != time_column]
@@ -213,8 +217,9 @@ def read_rows(
     return rows
 
 
-def read_table(path: Path) -> tuple[list[str], list[dict[str, Any]]]:
+def read_table(path: Path | str) -> tuple[list[str], list[dict[str, Any]]]:
     """Column names and rows of a CSV or Parquet file."""
+    path = Path(path)
     if path.suffix == ".parquet":
         return _read_parquet(path)
     try:

@@ -8,6 +8,10 @@ The CSV file has CodeCarbon's columns. Energy comes from ``joulery.Meter``, carb
 intensity that is given or from the built-in yearly means: nothing here uses the network, so
 ``EmissionsTracker`` takes the place from its arguments or from ``$JOULERY_REGION``. Settings come
 from arguments only: ``.codecarbon.config`` and ``CODECARBON_*`` variables are not read.
+
+What is unknown, such as the energy of memory without a meter, is None and an empty cell, not 0.
+Models of emulated devices end in ``(simulated)``, and ``codecarbon_version`` says what of the
+figures is simulated or assumed.
 """
 
 from __future__ import annotations
@@ -27,12 +31,14 @@ from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from joulery import __version__
 from joulery.background import PeriodicTask
 from joulery.files import write_atomic
+from joulery.frontier import Origin
 from joulery.grid import REGIONS
 from joulery.hardware import DeviceKind
 from joulery.metering import Meter
-from joulery.units import JOULES_PER_KILOWATT_HOUR
+from joulery.units import JOULES_PER_KILOWATT_HOUR, finite
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -40,14 +46,32 @@ if TYPE_CHECKING:
 
     from joulery.metering import Measurement, Window
 
+__all__ = [
+    "BaseOutput",
+    "EmissionsData",
+    "EmissionsTracker",
+    "FileOutput",
+    "LoggerOutput",
+    "OfflineEmissionsTracker",
+    "OutputMethod",
+    "TaskEmissionsData",
+    "track_emissions",
+    "track_task_emissions",
+]
+
 _log = logging.getLogger("joulery")
 
-# ISO 3166 alpha-3 codes of the regions in the built-in table.
+# ISO 3166 alpha-3 codes of the regions in the built-in table, and the countries' names.
 _COUNTRIES = {
-    "AUT": "AT", "AUS": "AU", "BEL": "BE", "BRA": "BR", "CAN": "CA", "CHE": "CH", "CHN": "CN",
-    "DEU": "DE", "DNK": "DK", "ESP": "ES", "FIN": "FI", "FRA": "FR", "GBR": "GB", "IRL": "IE",
-    "IND": "IN", "ISL": "IS", "ITA": "IT", "JPN": "JP", "KOR": "KR", "NLD": "NL", "NOR": "NO",
-    "POL": "PL", "SWE": "SE", "SGP": "SG", "TWN": "TW", "USA": "US", "ZAF": "ZA",
+    "AUT": ("AT", "Austria"), "AUS": ("AU", "Australia"), "BEL": ("BE", "Belgium"),
+    "BRA": ("BR", "Brazil"), "CAN": ("CA", "Canada"), "CHE": ("CH", "Switzerland"),
+    "CHN": ("CN", "China"), "DEU": ("DE", "Germany"), "DNK": ("DK", "Denmark"),
+    "ESP": ("ES", "Spain"), "FIN": ("FI", "Finland"), "FRA": ("FR", "France"),
+    "GBR": ("GB", "United Kingdom"), "IRL": ("IE", "Ireland"), "IND": ("IN", "India"),
+    "ISL": ("IS", "Iceland"), "ITA": ("IT", "Italy"), "JPN": ("JP", "Japan"),
+    "KOR": ("KR", "South Korea"), "NLD": ("NL", "Netherlands"), "NOR": ("NO", "Norway"),
+    "POL": ("PL", "Poland"), "SWE": ("SE", "Sweden"), "SGP": ("SG", "Singapore"),
+    "TWN": ("TW", "Taiwan"), "USA": ("US", "United States"), "ZAF": ("ZA", "South Africa"),
 }  # fmt: skip
 
 # Options of CodeCarbon that have no meaning here.
@@ -55,7 +79,7 @@ _UNUSED = frozenset(
     {
         "allow_multiple_runs", "api_endpoint", "api_key", "cloud_provider", "cloud_region",
         "co2_signal_api_token", "country_2letter_iso_code", "electricitymaps_api_token",
-        "emissions_endpoint", "force_cpu_power", "force_mode_cpu_load", "force_ram_power",
+        "emissions_endpoint", "force_mode_cpu_load",
         "log_level", "logger_preamble", "metadata", "prometheus_url", "rapl_include_dram",
         "rapl_prefer_psys", "region", "save_to_api", "save_to_logfire", "save_to_prometheus",
         "tracking_mode", "wue",
@@ -71,22 +95,22 @@ _SUMS = ("duration", "emissions", "cpu_energy", "gpu_energy", "ram_energy", "ene
 
 @dataclass(slots=True, kw_only=True)
 class EmissionsData:
-    """A row of CodeCarbon's output: kg of CO2, kWh and watts."""
+    """A row of CodeCarbon's output: kg of CO2, kWh and watts; None for unknown."""
 
     timestamp: str
     project_name: str
     run_id: str
     experiment_id: str
     duration: float
-    emissions: float
-    emissions_rate: float
-    cpu_power: float
-    gpu_power: float
-    ram_power: float
-    cpu_energy: float
-    gpu_energy: float
-    ram_energy: float
-    energy_consumed: float
+    emissions: float | None
+    emissions_rate: float | None
+    cpu_power: float | None
+    gpu_power: float | None
+    ram_power: float | None
+    cpu_energy: float | None
+    gpu_energy: float | None
+    ram_energy: float | None
+    energy_consumed: float | None
     water_consumed: float = 0.0
     country_name: str | None = None
     country_iso_code: str | None
@@ -102,12 +126,12 @@ class EmissionsData:
     gpu_model: str
     longitude: float | None = None
     latitude: float | None = None
-    ram_total_size: float
+    ram_total_size: float | None
     tracking_mode: str = "machine"
-    cpu_utilization_percent: float = 0.0
-    gpu_utilization_percent: float = 0.0
-    ram_utilization_percent: float = 0.0
-    ram_used_gb: float = 0.0
+    cpu_utilization_percent: float | None = None
+    gpu_utilization_percent: float | None = None
+    ram_utilization_percent: float | None = None
+    ram_used_gb: float | None = None
     on_cloud: str = "N"
     pue: float = 1.0
     wue: float = 0.0
@@ -231,6 +255,8 @@ class EmissionsTracker:
         gpu_ids: Indices of the GPUs that count, as a list or as text, ``0,1``; all unless given.
         country_iso_code: Three letters of the country whose yearly mean intensity applies.
         force_carbon_intensity_g_co2e_kwh: Intensity that applies instead.
+        force_cpu_power: Watts that are assumed for the CPUs, in place of what is measured.
+        force_ram_power: Watts that are assumed for the memory, likewise.
         pue: Power usage effectiveness of the building, which multiplies energy and power.
         unused: Further options of CodeCarbon, which have no meaning here.
 
@@ -240,6 +266,7 @@ class EmissionsTracker:
 
     Raises:
         TypeError: CodeCarbon has no such option.
+        InvalidValueError: A forced power is negative or no number.
     """
 
     def __init__(  # noqa: PLR0913 - as CodeCarbon has them
@@ -261,6 +288,8 @@ class EmissionsTracker:
         gpu_ids: Sequence[int | str] | str | None = None,
         country_iso_code: str | None = None,
         force_carbon_intensity_g_co2e_kwh: float | None = None,
+        force_cpu_power: float | None = None,
+        force_ram_power: float | None = None,
         pue: float = 1.0,
         **unused: Any,
     ) -> None:
@@ -275,6 +304,7 @@ class EmissionsTracker:
         self._gpu_ids = _indices(gpu_ids)
         self._country = country_iso_code
         self._pue = pue
+        self._forced_watts = _forced(force_cpu_power, force_ram_power)
         self._intensity = self.force_carbon_intensity_g_co2e_kwh
         if self._intensity is None:
             self._intensity = _intensity(country_iso_code)
@@ -376,8 +406,10 @@ class EmissionsTracker:
         previous, self._previous = self._previous, data
         if previous is None:
             return data
-        added = {name: getattr(data, name) - getattr(previous, name) for name in _SUMS}
-        rate = added["emissions"] / max(added["duration"], 1e-9)
+        added: dict[str, Any] = {
+            name: _minus(getattr(data, name), getattr(previous, name)) for name in _SUMS
+        }
+        rate = _times(added["emissions"], 1 / max(added["duration"] or 0.0, 1e-9))
         return replace(data, **added, emissions_rate=rate)
 
     def _call_handlers(self, method: str, *args: object) -> None:
@@ -389,14 +421,16 @@ class EmissionsTracker:
 
     def _data(self, measured: Measurement) -> EmissionsData:
         parts = {kind: self._kilowatt_hours(measured, kind) for kind in DeviceKind}
-        total = sum(parts.values()) - parts[DeviceKind.NODE]
-        if parts[DeviceKind.NODE] > 0:  # the whole machine, measured
-            total = parts[DeviceKind.NODE]
-        kilograms = total * (self._intensity or 0.0) / 1000
-        hours = max(measured.seconds, 1e-9) / 3600
-        gpus = [d.info.name for d in measured.devices if d.info.kind is DeviceKind.GPU]
-        cpus = [d.info.name for d in measured.devices if d.info.kind is DeviceKind.CPU]
+        total = parts.pop(DeviceKind.NODE)  # the whole machine, measured
+        if not total:
+            has_figures = any(device.joules == device.joules for device in measured.devices)
+            known = [energy for energy in parts.values() if energy is not None]
+            total = sum(known) if has_figures or self._forced_watts else None
+        kilograms = _times(total, (self._intensity or 0.0) / 1000)
+        kilowatts = 3600 / max(measured.seconds, 1e-9)
+        gpus, cpus = self._models(measured, DeviceKind.GPU), self._models(measured, DeviceKind.CPU)
         memory, memory_used = _memory_gigabytes()
+        country = (self._country or "").upper()
         return EmissionsData(
             timestamp=datetime.now().isoformat(timespec="seconds"),  # noqa: DTZ005 - local, as theirs
             project_name=self._names[0],
@@ -404,39 +438,59 @@ class EmissionsTracker:
             experiment_id=self._names[1],
             duration=measured.seconds,
             emissions=kilograms,
-            emissions_rate=kilograms / max(measured.seconds, 1e-9),
-            cpu_power=1000 * parts[DeviceKind.CPU] / hours,
-            gpu_power=1000 * parts[DeviceKind.GPU] / hours,
-            ram_power=1000 * parts[DeviceKind.MEMORY] / hours,
+            emissions_rate=_times(kilograms, kilowatts / 3600),
+            cpu_power=_times(parts[DeviceKind.CPU], 1000 * kilowatts),
+            gpu_power=_times(parts[DeviceKind.GPU], 1000 * kilowatts),
+            ram_power=_times(parts[DeviceKind.MEMORY], 1000 * kilowatts),
             cpu_energy=parts[DeviceKind.CPU],
             gpu_energy=parts[DeviceKind.GPU],
             ram_energy=parts[DeviceKind.MEMORY],
             energy_consumed=total,
+            country_name=_COUNTRIES[country][1] if country in _COUNTRIES else None,
             country_iso_code=self._country,
             os=platform.platform(),
             python_version=platform.python_version(),
+            codecarbon_version=self._version(measured),
             cpu_count=os.cpu_count() or 0,
             cpu_model=cpus[0] if cpus else platform.processor(),
             gpu_count=len(gpus),
             gpu_model=", ".join(dict.fromkeys(gpus)),
             ram_total_size=memory,
             cpu_utilization_percent=self._cpu_percent(),
-            ram_utilization_percent=100 * memory_used / max(memory, 1e-9),
+            ram_utilization_percent=None if memory is None else 100 * (memory_used or 0.0) / memory,
             ram_used_gb=memory_used,
             pue=self._pue,
         )
 
-    def _kilowatt_hours(self, measured: Measurement, kind: DeviceKind) -> float:
+    def _kilowatt_hours(self, measured: Measurement, kind: DeviceKind) -> float | None:
+        """Energy of a kind of device; None if unknown."""
         devices = [device for device in measured.devices if device.info.kind is kind]
         if kind is DeviceKind.GPU and self._gpu_ids is not None:
             devices = [devices[index] for index in self._gpu_ids if index < len(devices)]
         joules = [device.joules for device in devices if device.joules == device.joules]
+        if kind in self._forced_watts:
+            joules = [self._forced_watts[kind] * measured.seconds]
+        if not joules and (devices or kind is not DeviceKind.GPU):
+            return None  # machines without GPUs use no energy in them
         return self._pue * sum(joules) / JOULES_PER_KILOWATT_HOUR
 
-    def _cpu_percent(self) -> float:
+    def _models(self, measured: Measurement, kind: DeviceKind) -> list[str]:
+        return [
+            device.info.name + " (simulated)" * (device.provenance.origin is Origin.SIMULATED)
+            for device in measured.devices
+            if device.info.kind is kind
+        ]
+
+    def _version(self, measured: Measurement) -> str:
+        """Who measured, and what was not: the format has no other column for it."""
+        notes = ["simulated"] * (measured.provenance.origin is Origin.SIMULATED)
+        notes += [f"{kind} power assumed" for kind in self._forced_watts]
+        return f"Joulery {__version__}" + (f" ({', '.join(notes)})" if notes else "")
+
+    def _cpu_percent(self) -> float | None:
         """Share of the CPUs' time that was busy since the start."""
         busy, total = (now - then for now, then in zip(_cpu_ticks(), self._busy, strict=True))
-        return min(max(100 * busy / total, 0.0), 100.0) if total > 0 else 0.0
+        return min(max(100 * busy / total, 0.0), 100.0) if total > 0 else None
 
 
 class OfflineEmissionsTracker(EmissionsTracker):
@@ -487,6 +541,10 @@ def track_task_emissions(
     return tracked
 
 
+def __dir__() -> list[str]:
+    return __all__
+
+
 def _indices(gpu_ids: Sequence[int | str] | str | None) -> list[int] | None:
     """Indices of GPUs; a name, such as a UUID, is none and left out."""
     if gpu_ids is None:
@@ -507,13 +565,45 @@ def _valid(intensity: Any) -> float | None:
     return None
 
 
+def _forced(cpu_watts: float | None, ram_watts: float | None) -> dict[DeviceKind, float]:
+    """Powers that the caller assumes, by kind of device."""
+    given = {DeviceKind.CPU: cpu_watts, DeviceKind.MEMORY: ram_watts}
+    return {
+        kind: finite(watts, f"forced power of {kind} in watts", minimum=0.0)
+        for kind, watts in given.items()
+        if watts is not None
+    }
+
+
 def _intensity(country: str | None) -> float:
     """Yearly mean in gCO2/kWh of a country, or of $JOULERY_REGION, or of the world."""
-    region = _COUNTRIES.get((country or "").upper()) or os.environ.get("JOULERY_REGION", "WORLD")
-    if (country and country.upper() not in _COUNTRIES) or region.upper() not in REGIONS:
-        _log.warning("joulery: no intensity of %s is known; the world's applies", country or region)
+    if country:
+        region = _COUNTRIES.get(country.upper(), ("", ""))[0]
+    else:
+        region = os.environ.get("JOULERY_REGION", "").upper()
+    if region not in REGIONS:
+        _warn_of_world(country or region)
         region = "WORLD"
-    return REGIONS[region.upper()]
+    return REGIONS[region]
+
+
+@functools.cache
+def _warn_of_world(place: str) -> None:
+    """Say once what applies, as each call of a decorated function makes a tracker."""
+    _log.warning(
+        "joulery: %s; the world's mean of %g g/kWh applies (give country_iso_code='DEU' or "
+        "JOULERY_REGION)",
+        f"no intensity of {place} is known" if place else "no country is given",
+        REGIONS["WORLD"],
+    )
+
+
+def _times(value: float | None, factor: float) -> float | None:
+    return None if value is None else value * factor
+
+
+def _minus(value: float | None, earlier: float | None) -> float | None:
+    return None if value is None else value - (earlier or 0.0)
 
 
 def _cpu_ticks() -> tuple[float, float]:
@@ -526,12 +616,12 @@ def _cpu_ticks() -> tuple[float, float]:
         return 0.0, 0.0
 
 
-def _memory_gigabytes() -> tuple[float, float]:
-    """GB of this machine's memory: all, and used; zeros where unknown."""
+def _memory_gigabytes() -> tuple[float | None, float | None]:
+    """GB of this machine's memory: all, and used; None where unknown."""
     try:
         lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
         kilobytes = {line.split(":")[0]: float(line.split()[1]) for line in lines}
         total = kilobytes["MemTotal"] / 2**20
         return total, total - kilobytes["MemAvailable"] / 2**20
     except (OSError, ValueError, KeyError, IndexError):
-        return 0.0, 0.0
+        return None, None

@@ -12,15 +12,19 @@ needed. A limit is restored to its original value, not to the hardware's maximum
 from __future__ import annotations
 
 import csv
+import itertools
 import math
 import os
 import sys
 import warnings
 from abc import ABCMeta
+from collections import deque
 from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from joulery.background import PeriodicTask
 from joulery.hardware import DeviceKind
 from joulery.metering import Meter
 from joulery.objectives import Cost, LeastEnergy
@@ -35,6 +39,28 @@ if TYPE_CHECKING:
     from joulery.objectives import Objective
 
 
+__all__ = [
+    "Callback",
+    "CallbackSet",
+    "DeprecatedAliasABCMeta",
+    "Energy",
+    "GPUPowerDomain",
+    "GlobalPowerLimitOptimizer",
+    "MaxSlowdownConstraint",
+    "Measurement",
+    "PowerDomain",
+    "PowerMonitor",
+    "Time",
+    "ZeusCost",
+    "ZeusMonitor",
+    "deprecated_alias",
+    "get_env",
+]
+
+# Longest wait for a sample that is being taken when a monitor stops.
+_STOP_SECONDS = 5.0  # by hand
+
+
 @dataclass(frozen=True, slots=True)
 class ZeusMeasurement:
     """Time in seconds and energy in joules of a window, by index of the device."""
@@ -43,6 +69,7 @@ class ZeusMeasurement:
     gpu_energy: dict[int, float]
     cpu_energy: dict[int, float] | None = None
     dram_energy: dict[int, float] | None = None
+    soc_energy: None = None  # of boards that are one chip; none is measured here
 
     @property
     def total_energy(self) -> float:
@@ -179,6 +206,133 @@ _SYNCHRONIZE: dict[str, Callable[[], None]] = {
     "jax": _wait_for_jax,
     "cupy": _wait_for_cupy,
 }
+
+
+class PowerDomain(Enum):
+    """Kinds of readings; a board's newest one stands for both of the device."""
+
+    DEVICE_INSTANT = "device_instant"
+    DEVICE_AVERAGE = "device_average"
+    MEMORY_AVERAGE = "memory_average"
+
+
+GPUPowerDomain = PowerDomain  # as later versions of Zeus name it
+
+
+class PowerMonitor:
+    """Records the power of GPUs over time, as Zeus's monitor of power does.
+
+    Args:
+        gpu_indices: GPUs among all that this process sees; all unless given.
+        update_period: Seconds between two samples; 0.1 unless given.
+        max_samples_per_gpu: Number of samples that are kept; all unless given.
+        power_domains: Kinds of readings; both of the device unless given.
+
+    Raises:
+        ValueError: An index is out of range, or a domain is not of the device.
+    """
+
+    def __init__(
+        self,
+        gpu_indices: list[int] | None = None,
+        update_period: float | None = None,
+        max_samples_per_gpu: int | None = None,
+        power_domains: list[PowerDomain | str] | None = None,
+    ) -> None:
+        domains = [PowerDomain.DEVICE_INSTANT, PowerDomain.DEVICE_AVERAGE]
+        self._domains = domains if power_domains is None else list(map(PowerDomain, power_domains))
+        if PowerDomain.MEMORY_AVERAGE in self._domains:
+            raise ValueError("the power of a board's memory is not measured")
+        monitor = ZeusMonitor(gpu_indices, [])
+        self.gpu_indices, self.update_period = monitor.gpu_indices, update_period or 0.1
+        self._ids = dict(zip(self.gpu_indices, (g.info.id for g in monitor.gpus), strict=True))
+        self._meter = monitor.meter
+        self._samples: dict[int, deque[tuple[float, float]]] = {
+            index: deque(maxlen=max_samples_per_gpu) for index in self.gpu_indices
+        }
+        clock = self._meter.clock
+        self._task = PeriodicTask(self._sample, seconds=self.update_period, clock=clock)
+        self._task.start()
+
+    def _sample(self) -> None:
+        watts, now = self._meter.watts(), self._meter.clock.wall()
+        for index, device in self._ids.items():
+            if device in watts:
+                self._samples[index].append((now, watts[device]))
+
+    def stop(self) -> None:
+        """End; what was recorded stays."""
+        self._task.stop(_STOP_SECONDS)
+        self._meter.close()
+
+    def get_power_timeline(
+        self,
+        power_domain: PowerDomain | str,
+        gpu_index: int | None = None,
+        start_time: float | None = None,
+        end_time: float | None = None,
+    ) -> dict[int, list[tuple[float, float]]]:
+        """Unix times and watts by GPU.
+
+        Raises:
+            ValueError: The domain is not monitored.
+        """
+        if PowerDomain(power_domain) not in self._domains:
+            raise ValueError(f"power domain {PowerDomain(power_domain).value} is not monitored")
+        first = -math.inf if start_time is None else start_time
+        last = math.inf if end_time is None else end_time
+        return {
+            index: [sample for sample in tuple(samples) if first <= sample[0] <= last]
+            for index, samples in self._samples.items()
+            if gpu_index in (None, index)
+        }
+
+    def get_all_power_timelines(
+        self,
+        gpu_index: int | None = None,
+        start_time: float | None = None,
+        end_time: float | None = None,
+    ) -> dict[str, dict[int, list[tuple[float, float]]]]:
+        """Unix times and watts by domain and GPU."""
+        return {
+            domain.value: self.get_power_timeline(domain, gpu_index, start_time, end_time)
+            for domain in self._domains
+        }
+
+    def get_power(
+        self,
+        time: float | None = None,
+        power_domain: PowerDomain | str = PowerDomain.DEVICE_INSTANT,
+    ) -> dict[int, float] | None:
+        """Watts by GPU, at the sample nearest to a time or at the latest; None without samples."""
+        timelines = self.get_power_timeline(power_domain)
+        if not all(timelines.values()):
+            return None
+        moment = math.inf if time is None else time
+        return {
+            index: min(reversed(line), key=lambda sample: abs(sample[0] - moment))[1]
+            for index, line in timelines.items()
+        }
+
+    def get_energy(
+        self,
+        start_time: float,
+        end_time: float,
+        power_domain: PowerDomain | str | None = None,
+    ) -> dict[int, float] | None:
+        """Joules by GPU between two times, from the samples in between; None without GPUs.
+
+        A window of ``ZeusMonitor`` is more accurate: it counts with the boards' own counters.
+        """
+        domain = self._domains[0] if power_domain is None else power_domain
+        timelines = self.get_power_timeline(domain, None, start_time, end_time)
+        return {
+            index: sum(
+                (later[0] - earlier[0]) * (earlier[1] + later[1]) / 2
+                for earlier, later in itertools.pairwise(line)
+            )
+            for index, line in timelines.items()
+        } or None
 
 
 @dataclass(frozen=True, slots=True)
@@ -399,6 +553,10 @@ def _alias(old_name: str, new_name: str) -> Callable[..., Any]:
         return getattr(self, new_name)(*args, **options)
 
     return call
+
+
+def __dir__() -> list[str]:
+    return sorted([*__all__, "HFGlobalPowerLimitOptimizer", "ZeusDataLoader"])
 
 
 def __getattr__(name: str) -> Any:

@@ -167,7 +167,7 @@ class Meter:
         now, sampler = self._now(), self._sampler
         if sampler is not None and sampler.next_quick_seconds <= now:
             sampler.request(now)
-        target.mark_begin(now, self._wall(), self._timelines)
+        target._mark_begin(now, self._wall(), self._timelines)
         self._open[id(target)] = (threading.get_ident(), target)
         return target
 
@@ -184,7 +184,7 @@ class Meter:
         if sampler is not None:
             sampler.flag_hanging(now)
         if not closed.closed:
-            closed.mark_end(now, self._wall())
+            closed._mark_end(now, self._wall())
         entry = self._open.pop(id(closed), None)
         if entry is None:
             _log.warning("joulery: end(%r): no such window is open; begin it first", closed.name)
@@ -193,7 +193,7 @@ class Meter:
             self._closing[id(closed)] = entry
         return closed
 
-    def catch_up(self, window: Window) -> None:
+    def _catch_up(self, window: Window) -> None:
         """Wait a moment for readings of refreshes that came before a window's end.
 
         The first of windows that follow each other within seconds does; counters are read as they
@@ -204,11 +204,7 @@ class Meter:
                 self._sampler.wait(_CATCH_UP_SECONDS)
             self._closing.pop(id(window), None)
 
-    def now(self) -> tuple[float, float]:
-        """Monotonic and wall time in seconds."""
-        return self._now(), self._wall()
-
-    def settle(self, window: Window) -> None:
+    def _settle(self, window: Window) -> None:
         """Wait until the counters have refreshed past the window's end, a second at most."""
         deadline = self._now() + _SETTLE_SECONDS
         while (sampler := self._sampler) is not None and not window.settled:
@@ -236,7 +232,7 @@ class Meter:
     def _on_knot(self, position: int, knot: Knot) -> None:
         # tuple() of the values is atomic, while other threads open and close windows.
         for key, (_, window) in tuple(self._closing.items()):
-            if window.add_late_knot(position, knot):
+            if window._add_late_knot(position, knot):
                 self._closing.pop(key, None)
         if self._node is not None and self._node.node is self._timelines[position]:
             self._node.check(knot.at_seconds)
@@ -246,7 +242,7 @@ class Meter:
                 [timeline.share * (timeline.latest_watts or 0.0) for timeline in self._counted]
             )
             for _, window in windows:
-                window.add_knot(position, knot, total)
+                window._add_knot(position, knot, total)
 
     def _drop_sampler(self) -> None:
         """After a fork: the sampling thread stayed in the parent."""
@@ -304,7 +300,7 @@ def _calibrations() -> dict[str, SensorCalibration]:
 
 def _after_fork() -> None:
     for meter in tuple(_meters):
-        meter._drop_sampler()  # noqa: SLF001 - same module
+        meter._drop_sampler()
 
 
 os.register_at_fork(after_in_child=_after_fork)

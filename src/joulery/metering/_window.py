@@ -99,7 +99,8 @@ class Window:
         """Measurement of the window; so far, while it is open."""
         if self._measurement is None:
             if self._ended is None:
-                now, wall = self._meter.now()
+                clock = self._meter.clock
+                now, wall = clock.now(), clock.wall()
                 last = [timeline.span for timeline in self._timelines]
                 return self._resolve(now, wall, last, self._energy_until(now, last))
             energies = self._decided(self._ended)
@@ -112,7 +113,7 @@ class Window:
         Useful for windows under a second, whose energy depends on one or two refreshes.
         """
         if self.closed:
-            self._meter.settle(self)
+            self._meter._settle(self)
             self._measurement = self._energies = None
             self._frozen = False
         return self.measurement
@@ -130,7 +131,7 @@ class Window:
     @property
     def seconds(self) -> float:
         """Length of the window; so far, while it is open."""
-        end = self._meter.now()[0] if self._ended is None else self._ended
+        end = self._meter.clock.now() if self._ended is None else self._ended
         return end - self._began
 
     @property
@@ -142,7 +143,7 @@ class Window:
         # Without building a measurement, because many windows are asked for nothing else.
         seconds = end - self._began
         if self._energies is None:
-            self._meter.catch_up(self)
+            self._meter._catch_up(self)
         stated: list[float | None]
         if self._energies is None and (self._frozen or self._unseen_by_all()):
             stated = [None if span is None else span.watts * seconds for span in self._first]
@@ -158,7 +159,7 @@ class Window:
     def _decided(self, end: float) -> list[EnergyEstimate | None]:
         """Energy of each device of a closed window; decided when first asked for."""
         if self._energies is None:
-            self._meter.catch_up(self)
+            self._meter._catch_up(self)
             if not self._frozen:
                 self._unseen_by_all()
             self._energies = self._energy_until(end, self._last)
@@ -219,7 +220,7 @@ class Window:
         """Faults during the window."""
         return self.measurement.flags
 
-    def mark_begin(self, now: float, wall: float, timelines: Sequence[EnergyTimeline]) -> None:
+    def _mark_begin(self, now: float, wall: float, timelines: Sequence[EnergyTimeline]) -> None:
         """Record the start; called by the meter."""
         self._began, self._wall, self._timelines = now, wall, timelines
         self._ended = self._measurement = self._energies = None
@@ -227,13 +228,13 @@ class Window:
         self._total_peak, self._frozen = 0.0, False
         self._first = [timeline.span for timeline in timelines]
 
-    def mark_end(self, now: float, wall: float) -> None:
+    def _mark_end(self, now: float, wall: float) -> None:
         """Record the end; called by the meter."""
         self._last = [timeline.span for timeline in self._timelines]
         self._wall_end = wall
         self._ended = now
 
-    def add_knot(self, position: int, knot: Knot, total_watts: float) -> None:
+    def _add_knot(self, position: int, knot: Knot, total_watts: float) -> None:
         """Record a knot that arrived while the window is open; called by the meter."""
         timeline = self._timelines[position]
         first = self._first[position]
@@ -251,7 +252,7 @@ class Window:
             self._counts[position] = self._counts.get(position, 0) + 1
             self._total_peak = max(self._total_peak, total_watts)
 
-    def add_late_knot(self, position: int, knot: Knot) -> bool:
+    def _add_late_knot(self, position: int, knot: Knot) -> bool:
         """Record a knot from before the end that was read after it; called by the meter.
 
         Returns:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,8 +14,6 @@ from joulery.simulate._traces import read_rows
 from joulery.simulate.cluster import read_traced_jobs
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from numpy.typing import NDArray
 
     from joulery.jobs.policies import Floats
@@ -77,7 +76,7 @@ class JobGroups:
         return cls(first, submit[order], duration[order], remark)
 
 
-def read_groups(path: Path) -> JobGroups:
+def read_groups(path: Path | str) -> JobGroups:
     """Read a group trace.
 
     Args:
@@ -87,6 +86,7 @@ def read_groups(path: Path) -> JobGroups:
     Raises:
         FileError: The file is missing, empty or wrong, named by row and column.
     """
+    path = Path(path)
     rows = read_rows(path, COLUMNS)
     number = {name: n for n, name in enumerate(dict.fromkeys(row.text("group") for row in rows))}
     return JobGroups.of(

@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -26,7 +27,6 @@ from joulery.simulate._workload import TracedWorkload
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from pathlib import Path
 
     from joulery.jobs.policies import Floats
 
@@ -82,7 +82,7 @@ def _check_known(kind: str, names: Sequence[str], available: Sequence[str]) -> N
             )
 
 
-def read_traces(folder: Path) -> Traces:
+def read_traces(folder: Path | str) -> Traces:
     """Read every workload of ``folder``.
 
     Args:
@@ -92,6 +92,7 @@ def read_traces(folder: Path) -> Traces:
     Raises:
         FileError: Something is missing or wrong, named by file, row and column.
     """
+    folder = Path(folder)
     if not folder.is_dir():
         raise FileError(
             f"{folder} is no folder of traces",

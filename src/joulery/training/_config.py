@@ -219,7 +219,7 @@ class RunEnvironment:
 
     devices: Sequence[Device] | None = None
     group: ProcessGroup | None = None
-    environ: Mapping[str, str] = field(default_factory=lambda: os.environ)
+    environ: Mapping[str, str] = field(default_factory=lambda: os.environ, repr=False)
 
     def __post_init__(self) -> None:
         if self.devices is not None:

@@ -44,6 +44,34 @@ def test_windows_of_zeus(board, tmp_path):
     assert float(rows[1]["gpu0_energy"]) == epoch.total_energy
 
 
+def test_the_power_monitor_of_zeus(board):
+    """If this fails, a script that plots the power of Zeus's monitor gets another shape."""
+    monitor = zeus.PowerMonitor(update_period=0.5)
+    assert monitor.get_power() is None
+    start = board.clock.wall()
+    before = board.gpu.true_joules()
+    board.load(40)
+    monitor.stop()
+    end, joules = board.clock.wall(), board.gpu.true_joules() - before
+    line = monitor.get_power_timeline("device_instant")[0]
+    assert [time for time, _ in line] == sorted(time for time, _ in line)
+    assert len(line) == pytest.approx((end - start) / 0.5, abs=2)
+    assert monitor.get_all_power_timelines(gpu_index=0)["device_average"] == {0: line}
+    assert monitor.get_power() == {0: line[-1][1]}
+    assert monitor.get_power(line[3][0] + 0.1) == {0: line[3][1]}
+    assert monitor.get_energy(start, end)[0] == pytest.approx(joules, rel=0.2)
+    with pytest.raises(ValueError, match="not measured"):
+        zeus.PowerMonitor(power_domains=["memory_average"])
+
+
+@pytest.mark.parametrize("shim", [zeus, codecarbon])
+def test_completion_offers_the_names_of_the_package(shim):
+    """If this fails, a tab in a notebook shows ``os`` and classes of ours among theirs."""
+    names = set(dir(shim))
+    assert set(shim.__all__) <= names
+    assert not names & {"os", "csv", "Cost", "LeastEnergy", "Run", "Meter", "Any"}
+
+
 def test_zeus_refuses_what_it_refused(board):
     """If this fails, mistakes that Zeus reports pass silently."""
     monitor = zeus.ZeusMonitor()
@@ -133,6 +161,11 @@ def test_emissions_of_codecarbon(board, tmp_path):
     with (tmp_path / "emissions.csv").open() as file:
         (row,) = csv.DictReader(file)
     assert row["project_name"] == "demo"
+    assert row["country_name"] == "France"
+    assert row["gpu_model"].endswith("(simulated)")
+    assert row["codecarbon_version"].endswith("(simulated)")
+    # No meter of memory or processors is here: unknown, not nothing.
+    assert row["ram_energy"] == row["cpu_power"] == row["gpu_utilization_percent"] == ""
     assert float(row["energy_consumed"]) == pytest.approx(kilowatt_hours, rel=0.05)
     assert float(row["emissions"]) == tracker.final_emissions
 
@@ -170,8 +203,50 @@ def test_decorated_functions(board, tmp_path, caplog):
     assert float(rows[0]["emissions"]) == 0
     with pytest.raises(TypeError, match="prject"):
         codecarbon.EmissionsTracker(prject_name="typo")
-    codecarbon.EmissionsTracker(country_iso_code="XYZ")
-    assert "world" in caplog.text
+
+
+def test_an_unknown_place_is_said_once(board, caplog, monkeypatch):
+    """If this fails, the world's mean passes for that of the place, or floods the log."""
+    codecarbon._warn_of_world.cache_clear()
+    monkeypatch.setenv("JOULERY_REGION", "DE")
+    codecarbon.EmissionsTracker()
+    codecarbon.EmissionsTracker(force_carbon_intensity_g_co2e_kwh=100)
+    assert caplog.text == ""
+    monkeypatch.delenv("JOULERY_REGION")
+    for country in ("XYZ", "XYZ", None, None):
+        codecarbon.EmissionsTracker(country_iso_code=country)
+    first, second = (record.getMessage() for record in caplog.records)
+    assert "no intensity of XYZ" in first
+    assert "no country is given; the world's mean of 445 g/kWh" in second
+
+
+def test_forced_powers_of_codecarbon_count_and_are_called_assumed(board):
+    """If this fails, what the caller knows of memory and processors is swallowed."""
+    with codecarbon.EmissionsTracker(
+        save_to_file=False, force_cpu_power=20, force_ram_power=5, pue=2.0
+    ) as tracker:
+        board.load(20)
+    data = tracker.final_emissions_data
+    assert (data.cpu_power, data.ram_power) == (pytest.approx(40), pytest.approx(10))
+    parts = data.cpu_energy + data.ram_energy + data.gpu_energy
+    assert data.energy_consumed == pytest.approx(parts)
+    assert "cpu power assumed, memory power assumed" in data.codecarbon_version
+    with pytest.raises(ValueError, match="forced power of cpu"):
+        codecarbon.EmissionsTracker(force_cpu_power=-1)
+
+
+def test_nothing_known_is_no_emission_of_nothing(board, monkeypatch, tmp_path):
+    """If this fails, a machine without any meter reports 0 kg."""
+    clock = board.clock
+    monkeypatch.setattr(codecarbon, "Meter", lambda: Meter([], clock=clock))
+    handler = Handler()
+    tracker = codecarbon.EmissionsTracker(output_dir=tmp_path, output_handlers=[handler])
+    tracker.start()
+    clock.sleep(20)
+    assert tracker.flush() is None
+    assert tracker.stop() is None
+    with (tmp_path / "emissions.csv").open() as file:
+        assert {row["emissions"] for row in csv.DictReader(file)} == {""}
 
 
 class Handler(codecarbon.BaseOutput):
@@ -232,7 +307,7 @@ def test_figures_of_codecarbon_in_a_log(board, caplog):
     found = json.loads(line)
     assert found["project_name"] == "demo"
     assert found["gpu_energy"] > 0
-    assert 0 <= found["cpu_utilization_percent"] <= 100
+    assert 0 <= (found["cpu_utilization_percent"] or 0) <= 100  # unknown for less than a tick
     assert 0 < found["ram_used_gb"] < found["ram_total_size"]
 
 

@@ -153,6 +153,7 @@ def _frontier_document(*pairs, **more):
         pytest.param("[" * 100_000, [], "neither", id="nested"),
         ("[]", [], "at least one point"),
         ("5", [], "not a frontier"),
+        ([[100, 30000]], [], "[100, 30000] is not an operating point"),
         ({"schema": "other/1", "points": []}, [], "unknown frontier format"),
         (_frontier_document((1, 2), (1, 2)), [], "duplicate points"),
         (_frontier_document((1, 2), (2, 3)), [], "dominated"),

@@ -8,12 +8,14 @@ import pytest
 
 from joulery.errors import FileError, InvalidValueError
 from joulery.grid import (
+    REGIONS,
     GridEvent,
     Signal,
     read_events,
     read_signal,
     static_intensity,
 )
+from joulery.prediction import Assumptions
 
 HOURLY = Signal(0.0, 3600.0, (10.0, 20.0, 30.0))
 
@@ -100,6 +102,11 @@ def test_the_built_in_table_is_constant():
     assert static_intensity("se").at(0) == static_intensity("SE").at(1.8e9)
     with pytest.raises(InvalidValueError, match="WORLD"):
         static_intensity("Atlantis")
+
+
+def test_the_world_is_the_one_of_predictions():
+    """A recommendation and an account of the same training would differ in carbon."""
+    assert REGIONS["WORLD"] == Assumptions().grid()
 
 
 def test_events_say_what_is_wrong_with_them(tmp_path):

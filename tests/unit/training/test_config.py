@@ -192,3 +192,9 @@ def test_what_is_no_list_of_devices_is_refused_at_once(devices):
     """If this fails, a run fails later and silently, and nothing is tuned."""
     with pytest.raises(InvalidValueError, match="are no devices"):
         Run("job", devices=devices)
+
+
+def test_a_run_s_surroundings_keep_secrets(monkeypatch):
+    """A traceback or a debugger that shows them shows every token of the environment."""
+    monkeypatch.setenv("HF_TOKEN", "hf_SECRET")
+    assert "hf_SECRET" not in repr(RunEnvironment())

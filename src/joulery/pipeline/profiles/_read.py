@@ -7,6 +7,7 @@ import io
 import math
 import statistics
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -30,7 +31,6 @@ from joulery.pipeline.profiles._smoothing import (
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
-    from pathlib import Path
 
     from joulery.frontier import OperatingPoint
 
@@ -211,7 +211,7 @@ def full_clock(points: Sequence[OperatingPoint]) -> OperatingPoint:
     return max(full_speed, key=lambda point: point.setting.clock_hertz or 0.0)
 
 
-def read_profiles(path: Path) -> Profiles:
+def read_profiles(path: Path | str) -> Profiles:
     """Profiles from a CSV file, a JSON file with a list of rows of the same names, or a folder.
 
     Of a folder all such files are read, one per rank, as ``ClockProfiler`` writes them.
@@ -219,6 +219,7 @@ def read_profiles(path: Path) -> Profiles:
     Raises:
         FileError: A file cannot be read, or a row is invalid.
     """
+    path = Path(path)
     if not path.is_dir():
         return profiles_from_rows(read_rows(path), source=path.name)
     files = sorted(file for file in path.iterdir() if file.suffix in (".json", ".csv"))

@@ -12,6 +12,7 @@ from __future__ import annotations
 import csv
 import io
 import re
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from joulery.errors import FileError
@@ -22,7 +23,6 @@ from joulery.pipeline.schedules._schedule import Schedule
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
 _WORD = re.compile(r"(\d{1,9})([FBIWR])(\d{1,9})|(\d{1,9})([GO])")
 _NO_COMPUTATION = re.compile(r"\d+(UNSHARD|RESHARD|REDUCE_GRAD|(SEND|RECV)_[FB])\d*")
@@ -46,8 +46,9 @@ def custom_schedule(name: str, ranks: Sequence[Sequence[str]]) -> Schedule:
     return schedule
 
 
-def read_schedule(path: Path) -> Schedule:
+def read_schedule(path: Path | str) -> Schedule:
     """A schedule from a file: JSON (a list of lists) or CSV (one row per rank)."""
+    path = Path(path)
     text = read_text(path, "order")
     try:
         json_rows = text.lstrip()[:1] in ("[", "{")
