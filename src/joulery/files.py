@@ -21,8 +21,11 @@ if TYPE_CHECKING:
 
 # By hand: short beside the time that a holder needs to write and sync, some milliseconds.
 _LOCK_STEP_SECONDS = 0.005
-# How databases and exports of a store begin.
-_KEPT_BEGINNINGS = (b"SQLite format 3\0", b'{"format":"joulery-store-')
+DATABASE_BEGINNING = b"SQLite format 3\0"
+"""How SQLite's files begin."""
+EXPORT_BEGINNING = b'{"format":"joulery-store-'
+"""How exports of a store begin."""
+_KEPT_BEGINNINGS = (DATABASE_BEGINNING, EXPORT_BEGINNING)
 
 
 def check_replaceable(path: Path) -> None:

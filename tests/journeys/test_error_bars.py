@@ -11,7 +11,7 @@ from dataclasses import replace
 import pytest
 
 from joulery.clock import VirtualClock
-from joulery.hardware import Sensor, SimulatedGpu, catalog, sensor_of
+from joulery.hardware import Faults, Sensor, SimulatedGpu, catalog, sensor_of
 from joulery.metering import Meter, SensorCalibration
 from joulery.testing.emulator import BoardSpec, EmulatedNode
 from support.power_sensors import published_spread
@@ -144,7 +144,20 @@ def test_an_idle_board_is_idle(tmp_path):
 def drawn_window(seed):
     """A window of a smooth load on a board and sensor that the seed draws, and its true joules."""
     chance = random.Random(seed)  # noqa: S311 - a simulation, not a secret
-    clock = VirtualClock()
+    gpu, board = drawn_board(chance, seed)
+    clock = gpu.clock
+    with Meter([gpu], clock=clock) as meter:
+        clock.sleep(2.0 + chance.random())
+        gpu.set_load(catalog.workload(chance.choice(catalog.workload_names()), board))
+        clock.sleep(chance.uniform(0.0, 2.0))
+        before = gpu.true_joules()
+        with meter.window() as window:
+            clock.sleep(chance.choice((1.0, 3.0, 10.0)))
+    return window.measurement, gpu.true_joules() - before
+
+
+def drawn_board(chance, seed, faults=None):
+    """A board and sensor, and the constants of the board."""
     name = chance.choice(("A100", "H100", "V100", "RTX4090"))
     expected = sensor_of(name)
     gain, offset = chance.choice(chance.choice(published_spread()))
@@ -159,15 +172,40 @@ def drawn_window(seed):
         expected=expected,
     )
     board = replace(catalog.board(name), counter_period_seconds=expected.period_seconds)
-    gpu = SimulatedGpu(board, clock, seed=seed, sensor=sensor)
+    faults = faults or Faults()
+    return SimulatedGpu(board, VirtualClock(), seed=seed, sensor=sensor, faults=faults), board
+
+
+def frozen_window(seed):
+    """Flags, interval and true joules of a window in which counter and sensor stand still.
+
+    The load changes meanwhile; some return before the end, and show all that they missed.
+    """
+    chance = random.Random(seed)  # noqa: S311 - a simulation, not a secret
+    begins, returns = chance.uniform(3.0, 6.0), chance.choice((chance.uniform(1.5, 5.0), 1e9))
+    gpu, board = drawn_board(chance, seed, Faults(frozen_seconds=(begins, begins + returns)))
+    works = [None, *(catalog.workload(name, board) for name in ("resnet50", "llama-8b", "bert"))]
+    clock = gpu.clock
     with Meter([gpu], clock=clock) as meter:
-        clock.sleep(2.0 + chance.random())
-        gpu.set_load(catalog.workload(chance.choice(catalog.workload_names()), board))
-        clock.sleep(chance.uniform(0.0, 2.0))
+        clock.sleep(2.0)
         before = gpu.true_joules()
         with meter.window() as window:
-            clock.sleep(chance.choice((1.0, 3.0, 10.0)))
-    return window.measurement, gpu.true_joules() - before
+            while clock.now() < begins + 2.0:
+                gpu.set_load(chance.choice(works))
+                clock.sleep(chance.uniform(0.5, 3.0))
+        used = gpu.true_joules() - before
+        clock.sleep(chance.choice((0.0, 3.0)))  # figures may be asked for late
+        measurement = window.measurement
+    return measurement.flags, measurement.interval_joules, used
+
+
+def test_bars_hold_when_counter_and_sensor_stand_still_together(draw):
+    """A board that goes idle or to work meanwhile is charged its power before, to some per cent."""
+    seeds = [draw.randrange(10**6) for _ in range(40)]
+    windows = {seed: frozen_window(seed) for seed in seeds}
+    assert all("counter frozen" in flags for flags, *_ in windows.values())
+    outside = [seed for seed, (_, (low, high), used) in windows.items() if not low <= used <= high]
+    assert len(outside) <= 2, outside
 
 
 def test_bars_of_boards_that_nobody_calibrated_hold():

@@ -1,6 +1,8 @@
 """Journey: somebody tries Joulery on a board for the first time, and checks what it assumes."""
 
 import json
+import re
+import socket
 from dataclasses import replace
 
 import pytest
@@ -108,3 +110,41 @@ def test_the_command_on_an_emulated_board(make_world, draw):
     assert written == {key: value for key, value in document.items() if key != "file"}
     if written["sensor"] is not None:  # a busy machine reads too rarely to tell, and says so
         assert written["sensor"]["boards"] == f"^NVIDIA\\ {world.board.name}$"
+
+
+@pytest.mark.slow
+def test_a_bundle_has_what_a_report_needs_and_no_secrets(make_world, draw):
+    """Whoever asks for help posts a token or a name, or is asked for one thing after another."""
+    world = make_world(boards=2)
+    world.node.set_load(1, world.step)
+    limit = round(draw.uniform(0.8, 1.0) * world.board.default_limit_watts)
+    world.node.set_power_limit(0, limit)
+    secrets = {
+        "JOULERY_TOKEN": f"jt_{draw.getrandbits(48):012x}",
+        "AWS_SECRET_ACCESS_KEY": f"wJalr/{draw.getrandbits(40):x}",
+        "IPMI_PASSWORD": f"correct horse {draw.randrange(10**6)}",
+        "USER": f"alice{draw.randrange(1000)}",
+        "LOGNAME": f"alice{draw.randrange(1000)}",
+        "HOME": f"/somewhere/bob{draw.randrange(1000)}",
+        "JOULERY_STORE": f"https://store{draw.randrange(1000)}.cluster.example/",
+    }
+    (world.folder / "joulery-selftest.json").write_text('{"board": "by hand"}')
+    summary = world.joulery("doctor", "--bundle", "report.json", **secrets)
+    text = (world.folder / "report.json").read_text("utf-8")
+    hidden = {*secrets.values(), socket.gethostname()} - {"localhost"}
+    hidden.add(secrets["JOULERY_STORE"].split("/")[2])
+    names = set(re.findall(r"GPU-[0-9a-f-]{36}", str(world.joulery("doctor"))))
+    assert len(names) == 2
+    for secret in hidden | names:
+        assert not re.search(rf"\b{re.escape(secret)}\b", text), secret
+    document = json.loads(text)
+    assert summary["sections"].keys() == document.keys() - {"schema"}
+    assert "JOULERY_TOKEN" in document["variables"]
+    assert document["selftest"] == {"board": "by hand"}
+    boards = [d for d in document["doctor"]["document"]["devices"] if d["kind"] == "gpu"]
+    limits = [board["power_limit"]["current_watts"] for board in boards]
+    assert limits == [limit, world.board.default_limit_watts]
+    counters = [row for row in document["counters"] if row["kind"] == "gpu"]
+    idle, busy = (row["mean_watts"] for row in counters)
+    assert idle == pytest.approx(world.board.idle_watts, rel=0.1)
+    assert busy == pytest.approx(world.node.truth(1).watts, rel=0.1)

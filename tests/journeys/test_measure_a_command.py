@@ -17,6 +17,18 @@ node.set_load(0, None)
 print(json.dumps(node.true_joules(0) - start))
 """
 )
+# The counter and the power sensor stop refreshing, and then the load changes.
+FROZEN = (
+    TRAINING
+    + """
+for number, busy in enumerate(sys.argv[1:]):
+    node.set_load(0, work if busy == "1" else None)
+    time.sleep(1.2)
+    if number == 0:
+        node.freeze_counter(0)
+node.set_load(0, None)
+"""
+)
 
 
 @pytest.mark.slow
@@ -37,3 +49,20 @@ def test_a_command_is_measured(world):
     assert document["grams_co2"] == pytest.approx(document["joules"] / 3.6e6 * 500)
     assert document["money"] == pytest.approx(document["joules"] / 3.6e6 * 0.30)
     assert document["exit_code"] == 0
+
+
+@pytest.mark.slow
+def test_a_counter_that_freezes_with_its_sensor(world):
+    """The power before is taken for that of the whole command, and nobody is told."""
+    loads = world.draw.choice(("011", "100", "101"))
+    before = world.node.truth(0)
+    document = world.joulery(
+        "measure", "--device", "gpu", "--", *world.script("frozen.py", FROZEN), *loads
+    )
+    after = world.node.truth(0)
+    assert "counter frozen" in document["flags"]
+    # The board idles while `joulery measure` itself starts and ends.
+    around = (after.now_seconds - before.now_seconds - document["seconds"]) * world.board.idle_watts
+    bar = 1.96 * document["relative_error"] * document["joules"]
+    # A board that idles from then on is at the very end of the bar.
+    assert abs(document["joules"] + around - (after.joules - before.joules)) <= 1.05 * bar

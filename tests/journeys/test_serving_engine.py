@@ -1,11 +1,13 @@
 """Journey: a running engine is metered, tuned and swept; its boards are as before afterwards."""
 
+import gzip
 import json
 import re
 import signal
 import threading
 import time
 from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.request import Request, urlopen
 
 import pytest
@@ -74,33 +76,120 @@ def tune_arguments(world, engine):
     return ["serving", "tune", "--engine", engine.url, "--ttft", f"{ttft}s", "--tpot", f"{tpot}s"]
 
 
+@contextmanager
+def collector():
+    """Address of a stand-in for OpenTelemetry's collector, and the latest points by name."""
+    service = pytest.importorskip("opentelemetry.proto.collector.metrics.v1.metrics_service_pb2")
+    points = {}
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self):
+            """Take the metrics of a request."""
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            if self.headers["Content-Encoding"] == "gzip":
+                body = gzip.decompress(body)
+            request = service.ExportMetricsServiceRequest.FromString(body)
+            for metric in request.resource_metrics[0].scope_metrics[0].metrics:
+                for point in getattr(metric, metric.WhichOneof("data")).data_points:
+                    labels = {entry.key: entry.value.string_value for entry in point.attributes}
+                    points[metric.name, labels.get("gen_ai.token.type")] = point
+            self.send_response(200)
+            self.end_headers()
+
+        def log_message(self, *_):
+            """Say nothing."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}", points
+        server.shutdown()
+
+
 def test_a_metered_service_has_figures_with_bars(world, tmp_path):
-    """Joules of prompts and answers are missing, absurd, or by far outside their bars."""
+    """Joules of prompts and answers are missing, absurd, outside their bars, or told otherwise."""
     log, exported = tmp_path / "readings.csv", tmp_path / "serving.prom"
     requests = draw_requests(world.draw, rate=world.draw.uniform(2.0, 3.0))
-    with running_engine(world, requests) as engine:
+    with running_engine(world, requests) as engine, collector() as (address, points):
         before, began = world.node.true_joules(0), time.monotonic()
-        files = ["--csv", str(log), "--prometheus", str(exported)]
         document = world.joulery(
-            "serving", "meter", "--engine", engine.url, "--seconds", "12", *files
+            *("serving", "meter", "--engine", engine.url, "--seconds", "12"),
+            *("--csv", str(log), "--prometheus", str(exported), "--opentelemetry"),
+            OTEL_EXPORTER_OTLP_ENDPOINT=address,
         )
         joules, elapsed = world.node.true_joules(0) - before, time.monotonic() - began
         prefill, decode = engine.truth()
     assert document["engine"] == "vLLM"
     # The command takes its time to start, in which the board draws power too.
     assert 0.7 * joules * document["seconds"] / elapsed < document["joules"] < 1.05 * joules
-    for name, truth in (("prefill", prefill), ("decode", decode)):
+    text = exported.read_text()
+    for name, truth, kind in (("prefill", prefill, "input"), ("decode", decode, "output")):
         figure = document[f"{name}_joules_per_token"]
         assert abs(figure["value"] - truth) < 5 * figure["error"] + 0.25 * truth, name
+        assert f'{name}_joules_per_token{{engine="vLLM"}} {figure["value"]}\n' in text
+        sent = points["gen_ai.server.token.energy", kind].as_double
+        assert sent == pytest.approx(figure["value"])
     alone = document["by_model"]["stand-in"]
     tokens = [document[f"{name}_tokens"] for name in ("prompt", "generation")]
     assert [alone["prompt_tokens"], alone["generation_tokens"]] == pytest.approx(tokens)
+    # Requests before the first reading count for these, which are those of the engine.
+    assert points["gen_ai.server.token.usage", "output"].as_double >= tokens[1]
+    assert points["gen_ai.server.time_to_first_token", None].count > 10
+    assert points["hw.energy", None].as_double == pytest.approx(document["joules"], rel=0.02)
     assert len(log.read_text().splitlines()) > 5
-    assert f'joules_total{{engine="vLLM"}} {document["joules"]}' in exported.read_text()
+    assert f'joules_total{{engine="vLLM"}} {document["joules"]}' in text
     drawn = json.dumps(world.joulery("export", "--grafana"))
     assert set(re.findall(r"joulery_serving_\w+", drawn)) <= set(
-        re.findall(r"^joulery_serving_\w+", exported.read_text(), re.MULTILINE)
+        re.findall(r"^joulery_serving_\w+", text, re.MULTILINE)
     )
+
+
+LATE_NAMES = {
+    "SGLang": {
+        "vllm:num_requests_running": "sglang:num_running_reqs",
+        "vllm:num_requests_waiting": "sglang:num_queue_reqs",
+        "vllm:prompt_tokens_total": "sglang:prompt_tokens_total",
+        "vllm:generation_tokens_total": "sglang:generation_tokens_total",
+        "vllm:request_success_total": "sglang:num_requests_total",
+        "vllm:time_to_first_token_seconds": "sglang:time_to_first_token_seconds",
+    },
+    "llama.cpp": {
+        "vllm:num_requests_running": "llamacpp:requests_processing",
+        "vllm:num_requests_waiting": "llamacpp:requests_deferred",
+        "vllm:prompt_tokens_total": "llamacpp:prompt_tokens_total",
+        "vllm:generation_tokens_total": "llamacpp:tokens_predicted_total",
+    },
+}
+
+
+@pytest.mark.parametrize("name", LATE_NAMES)
+def test_tokens_counted_at_the_end_of_requests_get_no_energy(world, name):
+    """Joules of a token are those of other tokens, and look like measured ones."""
+    counted = {}
+
+    def late(text):
+        """A page of another engine, whose tokens count when a request has ended."""
+        (ended,) = re.findall(r"^vllm:request_success_total.* (\S+)$", text, re.MULTILINE)
+        for token in ("prompt", "generation"):
+            counter = rf"^(vllm:{token}_tokens_total.*) (\S+)$"
+            (line,) = re.findall(counter, text, re.MULTILINE)
+            if counted.get(token, ("", ""))[0] != ended:
+                counted[token] = ended, line[1]
+            text = text.replace(" ".join(line), f"{line[0]} {counted[token][1]}")
+        for old, new in LATE_NAMES[name].items():
+            text = text.replace(old, new)
+        return re.sub(r"^.*vllm:.*\n", "", text, flags=re.MULTILINE)
+
+    with running_engine(world, pace=PACE, page=late) as engine:
+        before = world.node.truth(0)
+        document = world.joulery("serving", "meter", "--engine", engine.url, "--seconds", "5")
+        after = world.node.truth(0)
+    assert (document["engine"], "counted-late" in document["flags"]) == (name, True)
+    watts = (after.joules - before.joules) / (after.now_seconds - before.now_seconds)
+    assert document["joules"] / document["seconds"] == pytest.approx(watts, rel=0.25)
+    for token in ("prefill", "decode"):
+        assert document[f"{token}_joules_per_token"]["value"] is None
+    for model in document["by_model"].values():
+        assert model["joules"] is None
 
 
 def test_a_tuned_service_keeps_its_bounds_on_less_power(world, tmp_path):

@@ -2,11 +2,14 @@
 
 import http.client
 import json
+import re
+import sys
+from statistics import fmean
 
 import pytest
 
 from support.journeys import TRAINING
-from support.server_process import ServerProcess, log_in
+from support.server_process import OUTCOME, ServerProcess, log_in
 
 pytestmark = pytest.mark.slow
 
@@ -85,6 +88,72 @@ def test_runs_of_every_kind_are_kept(world, tmp_path):
         _, other = server.token("speech", "read")
         assert "fine-tune" not in page(server, log_in(server.address, other), "/runs")
         assert server.ask("GET", f"/v1/runs/{run['id']}", token=other).status == 404
+
+
+def board_joules(world, number, team):
+    """What a run says that the board used."""
+    run = world.joulery("runs", "show", str(number), **team)
+    (board,) = [device for device in run["devices"] if world.board.name in device["name"]]
+    return board["joules"]
+
+
+def test_runs_within_runs_count_once(world):
+    """A team that measures its trainings is told that it used two or three times as much."""
+    team = {"JOULERY_STORE": str(world.folder / "team.sqlite"), "JOULERY_TEAM": "vision"}
+    script = world.script("fine_tune.py", SCRIPT.replace("range(100)", "range(20)"))
+    measure = [sys.executable, "-m", "joulery", "measure", "--"]
+    before = world.node.true_joules(0)
+    world.run([*measure, *measure, *script], **team)
+    used = world.node.true_joules(0) - before
+    runs = world.joulery("runs", "list", **team)["runs"]
+    assert sorted(run["kind"] for run in runs) == ["callback", "measure", "measure", "run"]
+    keys = {run["key"] for run in runs}
+    (outer,) = [run for run in runs if run["part_of"] not in keys]
+    (short,) = [run for run in runs if run["kind"] == "callback"]
+    assert 0.5 * used < board_joules(world, outer["id"], team) < 1.1 * used
+    assert 0 < board_joules(world, short["id"], team) < used
+    assert sum(run["joules"] for run in runs) > 1.5 * outer["joules"], "each states what it used"
+    report = world.joulery("report", "--team", "vision", **team)
+    energy = next(row for row in report["figures"] if row["name"] == "energy of the devices")
+    assert energy["value"] == pytest.approx(outer["joules"] / 3.6e6)
+    assert sum(run["joules"] for run in report["runs"]) == pytest.approx(outer["joules"])
+
+
+def more(nights):
+    """The share of energy that nights took beyond as many of the default, exactly."""
+    default = [joules for is_default, joules in nights if is_default]
+    return sum(joules for _, joules in nights) / len(nights) / fmean(default) - 1
+
+
+def test_jobs_that_lose_energy_are_flagged(world, tmp_path, draw):
+    """A job uses more than its default for weeks, and the page is as green as ever."""
+    factors = {"loser": draw.uniform(1.6, 3.0), "saver": draw.uniform(0.3, 0.7)}
+    store, used = tmp_path / "server.sqlite", {name: [] for name in factors}
+    with ServerProcess(store) as server:
+        for name, factor in factors.items():
+            job = server.define(name=name)
+            for night in range(9):
+                decision = server.decide(job, f"night {night}")
+                is_default = decision["batch_size"] == 128
+                joules = draw.gauss(1.0, 0.01) * 300.0 * (1.0 if is_default else factor)
+                outcome = OUTCOME | {"joules": joules, "seconds": joules / 150.0}
+                document = {"key": f"night {night}", "outcome": outcome}
+                path = f"/v1/decisions/{decision['id']}/outcome"
+                server.ask("PUT", path, document, decision["token"])
+                used[name].append((is_default, joules))
+        headers = log_in(server.address, server.token("vision", "read")[1])
+        overview, jobs = page(server, headers, "/"), page(server, headers, "/jobs")
+    everything = [night for nights in used.values() for night in nights]
+    world.joulery("report", "--html", "jobs.html", "--store", str(store))
+    for text in (overview, (world.folder / "jobs.html").read_text()):
+        (share,) = re.findall(r"(\d+) % more energy than the default<", text)
+        assert int(share) == pytest.approx(100 * more(used["loser"]), abs=1)
+        ((share, less),) = re.findall(r"(\d+) % (more|less) than the default\.", text)
+        share = int(share) * (1 if less == "more" else -1)
+        assert share == pytest.approx(100 * more(everything), abs=1.5)
+    rows = re.findall(r"<tr>.*?</tr>", jobs, re.DOTALL)
+    flagged = {name for name in used for row in rows if name in row and "loses" in row}
+    assert flagged == {"loser"}
 
 
 def test_a_store_that_is_down_gets_the_run_later(world, tmp_path):

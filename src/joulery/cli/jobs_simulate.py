@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from joulery import simulate
 from joulery.cli.dispatch import Output
-from joulery.cli.options import Action, Option, file, names, number, option, whole
+from joulery.cli.options import Action, Option, file, names, number, option, whole, written
 from joulery.cli.progress import Progress
 from joulery.clock import REAL_CLOCK
 from joulery.errors import InvalidValueError
@@ -217,7 +217,7 @@ _SIMULATE = (
         "(one that cost twice as much becomes best)",
         "WHAT@N",
     ),
-    file("--log", "write every single action as CSV"),
+    written("--log", "write every single action as CSV", ".csv"),
 )
 _REPLAY = (
     *_common("default,grid,zeus,joulery", "default is added where missing (%(default)s)"),

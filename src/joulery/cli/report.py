@@ -25,6 +25,7 @@ from joulery.cli.options import (
     page_option,
     watts,
     write_file,
+    written,
 )
 from joulery.clock import REAL_CLOCK
 from joulery.errors import FileError, JouleryError, UnknownRecordError, UsageError
@@ -422,7 +423,7 @@ FORM_OPTIONS = (
     flag("--markdown", "print Markdown, for a model card or a paper"),
     flag("--latex", "print the tables for a paper, as LaTeX"),
     page_option("write a page to print or to send"),
-    file("--charts", "write the charts, as .png, .pdf or .svg"),
+    written("--charts", "write the charts, as .png, .pdf or .svg", ".png", ".pdf", ".svg"),
     flag("--open", "show the page in a browser; ./joulery-report.html without --html"),
     GRID_OPTION,
     option("--price", "price of a kWh", "P", number(0.0)),

@@ -159,7 +159,12 @@ def read_power_trace(path: Path | str) -> PowerTrace:
             remedy = "give the power drawn; leave out what is not known"
             raise FileError(f"column {name} of {path} is below zero", remedy=remedy)
     times = next(iter(columns.values()), np.zeros((0, 2)))[:, 0]
-    step = float(np.median(np.diff(times))) if len(times) > 1 else math.inf
+    if len(times) < 2:
+        raise FileError(
+            f"{path} has fewer than two rows with a time and a power",
+            remedy="give a column of times, and one of watts for each job",
+        )
+    step = float(np.median(np.diff(times)))
     if not 0 < step <= 1.0 / _LEAST_HERTZ * 1.01 or times[-1] - times[0] > _MOST_SAMPLES * step:
         raise FileError(
             f"{path} has a value every {step:g} s",

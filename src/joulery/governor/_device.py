@@ -139,7 +139,7 @@ class GovernedDevice:
         current = self._limits.current_watts
         if self.held and self.baseline_watts is not None and not self._is_ours(current):
             expected = self._expected[-1]
-            self.capped |= current < expected
+            self.capped |= current < max(expected, self.baseline_watts)
             self.baseline_watts, self.overridden = current, True
             self._expected, self._unconfirmed = (current,), None
             self.on_foreign(expected_watts=expected, found_watts=current)

@@ -213,7 +213,8 @@ def _total_figures(
         return with_error(total.saved_joules, error, show) if compared else NONE
 
     share = total.saved_joules / total.default_joules if total.default_joules else 0.0
-    note = f"{100 * share:.0f} % less than the default. " if share else ""
+    less = "less" if share > 0 else "more"
+    note = f"{abs(100 * share):.0f} % {less} than the default. " if share else ""
     note += f"{len(compared):,} of {count_text(len(jobs), 'job')} can be compared"
     unsure = sum(job.saved_error_joules is None for job in compared)
     if unsure:

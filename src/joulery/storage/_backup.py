@@ -18,7 +18,7 @@ from sqlalchemy import LargeBinary, delete, insert, select, text
 from sqlalchemy.exc import DBAPIError
 
 from joulery.errors import ConflictError, FileError, InvalidValueError, StoreBusyError, StoreError
-from joulery.files import data_folder, sync_folder
+from joulery.files import DATABASE_BEGINNING, EXPORT_BEGINNING, data_folder, sync_folder
 from joulery.storage._engines import STORE_TABLES, explained, open_engine
 from joulery.storage._migrate import GENERATION, HEAD, renew_generation, upgrade
 from joulery.storage._records import to_json
@@ -365,6 +365,17 @@ def _check_target(target: Path, *, replace: bool) -> None:
         )
     if not replace:
         raise ConflictError(f"{target} exists", remedy="give another file, or --replace")
+    _check_is_copy(target)
+
+
+def _check_is_copy(file: Path) -> None:
+    """Refuse to replace anything but a store, an export or an empty file."""
+    with _explaining(file), file.open("rb") as content:
+        beginning = content.read(len(EXPORT_BEGINNING))
+    if beginning.startswith(DATABASE_BEGINNING):
+        _check_is_store(file)
+    elif beginning not in (b"", EXPORT_BEGINNING):
+        raise FileError(f"{file} is no copy of a store", remedy="give another file")
 
 
 def _check_apart(store: Path, file: Path) -> None:

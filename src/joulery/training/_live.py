@@ -119,6 +119,16 @@ class _Knobs(NamedTuple):
     limit_watts: float | None = None
 
 
+def unique_names(devices: Iterable[Device]) -> dict[str, str]:
+    """Names of devices by their ids; those of one model have their number."""
+    infos = [device.info for device in devices][:MOST_LIVE_DEVICES]
+    counts = Counter(info.name for info in infos)
+    return {
+        info.id: info.name[:_LONGEST_NAME] + f" {info.index}" * (counts[info.name] > 1)
+        for info in infos
+    }
+
+
 class LiveReader:
     """Makes the live state of a run from its meter, its steps, and the clocks of its devices.
 
@@ -141,11 +151,7 @@ class LiveReader:
         self._pending: Future[dict[str, _Knobs]] | None = None
         self._before = measured, steps
         self._processes = processes
-        counts = Counter(device.info.name for device in self._devices)
-        self.names = {
-            info.id: info.name[:_LONGEST_NAME] + f" {info.index}" * (counts[info.name] > 1)
-            for info in (device.info for device in self._devices)
-        }
+        self.names = unique_names(self._devices)
 
     def read(self, measured: Measurement, steps: int, seconds: float, phase: str) -> LiveState:
         """The state now; means are those since the last one."""

@@ -239,11 +239,12 @@ class RunLog:
 
     def _device_figures(self, measured: Measurement) -> Iterator[RunDevice]:
         from joulery.jobs import RunDevice
+        from joulery.training._live import unique_names
 
         limits = {}
         if self._samples:
             limits = {device.name: device.limit_watts for device in self._samples[-1].devices}
-        names = {} if self._reader is None else self._reader.names
+        names = unique_names(self._meter.devices)
         for device in measured.counted[:64]:
             name = names.get(device.info.id, device.info.id)
             yield RunDevice(

@@ -131,19 +131,14 @@ def test_replay_follows_a_recorded_power(capsys, jobs, tmp_path):
     assert 0.5 < found["worst_performance"] < 1
 
 
-def test_shape_writes_a_budget_that_the_agent_can_follow(capsys, jobs, tmp_path):
-    """A cluster's plan costs more than running at once, or cannot be given to the agent."""
+def test_a_plan_takes_pauses_corrections_and_yearly_means(capsys, jobs, tmp_path):
+    """A cluster's plan costs more with pauses, or ignores what the grid turned out to be."""
     hours = [300, 100, 90, 310, 320, 330]
     rows = [f"2026-05-03T{10 + n}:00Z,{value}" for n, value in enumerate(hours)]
     signal, budget = tmp_path / "grid.csv", tmp_path / "budget.csv"
     signal.write_text("\n".join(["utc,grams", *rows, ""]))
     words = ("--jobs", jobs, "--signal", signal, "--start", "2026-05-03T10:20Z", "--deadline", "5h")
-    found = output(capsys, "shape", *words, "--work", "3h", "--out", budget)
-    assert found["amount"] < found["amount_at_once"]
-    done = sum(step["performance"] * step["seconds"] for step in found["steps"])
-    assert done == pytest.approx(3 * 3600, rel=1e-6)
-    written = read_signal(budget)
-    assert written.values == pytest.approx([s["watts"] for s in found["steps"]], abs=1e-3)
+    found = output(capsys, "shape", *words, "--work", "3h")
     paused = output(capsys, "shape", *words, "--work", "3h", "--pause")
     assert paused["amount"] <= found["amount"] + 1e-9
     corrected = output(capsys, "shape", *words, "--work", "3h", "--pause", "--now", "600")
@@ -267,32 +262,12 @@ def test_a_frontier_of_a_whole_job_may_stand_in_a_file(capsys, tmp_path):
 SWINGS = "range_watts = 500\nramp_watts_per_second = 900\nband_watts = 150\n"
 
 
-def test_swings_are_found_and_remedied(capsys, tmp_path):
-    """Jobs in step swing the grid unnoticed, or a quiet cluster is refused."""
+def test_swings_of_slow_or_broken_recordings_say_what_they_cannot_show(capsys, tmp_path):
+    """A recording with holes, or too slow for the band, passes for a whole one."""
     limits, trace = tmp_path / "limits.toml", tmp_path / "power.csv"
     limits.write_text(SWINGS)
     times = np.arange(0, 60, 0.1)
-    square = np.where(times % 2.0 < 1.0, 2000.0, 400.0)
-    rows = [f"{t:.1f},{w},{w}" for t, w in zip(times, square, strict=True)]
-    trace.write_text("\n".join(["seconds,a,b", *rows]))
     words = ["cluster", "swings", str(trace), "--limits", str(limits)]
-    assert main([*words, "--json"]) == 1
-    document = json.loads(capsys.readouterr().out)
-    whole = document["swings"]["all"]
-    assert whole["range_watts"] == 3200
-    assert whole["hertz"] == pytest.approx(0.5, abs=0.02)
-    assert whole["band_watts"] == pytest.approx(1600, rel=0.1), "a square wave's effective value"
-    assert set(whole["flaws"]) == {"range_watts", "ramp_watts_per_second", "band_watts"}
-    remedies = {remedy["name"]: remedy for remedy in document["remedies"]}
-    floor = remedies["floor"]
-    assert floor["band_watts"] == pytest.approx(150, rel=0.02)
-    assert floor["energy_share"] == pytest.approx(0.5 * (floor["watts"] - 800) / 2400, rel=0.02)
-    assert remedies["stagger"]["range_watts"] < 700
-    assert main(words) == 1
-    assert "stagger" in capsys.readouterr().out
-    trace.write_text("\n".join(["seconds,a", *(f"{t:.1f},{1000 + t}" for t in times)]))
-    assert main(words) == 0
-    capsys.readouterr()
     sine = 6000 + 600 * np.sin(2 * np.pi * times)
     trace.write_text(
         "\n".join(
@@ -308,10 +283,5 @@ def test_swings_are_found_and_remedied(capsys, tmp_path):
     trace.write_text("\n".join(["seconds,a", *holes]))
     assert main(words) == 0
     assert "of the recording is missing" in capsys.readouterr().out
-    trace.write_text("\n".join(["seconds,a", *(f"{t:.1f},-5" for t in times)]))
-    assert main(words) == 2
-    trace.write_text("\n".join(["seconds,a", *(f"{t},{1000}" for t in range(60))]))
-    assert main(words) == 2
-    assert "values a second" in capsys.readouterr().err
     limits.write_text("rang_watts = 5\n")
     assert main(words) == 2

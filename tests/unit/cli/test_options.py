@@ -9,7 +9,6 @@ from joulery.cli.options import (
     limits,
     listed,
     number,
-    output_path,
     path,
     whole,
     write_file,
@@ -92,16 +91,6 @@ def test_a_full_disk_leaves_what_was_there(tmp_path, monkeypatch):
     assert "--html" in caught.value.remedy
     assert page.read_text() == "old"
     assert list(tmp_path.iterdir()) == [page]
-
-
-def test_a_page_takes_the_place_of_no_script(tmp_path):
-    """If this fails, `joulery recommend … --html train.py` destroys train.py."""
-    script, page = tmp_path / "train.py", tmp_path / "page.html"
-    for name in (script, page):
-        name.write_text("")
-    with pytest.raises(InvalidValueError, match="overwritten"):
-        output_path(".html")(str(script))
-    assert output_path(".html")(str(page)) == page
 
 
 def test_pipes_and_links_stay_what_they_are(tmp_path):

@@ -80,18 +80,6 @@ def test_an_unknown_token_is_told(capsys):
     assert (code, "7" in document["error"]) == (2, True)
 
 
-def test_a_copy_replaces_nothing_unasked(capsys, tmp_path):
-    """A mistyped name would cost the script that trains."""
-    printed(capsys, "serve", "token", "create", "--team", "vision")
-    script = tmp_path / "train.py"
-    script.write_text("train()")
-    for action in ("backup", "export"):
-        code, document = printed(capsys, "store", action, str(script))
-        assert (code, "--replace" in document["remedy"]) == (2, True)
-    assert script.read_text() == "train()"
-    assert printed(capsys, "store", "export", str(script), "--replace")[0] == 0
-
-
 @pytest.mark.parametrize("command", [["serve"], ["store", "check"], ["jobs", "list"]])
 def test_a_password_on_the_command_line_is_refused(capsys, command):
     """Every user of the machine reads it in the process list."""

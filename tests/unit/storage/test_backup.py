@@ -95,11 +95,14 @@ def test_a_copy_replaces_nothing_unasked(store, tmp_path, copy):
     for target in (folder, Path("/dev/null")):
         with pytest.raises(FileError, match="regular"):
             copy(store, target, replace=True)
+    with pytest.raises(FileError, match="no copy of a store"):
+        copy(store, script, replace=True)
     assert script.read_text() == "train()"
-    copy(store, script, replace=True)
-    copy(store, script, replace=True)  # as every night
+    nightly = tmp_path / "nightly"
+    copy(store, nightly)
+    copy(store, nightly, replace=True)
     new = tmp_path / "new.sqlite"
-    assert restore(str(new), script, replace=False).rows["jobs"] == 1
+    assert restore(str(new), nightly, replace=False).rows["jobs"] == 1
 
 
 @pytest.mark.parametrize("copy", [backup, export])

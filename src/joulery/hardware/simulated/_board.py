@@ -329,7 +329,7 @@ class SimulatedGpu:
     def _sense(self, now: float) -> _Sensed:
         """Let the sensor refresh up to ``now``."""
         sensed, sensor, period = self._sensed, self.sensor, self.board.counter_period_seconds
-        last = self._tick(now)
+        last = self._refresh_before(now)
         if not sensor.window_seconds:
             return sensed
         while sensed.tick < last:
@@ -362,19 +362,21 @@ class SimulatedGpu:
 
     def _seen(self, now: float) -> _Drawn:
         """State at the sensor's last refresh."""
-        tick = self._tick_seconds(self._tick(now))
+        return self._drawn_at(self._tick_seconds(self._refresh_before(now)))
+
+    def _refresh_before(self, now: float) -> int:
+        """Number of the sensor's and counter's last refresh."""
+        tick = self._tick(now)
         if self.faults.frozen_seconds is not None:
             start, end = self.faults.frozen_seconds
-            if start <= tick < end:
-                tick = self._tick_seconds(self._tick(start))
-        return self._drawn_at(tick)
+            if start <= self._tick_seconds(tick) < end:
+                return self._tick(start)
+        return tick
 
     def _sensed_watts(self, state: _Drawn) -> float:
         tick = self._tick(state.at_seconds + 0.5 * self.board.counter_period_seconds)
-        sensed = self._sense(self.clock.now()) if self.sensor.window_seconds else None
-        if sensed is not None and sensed.tick == tick:  # else it is frozen
-            return self._stated(sensed.watts, tick)
-        return self._stated(state.watts, tick)
+        sensed = self._sense(self.clock.now()) if self.sensor.window_seconds else state
+        return self._stated(sensed.watts, tick)
 
     def _tick(self, seconds: float) -> int:
         """Number of the last refresh at or before a moment."""
@@ -391,7 +393,8 @@ class SimulatedGpu:
         if self.faults.reset_at_seconds is not None:
             moments.append(self.faults.reset_at_seconds)
         if self.faults.frozen_seconds is not None:
-            moments.append(self._tick_seconds(self._tick(self.faults.frozen_seconds[0])))
+            last = self._tick_seconds(self._tick(self.faults.frozen_seconds[0]))
+            moments.append(last - self.sensor.window_seconds - self.board.counter_period_seconds)
         return moments
 
     def _present_now(self) -> float:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from joulery.metering._measurement import Flag
+from joulery.metering._measurement import SIGMAS_95, Flag
 
 if TYPE_CHECKING:
     from joulery.hardware import EnergyReading
@@ -47,6 +47,7 @@ class CounterRepair:
         self._changed_at = first.read_at_seconds
         self._filled_until: float | None = None
         self._filled = self._filled_sigma = 0.0
+        self._is_guessed = False
 
     def changed(self, reading: EnergyReading) -> bool:
         """Whether the counter moved since the last reading."""
@@ -84,33 +85,41 @@ class CounterRepair:
     ) -> Advance:
         """Energy since the last advance of a frozen counter, from the power sensor.
 
-        One sigma of that power is ``sigma_watts``, the same for the whole of a freeze.
+        One sigma of that power is ``sigma_watts``, the same for the whole of a freeze, also for
+        what was filled in before that was known; None for a sensor that moves.
         """
         first = self._filled_until is None
         since = self._changed_at if self._filled_until is None else self._filled_until
         seconds = max(0.0, reading.read_at_seconds - since)
         self._filled_until = reading.read_at_seconds
         self._filled += watts * seconds
-        before = self._filled_sigma
-        self._filled_sigma += seconds * (sigma_watts or _FILLED_ERROR * watts)
+        before, self._filled_sigma = self._filled_sigma, _FILLED_ERROR * self._filled
+        self._is_guessed = sigma_watts is not None
+        if sigma_watts is not None:
+            self._filled_sigma = sigma_watts * (reading.read_at_seconds - self._changed_at)
         variance = self._filled_sigma**2 - before**2
         return Advance(watts * seconds, variance, Flag.FROZEN if first else None)
 
     def _filling(self, now: float, slack: float) -> _Filling:
         since = now if self._filled_until is None else self._filled_until
         most = self._most_watts * (now - since + slack)
-        return _Filling(self._filled, self._filled_sigma, min(most, _CAUGHT_UP * self._filled))
+        least = min(most, _CAUGHT_UP * self._filled)
+        return _Filling(self._filled, self._filled_sigma, least, self._is_guessed)
 
     def _guess(self, joules: float, flag: Flag | None) -> Advance:
         return Advance(joules, (_FILLED_ERROR * joules) ** 2, flag)
 
 
 class _Filling(NamedTuple):
-    """What was filled in for a freeze, and the least that a counter shows that caught up."""
+    """What was filled in for a freeze, and the least that a counter shows that caught up.
+
+    It is guessed where the sensor stood still, too.
+    """
 
     joules: float
     sigma_joules: float
     least_joules: float
+    is_guessed: bool
 
 
 def _unless_filled(delta: float, filled: _Filling) -> Advance:
@@ -120,6 +129,8 @@ def _unless_filled(delta: float, filled: _Filling) -> Advance:
     shows how far off the filling was.
     """
     if not filled.joules or delta < filled.least_joules:
-        return Advance(delta)
+        # Or it caught up, and less than half of a guess was used.
+        farthest = filled.joules / SIGMAS_95 if filled.is_guessed else 0.0
+        return Advance(delta, max(0.0, farthest**2 - filled.sigma_joules**2))
     excess = max(0.0, filled.joules - delta)
     return Advance(max(0.0, delta - filled.joules), excess**2 / 3 - filled.sigma_joules**2)

@@ -216,7 +216,8 @@ class EnergyTimeline:
         # Replaced, never changed, so that knots and windows can share it.
         self.flags: dict[Flag | Throttle, int] = {}
         self.sensed_watts: float | None = None
-        self._sensed_at = now  # it changed then
+        self._filled_watts: float | None = None  # reading of the sensor in a freeze
+        self._sensor_moved_at = -math.inf
         # Checked once: checking a protocol costs more than reading a counter.
         self._meter = device if isinstance(device, EnergyMeter) else None
         claimed = Capability.TELEMETRY in device.capabilities
@@ -311,7 +312,7 @@ class EnergyTimeline:
             if isinstance(self.device, IntegratedPower) and still_seconds > _GAP_SECONDS:
                 variance = (_GAP_ERROR * advance.joules) ** 2
                 advance = Advance(advance.joules, variance, Flag.GAP)
-            self.sensed_watts, self._sensed_at = reading.watts, reading.read_at_seconds
+            self.sensed_watts, self._filled_watts = reading.watts, None
             return self._add(refresh, advance)
         if self._closed is None and self.timer.stamps_trusted and self.span is not None:
             # The first knot's stamp stood still with the value: it was its refresh.
@@ -322,14 +323,17 @@ class EnergyTimeline:
         if watts is None:
             return None
         now = reading.read_at_seconds
-        if watts != self.sensed_watts:
-            self.sensed_watts, self._sensed_at = watts, now
+        if self._filled_watts is None:
+            self._sensor_moved_at = -math.inf  # until it is seen to: it may have frozen, too
+        elif watts != self._filled_watts:
+            self._sensor_moved_at = now
+        self.sensed_watts = self._filled_watts = watts
         advance = counter.fill(reading, watts, self._sigma_if_stuck(watts, now))
         return self._add(Refresh(now), advance)
 
     def _sigma_if_stuck(self, watts: float, now: float) -> float | None:
         """One sigma of a power that stands still like its counter; None while it moves."""
-        if now - self._sensed_at < _FREEZE_SECONDS / 2:
+        if now - self._sensor_moved_at < _FREEZE_SECONDS / 2:
             return None
         low, high = self.bounds
         farthest = max(watts - low, (_SWING * watts if high is None else high) - watts)
