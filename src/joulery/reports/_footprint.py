@@ -90,7 +90,7 @@ class Footprint:
         joules: Energy of the measured devices.
         seconds: Measured time.
         provenance: Provenance of the energy, with its relative standard error.
-        devices: Number of accelerators by name.
+        devices: Number of accelerators by name; empty when unknown.
         intensity: Carbon intensity of the electricity in gCO2/kWh; None when unknown.
         intensity_source: Source of the intensity.
         location: Region of the electricity.
@@ -178,6 +178,9 @@ class Footprint:
         title = "CO2 of making the hardware"
         if self.embodied_grams is not None:
             return Figure(title, self.embodied_grams / 1000, "kg CO2", _STATED, "as stated")
+        if not self.used_seconds:
+            remedy = "no accelerator is known: give --embodied-kg"
+            return Figure(title, None, "kg CO2", ASSUMED, remedy)
         from joulery.prediction import embodied_grams, embodied_source
 
         try:
@@ -234,12 +237,12 @@ class Footprint:
         yield self._electricity_carbon()
         yield self.embodied
         grams = self.total_grams
-        if grams is None:
-            return
         in_all = self._derived("the hardware's part is assumed" if self.is_simulated else "")
-        yield Figure("CO2 in all", grams / 1000, "kg CO2", in_all, "both of the above")
+        text = "needs both of the above" if grams is None else "both of the above"
+        kilograms = None if grams is None else grams / 1000
+        yield Figure("CO2 in all", kilograms, "kg CO2", in_all, text)
         if self.units is not None:
-            rate, unit = grams / self.units, f"g CO2 per {self.unit}"
+            rate, unit = None if grams is None else grams / self.units, f"g CO2 per {self.unit}"
             text = "ISO/IEC 21031: CO2 in all by units"
             yield Figure("software carbon intensity", rate, unit, in_all, text)
 
@@ -277,7 +280,7 @@ class Footprint:
             "name": self.name,
             "period": self.period,
             "method": self.method,
-            "hardware": dict(self.devices),
+            "hardware": dict(self.devices) or None,
             "software": f"joulery {__version__}",
             "figures": [figure.to_dict() for figure in self.figures],
             "life_cycle": [figure.to_dict() for figure in self.life_cycle],

@@ -77,6 +77,21 @@ def test_the_form_of_the_eu_has_operations_of_inference():
     assert (form["inference_flops"], form["inference_method"]) == (3e15, "as stated")
 
 
+def test_unknown_hardware_is_unknown_in_every_form():
+    """If this fails, making hardware that nobody named is disclosed as 0 g of CO2."""
+    nameless = replace(MEASURED, devices={}, embodied_grams=None, units=1e6)
+    figures = {figure.name: figure for figure in nameless.figures}
+    for name in ("CO2 of making the hardware", "CO2 in all", "software carbon intensity"):
+        assert (figures[name].value, figures[name].text) == (None, "unknown")
+    assert nameless.to_dict()["hardware"] is None
+    form = DISCLOSURES["eu"](nameless)
+    assert form["hardware"] is form["hardware_days"] is None
+    card = DISCLOSURES["huggingface"](nameless)["co2_eq_emissions"]
+    assert card["hardware_used"] == "unknown"
+    with pytest.raises(InvalidValueError, match="needs all emissions"):
+        DISCLOSURES["sci-ai"](nameless)
+
+
 def test_provider_and_consumer_have_scores_of_their_own():
     """If this fails, inference is charged to the provider, or a stage is left out in silence."""
     data = replace(MEASURED, joules=3.6e8, embodied_grams=0.0)
@@ -133,12 +148,13 @@ def test_what_is_unknown_is_not_zero():
     unknown = replace(unknown, devices={"abacus": 1})
     assert "| CO2 of the electricity | unknown |" in footprint_report(unknown).markdown()
     assert "| CO2 of making the hardware | unknown |" in footprint_report(unknown).markdown()
-    assert "CO2 in all" not in footprint_report(unknown).markdown()
+    assert "| CO2 in all | unknown |" in footprint_report(unknown).markdown()
     assert DISCLOSURES["eu"](unknown)["measured_or_estimated"] == "estimated"
     assert "co2CostEquivalent" not in json.dumps(DISCLOSURES["cyclonedx"](unknown))
     with pytest.raises(InvalidValueError, match="carbon intensity"):
         DISCLOSURES["huggingface"](unknown)
-    assert "intensity" not in footprint_report(replace(unknown, units=1.0)).markdown()
+    per_unit = footprint_report(replace(unknown, units=1.0)).markdown()
+    assert "| software carbon intensity | unknown |" in per_unit
     with pytest.raises(InvalidValueError, match="effectiveness"):
         replace(MEASURED, pue=0.5)
 
