@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from joulery import __version__
@@ -15,6 +16,7 @@ from joulery.errors import FileError, UnknownDeviceError
 from joulery.frontier import ASSUMED, Origin, Provenance
 from joulery.jobs import energy_provenance, saved_energy
 from joulery.reports._document import Heading, Paragraph, Report, Table
+from joulery.reports._text import energy_text
 from joulery.units import JOULES_PER_KILOWATT_HOUR, finite, human, human_duration
 
 if TYPE_CHECKING:
@@ -55,12 +57,12 @@ class Figure:
             return "unknown"
         if self.unit == "s":
             return human_duration(self.value)
-        if self.unit == "kWh" and self.value < 1e-3:
-            return human(JOULES_PER_KILOWATT_HOUR * self.value, "J")
-        for unit, base in (("kWh", "Wh"), ("kg CO2", "g CO2")):
-            if self.unit == unit and not 0.1 <= self.value < 1000:
-                return human(1000 * self.value, base)
-        return f"{significant(self.value):,g} {self.unit}".rstrip()
+        if self.unit == "kWh":
+            return energy_text(JOULES_PER_KILOWATT_HOUR * self.value)
+        if self.unit == "kg CO2" and not 0.1 <= self.value < 1000:
+            return human(1000 * self.value, "g CO2")
+        number = Decimal(f"{significant(self.value):g}")  # which has no exponent where it is small
+        return f"{number:,f} {self.unit}".rstrip()
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, ready for JSON."""
@@ -248,7 +250,9 @@ class Footprint:
 
     def _money_figures(self) -> Iterator[Figure]:
         cost = None if self.price is None else self.price * self.kilowatt_hours
-        text = "give --price" if cost is None else f"{self.price:g} per kWh at all times"
+        text = "give --price"
+        if cost is not None:
+            text = f"{self.price:g} per kWh at all times, in its currency"
         yield Figure("cost of the electricity", cost, "", self._derived("as stated"), text)
         if self.saved is not None:
             share, error = self.saved.share, self.saved.standard_error
@@ -368,7 +372,7 @@ def _figures_table(figures: Sequence[Figure]) -> Table:
         "figure": lambda figure: figure.name,
         ">value": lambda figure: figure.text,
         ">95 % error": _error_text,
-        "obtained": lambda figure: "" if figure.value is None else str(figure.provenance),
+        "obtained": _obtained,
         "valid for": lambda figure: figure.validity,
     }
     return Table.of(figures, columns)
@@ -468,4 +472,16 @@ def _error_text(figure: Figure) -> str:
     error = figure.provenance.relative_error
     if figure.value is None or figure.unit == "s":
         return ""
-    return "?" if error is None else f"{significant(100 * _SIGMAS_95 * error, 2):g} %"
+    if error is None:
+        return "?"
+    if figure.unit == "%":
+        return f"{significant(_SIGMAS_95 * error * abs(figure.value), 2):g} points"
+    return f"{significant(100 * _SIGMAS_95 * error, 2):g} %"
+
+
+def _obtained(figure: Figure) -> str:
+    """Provenance of a figure; without ± for a share, which would read as points of it."""
+    if figure.value is None:
+        return ""
+    is_share = figure.unit == "%"
+    return str(replace(figure.provenance, relative_error=None) if is_share else figure.provenance)

@@ -82,7 +82,7 @@ def runs_table(runs: Sequence[RunEntry]) -> Table:
             "boards": lambda group: group[0][1] or NONE,
             ">runs": lambda group: f"{len(group[1]):,}",
             ">time": lambda group: human_duration(sum(run.seconds for run in group[1])),
-            ">energy": lambda group: human(_sum_joules(group[1]), "J"),
+            ">energy": lambda group: energy_text(_sum_joules(group[1])),
             "obtained": lambda group: ", ".join(sorted({run.origin for run in group[1]})),
         },
     )

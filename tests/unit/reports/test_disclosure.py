@@ -8,6 +8,7 @@ import pytest
 from joulery.cli import main
 from joulery.errors import InvalidValueError
 from joulery.frontier import Origin, Provenance
+from joulery.jobs import Saved
 from joulery.prediction import embodied_kilograms
 from joulery.reports import DISCLOSURES, Footprint, Terminal, footprint_report, usage_report
 
@@ -53,6 +54,19 @@ def test_plus_minus_is_one_standard_error_everywhere():
     assert "95 % error" in text
     assert "measured ±1 %" in text
     assert "± 95 %" not in text
+
+
+def test_the_error_of_a_share_is_in_points():
+    """If this fails, 46 % saved has an error of 1 % beside one of 0.2 %, and both are right."""
+    saved = replace(MEASURED, saved=Saved(0.459, 0.002))
+    (row,) = [
+        line
+        for line in usage_report(saved).text(Terminal(columns=200)).splitlines()
+        if line.startswith("energy saved")
+    ]
+    assert "45.9 %  0.39 points  measured (comparison of runs by their reports)" in row
+    (figure,) = [figure for figure in saved.figures if figure.name == "energy saved"]
+    assert figure.to_dict()["relative_error"] == pytest.approx(0.002 / 0.459)
 
 
 def test_the_form_of_the_eu_has_its_units():
