@@ -10,8 +10,16 @@ from typing import TYPE_CHECKING
 from joulery.frontier import Origin
 from joulery.jobs.policies import RunEnd
 from joulery.objectives import Cost
-from joulery.reports._chart import Axis, Chart, Series, energy_axis, thin, time_axis
-from joulery.reports._text import cost_text, date_text
+from joulery.reports._chart import (
+    Axis,
+    Chart,
+    Series,
+    energy_axis,
+    thin,
+    time_axis,
+    watt_hours_unit,
+)
+from joulery.reports._text import cost_text, date_text, energy_text
 from joulery.units import human, human_duration
 
 if TYPE_CHECKING:
@@ -51,13 +59,14 @@ def jobs_chart(summaries: Sequence[JobSummary]) -> Chart:
         ),
     )
     x = Axis("job", ticks=tuple(place for place, _ in used), labels=tuple(names))
-    y = energy_axis(joules for _, joules in used + default)
+    unit = watt_hours_unit(joules for _, joules in used + default)
+    y = Axis(f"energy in {unit.name}", unit)
     text = f"Energy of {len(ranked)} of {len(summaries)} jobs, those of most energy first."
     return Chart("Energy by job", x, y, tuple(line for line in series if line.points), text, 0.0)
 
 
 def _tips(names: Sequence[str], points: Sequence[tuple[float, float]]) -> tuple[str, ...]:
-    return tuple(f"{names[int(place)]}: {human(joules, 'J')}" for place, joules in points)
+    return tuple(f"{names[int(place)]}: {energy_text(joules)}" for place, joules in points)
 
 
 def choice_chart(choice: SettingChoice, description: str) -> Chart:
@@ -82,7 +91,8 @@ def choice_chart(choice: SettingChoice, description: str) -> Chart:
         "Time and energy of a whole run",
         time_axis(p.seconds for p in points),
         energy_axis(p.joules for p in points),
-        tuple(line for line in series if line.points),
+        # A line needs two places: a single setting has no frontier to draw, or to explain.
+        tuple(line for line in series if len(set(line.points)) > (not line.symbol)),
         f"{len(points)} settings. {description} Bars are one standard error.",
     )
 
@@ -238,7 +248,7 @@ def _cost_charts(summary: JobSummary) -> Iterator[Chart]:
     costs = [(r.number + 1.0, r.cost_joules) for r in summary.recurrences if r.cost_joules]
     if not costs:
         return
-    series = [Series("recurrence", thin(costs), symbol="")]
+    series = [Series("recurrence", thin(costs), symbol="" if len(costs) > 1 else "dot")]
     means = {r.batch_size: fmean(r.costs_joules) for r in summary.batch_sizes if r.costs_joules}
     if (level := means.get(summary.job.default)) is not None:
         ends = ((costs[0][0], level), (costs[-1][0], level))
