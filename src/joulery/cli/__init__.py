@@ -175,7 +175,8 @@ def _help() -> str:
             *lines,
             "",
             "Every command takes --help and --json.",
-            "Exit codes: 0 done, 2 wrong use, 3 not possible on this machine, 1 anything else.",
+            "Exit codes: 0 done, 2 wrong use, 3 not possible on this machine, 1 anything else;",
+            "measure, run and emulate pass on that of their command, 127 where it cannot be run.",
             "",
         ]
     )

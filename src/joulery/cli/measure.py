@@ -219,7 +219,8 @@ COMMAND = Action(
     epilog="""\
 The figures go to standard error, so that the command's own output stays clean. With
 --json they go to standard output as one document, and the command's output to standard
-error. The exit code is the command's own.
+error. The exit code is the command's own: also 128 plus the signal that ended it, and
+127 where it cannot be run.
 
 example: joulery measure --grid 380 -- python train.py""",
 )
