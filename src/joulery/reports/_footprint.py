@@ -61,6 +61,8 @@ class Figure:
             return energy_text(JOULES_PER_KILOWATT_HOUR * self.value)
         if self.unit == "kg CO2" and not 0.1 <= self.value < 1000:
             return human(1000 * self.value, "g CO2")
+        if self.unit.startswith(("J per ", "g CO2 per ")):
+            return human(self.value, self.unit)
         number = Decimal(f"{significant(self.value):g}")  # which has no exponent where it is small
         return f"{number:,f} {self.unit}".rstrip()
 

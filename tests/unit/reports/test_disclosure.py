@@ -1,6 +1,7 @@
 """What a training used, in the forms that others ask for."""
 
 import json
+import re
 from dataclasses import replace
 
 import pytest
@@ -10,7 +11,15 @@ from joulery.errors import InvalidValueError
 from joulery.frontier import Origin, Provenance
 from joulery.jobs import Saved
 from joulery.prediction import embodied_kilograms
-from joulery.reports import DISCLOSURES, Footprint, Terminal, footprint_report, usage_report
+from joulery.reports import (
+    DISCLOSURES,
+    Footprint,
+    Report,
+    Table,
+    Terminal,
+    footprint_report,
+    usage_report,
+)
 
 MEASURED = Footprint(
     "tiny",
@@ -54,6 +63,24 @@ def test_plus_minus_is_one_standard_error_everywhere():
     assert "95 % error" in text
     assert "measured ±1 %" in text
     assert "± 95 %" not in text
+
+
+def test_tables_for_a_paper_fit_its_lines_and_have_captions():
+    """If this fails, provenance in LaTeX runs off the page, or a table is simulated unsaid."""
+    simulated = replace(
+        MEASURED, embodied_grams=None, provenance=Provenance(Origin.SIMULATED, "emulated", 0.05)
+    )
+    first, second = footprint_report(simulated).latex().split("\n\n")
+    assert r"\usepackage{booktabs,array}" in first
+    assert "Every figure here is simulated" in first
+    assert r"& value & 95 \% error &" in first
+    assert r"\caption{Energy and carbon of tiny: life cycle." in second
+    for table in (first, second):
+        assert table.count(r"\begin{table}") == table.count(r"\end{table}") == 1
+        shares = map(float, re.findall(r"p\{([\d.]+)\\linewidth\}", table))
+        assert 0.3 < sum(shares) < 0.8
+    names = Table(["device", "energy"], [["A100", "1 J"]], "lr")
+    assert r"\begin{tabular}{@{}lr@{}}" in Report("x", "", (names,)).latex()
 
 
 def test_the_error_of_a_share_is_in_points():
