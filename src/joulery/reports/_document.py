@@ -274,7 +274,6 @@ _LATEX |= {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasc
 _LATEX |= {
     "±": r"$\pm$",
     "×": r"$\times$",
-    "–": "--",
     "−": "$-$",
     "≤": r"$\leq$",
     "→": r"$\rightarrow$",
@@ -283,7 +282,9 @@ _LATEX |= {
 
 def _latex_text(text: str) -> str:
     escaped = "".join(_LATEX.get(char, char) for char in text)
-    return escaped.replace("CO2", r"CO\textsubscript{2}")
+    # Two hyphens of an option would become a dash.
+    escaped = escaped.replace("--", "-{}-").replace("–", "--")
+    return escaped.replace("CO2", r"CO\textsubscript{2}").replace(r" \%", r"~\%")
 
 
 def _markdown_blocks(blocks: Sequence[Block]) -> Iterator[str]:

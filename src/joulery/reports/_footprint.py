@@ -61,10 +61,12 @@ class Figure:
             return energy_text(JOULES_PER_KILOWATT_HOUR * self.value)
         if self.unit == "kg CO2" and not 0.1 <= self.value < 1000:
             return human(1000 * self.value, "g CO2")
-        if self.unit.startswith(("J per ", "g CO2 per ")):
+        is_rate = self.unit.startswith(("J per ", "g CO2 per "))
+        if is_rate and self.value >= 1e-9:
             return human(self.value, self.unit)
-        number = Decimal(f"{significant(self.value):g}")  # which has no exponent where it is small
-        return f"{number:,f} {self.unit}".rstrip()
+        rounded = f"{significant(self.value):g}"
+        number = rounded if is_rate else f"{Decimal(rounded):,f}"  # money has no exponent
+        return f"{number} {self.unit}".rstrip()
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, ready for JSON."""

@@ -354,7 +354,7 @@ def test_phases_and_pages_come_from_files(file, tmp_path, capsys, monkeypatch):
     words = ["disclose", log, "--phase", f"inference={log}", "--html", str(page), "--open"]
     assert main([*words, "--units", "2k", "--unit", "step", "--name", "tiny"]) == 0
     printed = capsys.readouterr().out
-    assert "1.8e+03 J per step" in printed or "1,800 J per step" in printed
+    assert "1.80 kJ per step" in printed
     assert "Energy and carbon of tiny" in page.read_text()
     assert opened == [page.as_uri()]
     options = ("--hardware", "H100=8", "--grid", "fr")

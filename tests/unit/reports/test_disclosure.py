@@ -73,7 +73,8 @@ def test_tables_for_a_paper_fit_its_lines_and_have_captions():
     first, second = footprint_report(simulated).latex().split("\n\n")
     assert r"\usepackage{booktabs,array}" in first
     assert "Every figure here is simulated" in first
-    assert r"& value & 95 \% error &" in first
+    assert r"& value & 95~\% error &" in first
+    assert "give -{}-price" in first
     assert r"\caption{Energy and carbon of tiny: life cycle." in second
     for table in (first, second):
         assert table.count(r"\begin{table}") == table.count(r"\end{table}") == 1
