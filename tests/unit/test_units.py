@@ -7,7 +7,7 @@ import pytest
 
 from joulery import units
 from joulery.errors import InvalidValueError
-from joulery.units import finite, human, human_age, human_duration, per_cent, quantity
+from joulery.units import finite, human, human_age, human_duration, human_money, per_cent, quantity
 
 
 @pytest.mark.parametrize(
@@ -156,3 +156,12 @@ def test_a_text_that_is_not_a_quantity(text):
     """A typing error or the unit of another quantity is taken for a number."""
     with pytest.raises(InvalidValueError):
         quantity(text, "deadline", "s")
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(1.91e-5, "0.0000191"), (0.0, "0"), (0.5, "0.5"), (12.345, "12.3"), (1.234e6, "1,230,000")],
+)
+def test_money_has_no_exponent(value, text):
+    """If this fails, what a short run costs cannot be read on a bill."""
+    assert human_money(value) == text

@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from collections import Counter
 from dataclasses import dataclass, field, replace
-from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from joulery import __version__
@@ -17,7 +16,7 @@ from joulery.frontier import ASSUMED, Origin, Provenance
 from joulery.jobs import energy_provenance, saved_energy
 from joulery.reports._document import Heading, Paragraph, Report, Table
 from joulery.reports._text import energy_text
-from joulery.units import JOULES_PER_KILOWATT_HOUR, finite, human, human_duration
+from joulery.units import JOULES_PER_KILOWATT_HOUR, finite, human, human_duration, human_money
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -64,9 +63,8 @@ class Figure:
         is_rate = self.unit.startswith(("J per ", "g CO2 per "))
         if is_rate and self.value >= 1e-9:
             return human(self.value, self.unit)
-        rounded = f"{significant(self.value):g}"
-        number = rounded if is_rate else f"{Decimal(rounded):,f}"  # money has no exponent
-        return f"{number} {self.unit}".rstrip()
+        number = f"{significant(self.value):,g} {self.unit}"
+        return number if self.unit else human_money(self.value)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, ready for JSON."""
