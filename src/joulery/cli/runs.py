@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from joulery.jobs import RunEntry
 
 _SAVED_OF_JOBS = """
+
 Saved by tuning: of this run, by its power limit or clock. What a job saved by its batch sizes
 too: `joulery report --job NAME`."""
 _MOST = 1000  # runs of a list, as of a page of the server

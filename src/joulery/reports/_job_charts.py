@@ -33,6 +33,10 @@ if TYPE_CHECKING:
 _MOST_DECISIONS = 150  # by hand: more symbols in a row would only blacken it
 _FEW_RECURRENCES = 8  # by hand: up to here every recurrence has a tick
 _MOST_STRETCH = 1.2  # by hand: a bound further right would squeeze the points
+_SYMBOL_SHARE = 0.03  # by hand: width of a symbol as a share of the range of the points
+_MARGIN = (
+    0.06  # by hand: a line of equal cost reaches so far beyond the points, as a share of theirs
+)
 _MOST_BARS = 12  # by hand: names of more would overlap
 _DRIFT_RUNS = 3  # two runs have no trend
 
@@ -91,10 +95,23 @@ def choice_chart(choice: SettingChoice, description: str) -> Chart:
         "Time and energy of a whole run",
         time_axis(p.seconds for p in points),
         energy_axis(p.joules for p in points),
-        # A line needs two places: a single setting has no frontier to draw, or to explain.
-        tuple(line for line in series if len(set(line.points)) > (not line.symbol)),
+        tuple(_visible(series)),
         f"{len(points)} settings. {description} Bars are one standard error.",
     )
+
+
+def _visible(series: Sequence[Series]) -> Iterator[Series]:
+    """Series with points; of lines, those that are longer than the symbol at their end is wide."""
+    points = [point for line in series for point in line.points]
+    spans = [max(values) - min(values) for values in zip(*points, strict=True)]
+    for line in series:
+        if line.symbol:
+            lengths = [math.inf] * bool(line.points)
+        else:
+            parts = zip(zip(*line.points, strict=True), spans, strict=False)
+            lengths = [(max(part) - min(part)) / (span or 1.0) for part, span in parts]
+        if any(length > _SYMBOL_SHARE for length in lengths):
+            yield line
 
 
 def _bound_lines(choice: SettingChoice, point: OperatingPoint) -> list[Series]:
@@ -114,9 +131,11 @@ def _bound_lines(choice: SettingChoice, point: OperatingPoint) -> list[Series]:
     if objective.eta == 0:
         return [_dashed("equal cost", ((point.seconds, bottom), (point.seconds, top)))]
     slope = -(1 - objective.eta) * objective.max_watts / objective.eta
+    wider, higher = _MARGIN * (max(times) - min(times)), _MARGIN * (top - bottom)
     ends = []
-    for edge in (min(times), max(times)):
-        energy = min(top, max(bottom, point.joules + slope * (edge - point.seconds)))
+    for edge in (min(times) - wider, max(times) + wider):
+        energy = point.joules + slope * (edge - point.seconds)
+        energy = min(top + higher, max(bottom - higher, energy))
         seconds = point.seconds + (energy - point.joules) / slope if slope else edge
         ends.append((seconds, energy))
     return [_dashed(f"equal cost, eta {objective.eta:g}", tuple(ends))]

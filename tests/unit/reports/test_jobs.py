@@ -203,10 +203,12 @@ def test_an_objective_chooses_among_runs_and_measured_limits():
 
 
 def test_a_legend_names_only_what_is_drawn():
-    """If this fails, readers look for a frontier of one setting, or for a line of no length."""
+    """If this fails, readers look for a frontier of one place, or for a line of no length."""
     best = summary(run(1, 256, 100.0, 2000.0), run(2, 64, 50.0, 1000.0))
     (chart,) = job_report(best)[1].charts
-    assert [series.name for series in chart.series] == ["default", "chosen"]
+    assert [series.name for series in chart.series] == ["default", "chosen", "equal cost, eta 0.5"]
+    (start, _), (end, _) = chart.series[-1].points
+    assert end - start > 0.05 * (100.0 - 50.0)
     charts = {chart.title: chart for chart in job_report(summary(run(1, 256, 1.0, 2.0)))[2].charts}
     assert charts["Cost by recurrence"].series[0].symbol == "dot"
 
