@@ -325,7 +325,7 @@ def show(found: dict[str, list[dict[str, Any]]]) -> None:
     print(f"\nmemory: {memory['growth_kib']} KiB more after {memory['windows']:,} windows")
     print(f"sampler, 8 boards at 10 Hz: {100 * sampler:.2f} % of a core")
     zeus_import = f", zeus {imports['zeus_ms']:.0f} ms" if imports["zeus_ms"] else ""
-    print(f"import, CPU time: joulery {imports['ours_ms']:.0f} ms{zeus_import}")
+    print(f"import of the meter, CPU time: joulery {imports['ours_ms']:.0f} ms{zeus_import}")
     for row in found.get("codecarbon", []):
         if row["rows"]:
             print(f"codecarbon: {100 * _codecarbon_error(row):.2f} % mean error at 1 s")

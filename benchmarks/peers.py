@@ -10,6 +10,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from joulery.reports import table_text
+
 ROOT = Path(__file__).resolve().parent.parent
 PEER_PYTHON = ROOT / ".venv-peers" / "bin" / "python"
 
@@ -59,6 +61,12 @@ def work(
         raise SystemExit(f"{script.name} {tasks} failed:\n{finished.stderr[-4000:]}")
     answers: list[dict[str, Any]] = json.loads(finished.stdout.splitlines()[-1])
     return answers
+
+
+def print_figures(figures: dict[str, float]) -> None:
+    """The figures of ``--json``, as a table below the others."""
+    rows = [(name, f"{value:.4g}") for name, value in figures.items()]
+    print("\n" + table_text(["figure", "value"], rows, "lr"))
 
 
 def write_results(

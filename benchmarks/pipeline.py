@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from peers import say, work, write_results
+from peers import print_figures, say, work, write_results
 from pipeline_noise import noisy
 from pipeline_problems import Case, cases, large_cases, published
 
@@ -498,8 +498,9 @@ def main() -> None:
         larger = growing(quick=False)
         show_large(big)
         show_growth(larger)
-        print(f"\ngrowth_exponent: {growth(larger):.4g}")
-        write_results(options.json, "pipeline", {"growth_exponent": growth(larger)}, big)
+        exponent = {"growth_exponent": growth(larger)}
+        print_figures(exponent)
+        write_results(options.json, "pipeline", exponent, big)
         return
     small = compared(options.data, quick=options.quick)
     big = large(options.data, quick=options.quick, huge=options.huge)
@@ -508,10 +509,8 @@ def main() -> None:
     blurred = noisy(quick=options.quick)
     show(small, big, known, blurred)
     show_growth(larger)
-    print()
     found = figures(small, big, known, blurred) | {"growth_exponent": growth(larger)}
-    for name, value in found.items():
-        print(f"{name}: {value:.4g}")
+    print_figures(found)
     write_results(options.json, "pipeline", found, [*small, *big, *larger, *known, *blurred])
 
 

@@ -21,7 +21,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from peers import say, write_results
+from peers import print_figures, say, write_results
 
 from joulery.pipeline import (
     Coordinator,
@@ -172,9 +172,7 @@ def main() -> None:
         figures["growth_exponent"] = growth / math.log(last["pipelines"] / first["pipelines"])
     sent = SMOKE_SENT if options.smoke else SENT
     figures["microseconds_to_receive_a_report"] = received(plans, sent)
-    print()
-    for name, value in figures.items():
-        print(f"{name}: {value:.4g}")
+    print_figures(figures)
     write_results(options.json, "pipeline_stragglers", figures, rows)
 
 

@@ -25,7 +25,7 @@ from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from peers import benchmark_parser, say, work, write_results
+from peers import benchmark_parser, print_figures, say, work, write_results
 from power_tables import WORK_SECONDS, Job, made_up, regret_of, tables
 
 from joulery.clock import VirtualClock
@@ -365,8 +365,7 @@ def main() -> None:
     steps = overhead(20_000 if options.quick else 200_000)
     show(loops, sweeps, steps)
     found = figures(loops, sweeps, steps)
-    for name, value in found.items():
-        print(f"{name}: {value:.4g}")
+    print_figures(found)
     write_results(options.json, "power", found, [*loops, *sweeps])
 
 

@@ -17,7 +17,7 @@ from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from peers import benchmark_parser, say, write_results
+from peers import benchmark_parser, print_figures, say, write_results
 from recurring_drawn import drawn_workloads
 from recurring_peer import ETA, compared_with_peer
 
@@ -356,8 +356,7 @@ def main() -> None:
     show(same, found, scene_rows)
     print("\nShort series: total cost over the default's, means over seeds")
     print(table(*_short_table(short), "lrrrrr"))
-    for name, value in figures.items():
-        print(f"{name}: {value:.4g}")
+    print_figures(figures)
     details = [
         *short,
         *same,

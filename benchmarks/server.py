@@ -24,7 +24,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from peers import ROOT, benchmark_parser, say, write_results
+from peers import ROOT, benchmark_parser, print_figures, say, write_results
 from server_load import BATCH_SIZES, MAX_WATTS
 
 from joulery.frontier import Frontier, OperatingPoint, Setting
@@ -433,8 +433,7 @@ def main() -> None:
     show_neighbours(beside)
     figures = figures_of(rows, peer)
     figures |= {f"decide_times_alone: {row['neighbour']}": row["times_alone"] for row in beside[1:]}
-    for name, value in figures.items():
-        print(f"{name}: {value:.4g}")
+    print_figures(figures)
     write_results(arguments.json, "server", figures, [*rows, *beside, *peer])
 
 

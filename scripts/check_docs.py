@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
+# A variable of the environment; and names like one that are something else, or that are only set.
+VARIABLE = re.compile(r"[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+")
+NO_VARIABLES = {"AF_UNIX", "PCI_BUS_ID", "SC_CLK_TCK"}
+ONLY_SET = {"CUDA_DEVICE_ORDER", "LC_ALL", "LD_LIBRARY_PATH"}
 
 
 def broken_links() -> list[str]:
@@ -40,7 +45,28 @@ def commands_left_out() -> list[str]:
     ]
 
 
+def variables_left_out() -> list[str]:
+    """Environment variables that the source reads and their page lacks."""
+    page = (ROOT / "docs/reference/environment.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"`(\w+)`", page)) | NO_VARIABLES | ONLY_SET
+    return [
+        f"docs/reference/environment.md lacks `{name}` of {path.relative_to(ROOT)}"
+        for path in sorted(ROOT.glob("src/**/*.py"))
+        for name in sorted(_variables(path.read_text(encoding="utf-8")) - named)
+    ]
+
+
+def _variables(source: str) -> set[str]:
+    """Names of variables in a file that reads the environment: also those in its constants."""
+    if "environ" not in source:
+        return set()
+    constants = (
+        node.value for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Constant)
+    )
+    return {text for text in constants if isinstance(text, str) and VARIABLE.fullmatch(text)}
+
+
 if __name__ == "__main__":
-    complaints = broken_links() + pages_left_out() + commands_left_out()
+    complaints = broken_links() + pages_left_out() + commands_left_out() + variables_left_out()
     print("\n".join(complaints), end="\n" if complaints else "")
     sys.exit(bool(complaints))

@@ -13,6 +13,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from stress_text import experiment_text
+
 from joulery.governor import ConnectionLimits
 
 sys.path.append(str(Path(__file__).parents[1] / "tests"))
@@ -52,8 +54,7 @@ def main() -> int:
         rounds = _Rounds(name, count, min(batch, count), arguments.minutes)
         figures, holds = experiment(rounds, arguments.seed)
         report[name] = {**figures, "holds": holds}
-        told = ", ".join(f"{key} {value}" for key, value in figures.items())
-        print(f"{'holds' if holds else 'BROKEN':<7} {name}: {told}", flush=True)
+        print(experiment_text(name, figures, holds=holds), flush=True)
     if arguments.json:
         with open(arguments.json, "w", encoding="utf-8") as file:  # noqa: PTH123 - a name as given
             json.dump(report, file, indent=1)

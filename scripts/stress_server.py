@@ -13,6 +13,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from stress_text import experiment_text
+
 from joulery.jobs.policies import policy_names
 
 sys.path.append(str(Path(__file__).parents[1] / "tests"))
@@ -53,8 +55,7 @@ def main() -> int:
             with _location(arguments.database) as location:
                 report[name] = experiment(location, count, arguments.seed)
             holds = report[name]["holds"]
-            words = ", ".join(f"{key} {value}" for key, value in report[name].items())
-            print(f"{'holds' if holds else 'BROKEN':<7} {name}: {words}", flush=True)
+            print(experiment_text(name, report[name], holds=holds), flush=True)
     if arguments.json:
         Path(arguments.json).write_text(json.dumps(report, indent=1), encoding="utf-8")
     return int(any(not one["holds"] for one in report.values() if isinstance(one, dict)))

@@ -14,6 +14,8 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from stress_text import experiment_text
+
 from joulery.testing.workloads import made_up_workload
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
@@ -69,8 +71,7 @@ def main() -> int:
     for name in names[1:2] if arguments.smoke else names:
         for title, figures, holds in EXPERIMENTS[name](effort):
             report[title] = {**figures, "holds": holds}
-            told = ", ".join(f"{key} {value}" for key, value in figures.items())
-            print(f"{'holds' if holds else 'BROKEN':<7} {title}: {told}", flush=True)
+            print(experiment_text(title, figures, holds=holds), flush=True)
             if arguments.json:  # after each, so that an end before the end leaves what is known
                 with open(arguments.json, "w", encoding="utf-8") as file:  # noqa: PTH123 - as given
                     json.dump(report, file, indent=1)

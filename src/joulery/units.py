@@ -174,6 +174,15 @@ def human(value: float, unit: str, digits: int = 3) -> str:
     return f"{scaled:.{decimals}f} {prefix}{unit}"
 
 
+def human_money(value: float) -> str:
+    """Money of any currency, without an exponent: ``human_money(1.91e-5)`` is ``"0.0000191"``."""
+    if not value or not math.isfinite(value):
+        return f"{value:g}"
+    decimals = max(0, 2 - math.floor(math.log10(abs(value))))
+    text = f"{float(f'{value:.3g}'):,.{decimals}f}"
+    return text.rstrip("0").rstrip(".") if decimals else text
+
+
 def human_dollars(value: float) -> str:
     """Dollars with a prefix of thousands: ``human_dollars(0.878)`` is ``"$0.88"``."""
     return f"${value:.2f}" if abs(value) < 10 else f"${human(value, '')}".strip()

@@ -12,6 +12,7 @@ from joulery.units import (
     human,
     human_age,
     human_duration,
+    human_money,
     per_cent,
     quantity,
     whole_number,
@@ -181,3 +182,12 @@ def test_whole_numbers_are_named_when_they_are_not(value):
     assert whole_number(8, "batch size") == 8
     with pytest.raises(InvalidValueError, match="batch size must be a whole number of 1 or more"):
         whole_number(value, "batch size")
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(1.91e-5, "0.0000191"), (0.0, "0"), (0.5, "0.5"), (12.345, "12.3"), (1.234e6, "1,230,000")],
+)
+def test_money_has_no_exponent(value, text):
+    """If this fails, what a short run costs cannot be read on a bill."""
+    assert human_money(value) == text

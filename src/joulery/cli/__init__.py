@@ -49,7 +49,10 @@ GROUPS = {
 }
 COMMANDS = {name: text for group in GROUPS.values() for name, text in group.items()}
 
-_EXIT_CODES = "0 done, 2 wrong use, 3 not possible on this machine, 1 anything else"
+_EXIT_CODES = (
+    "0 done, 2 wrong use, 3 not possible on this machine, 1 anything else; measure, run and "
+    "emulate pass on that of their command, 127 where it cannot be run"
+)
 _WIDEST = 100  # columns that the longest line needs
 _REMEDY = f"the commands are {', '.join(COMMANDS)}"
 

@@ -53,11 +53,12 @@ def _read_log(path: Path) -> RunEntry:
     from joulery.jobs import RunDevice, RunEntry
 
     totals = metering.EnergyLog(path).totals()
+    names = totals.accelerators or {}
     origin: Any = totals.provenance.origin.value
     return RunEntry(
         key=str(path),
         name=path.stem,
-        started_wall_seconds=0.0,
+        started_wall_seconds=totals.started_wall_seconds or 0.0,
         seconds=totals.seconds,
         joules=totals.joules,
         ended=True,
@@ -65,7 +66,8 @@ def _read_log(path: Path) -> RunEntry:
         origin=origin,
         relative_error=totals.provenance.relative_error,
         devices=tuple(
-            RunDevice(name, joules, origin=origin) for name, joules in totals.devices.items()
+            RunDevice(names.get(device, device), joules, origin=origin)
+            for device, joules in totals.devices.items()
         ),
     )
 

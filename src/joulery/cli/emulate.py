@@ -143,6 +143,7 @@ The command and all that it starts see the boards through a real libnvidia-ml.so
 busy while the command uses the processor and idle while it waits; under a lower power limit or
 clock they are slower, and the command is held back for the same share of its time. What the
 boards really used goes to standard error at the end, to compare with what was measured.
+The exit code is the command's own, 127 where it cannot be run.
 
 example: joulery emulate a100,a100 -- joulery measure -- python train.py
          joulery emulate --json --workload bert 8xh100 -- python train.py""",

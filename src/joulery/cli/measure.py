@@ -23,7 +23,7 @@ from joulery.cli.options import (
 from joulery.cli.progress import Progress
 from joulery.clock import REAL_CLOCK
 from joulery.reports import table_of
-from joulery.units import grams_co2, human, human_duration, money, per_cent
+from joulery.units import grams_co2, human, human_duration, human_money, money, per_cent
 
 if TYPE_CHECKING:
     import argparse
@@ -167,7 +167,7 @@ def _text(measured: metering.Measurement, costs: dict[str, float], code: int) ->
     if "grams_co2" in costs:
         lines.append(f"{human(costs['grams_co2'], 'g')} CO2 at the intensity given")
     if "money" in costs:
-        lines.append(f"{costs['money']:.4g} at the price given")
+        lines.append(f"{human_money(costs['money'])} at the price given")
     if measured.flags:
         lines.append("faults: " + ", ".join(sorted(measured.flags)))
     if not measured.devices:
@@ -219,7 +219,8 @@ COMMAND = Action(
     epilog="""\
 The figures go to standard error, so that the command's own output stays clean. With
 --json they go to standard output as one document, and the command's output to standard
-error. The exit code is the command's own.
+error. The exit code is the command's own: also 128 plus the signal that ended it, and
+127 where it cannot be run.
 
 example: joulery measure --grid 380 -- python train.py""",
 )

@@ -95,7 +95,7 @@ def source_of_log(path: Path, totals: metering.LogTotals, text: str) -> EnergySo
         totals.devices.items(),
         {
             "device": lambda item: _device_label(item[0], names),
-            ">energy": lambda item: reports.joules_text(item[1]),
+            ">energy": lambda item: reports.energy_text(item[1]),
         },
     )
     most = max(totals.devices.values(), default=0.0) or 1.0
@@ -137,7 +137,7 @@ def source_of_jobs(backend: DecisionBackend, arguments: argparse.Namespace) -> E
             "device": lambda summary: summary.entry.device,
             ">runs": lambda summary: f"{len(summary.outcomes):,}",
             ">time": lambda summary: human_duration(summary.seconds),
-            ">energy": lambda summary: reports.joules_text(summary.joules),
+            ">energy": lambda summary: reports.energy_text(summary.joules),
             ">energy saved": lambda summary: reports.saved_text(_saved(summary)),
             "obtained": lambda summary: str(summary.provenance),
         },
@@ -199,7 +199,14 @@ def with_electricity(
 def show_report(
     document: dict[str, Any], report: reports.Report, arguments: argparse.Namespace
 ) -> Output:
-    """The report in the form that the options ask for."""
+    """The report in the form that the options ask for.
+
+    Raises:
+        UsageError: The options ask for two forms on standard output.
+    """
+    if arguments.latex and arguments.markdown:
+        remedy = "give one of them in each call"
+        raise UsageError("--latex and --markdown at once", remedy=remedy)
     page = arguments.html or (Path("joulery-report.html") if arguments.open else None)
     if page is not None:
         write_file(page, report.html(), "--html")
@@ -236,7 +243,7 @@ def source_of_slurm(arguments: argparse.Namespace) -> EnergySource:
             "name": lambda record: record.name,
             "account": lambda record: record.account,
             ">measured": lambda record: human_duration(record.seconds),
-            ">energy": lambda record: reports.joules_text(record.joules),
+            ">energy": lambda record: reports.energy_text(record.joules),
         },
     )
     name = f"job {arguments.slurm}" if arguments.slurm else f"account {arguments.account}"
@@ -369,7 +376,7 @@ def _log_document(totals: metering.LogTotals) -> dict[str, Any]:
 def _describe_log(totals: metering.LogTotals) -> str:
     unfinished = f", {totals.unfinished} of them unfinished" if totals.unfinished else ""
     sessions = f"{totals.sessions:,} session{'s' * (totals.sessions != 1)}{unfinished}"
-    energy = "unknown" if totals.joules is None else reports.joules_text(totals.joules)
+    energy = "unknown" if totals.joules is None else reports.energy_text(totals.joules)
     text = f"{sessions}: {human_duration(totals.seconds)}, {energy} ({totals.provenance})"
     if totals.started_wall_seconds is not None:
         text += f"; begun {reports.date_text(totals.started_wall_seconds)} UTC"

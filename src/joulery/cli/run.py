@@ -201,7 +201,8 @@ The power of a PyTorch script is tuned while it trains, without a change of its 
 every step of its optimizers counts. Other scripts report steps through joulery.Run or
 a callback; without, they are measured, and their limits are left alone. Figures go to
 standard error; with --json to standard output, and the command's output to standard
-error. The exit code is the command's own.
+error. The exit code is the command's own: also 128 plus the signal that ended it, and
+127 where it cannot be run.
 
 example: joulery run --objective least-energy:slowdown=5% -- python train.py
          joulery run --when greener --deadline 8h --takes 2h --signal forecast.csv \\

@@ -12,7 +12,7 @@ from joulery.cli.options import Action, option, page_option, whole
 from joulery.clock import REAL_CLOCK
 from joulery.documents import LARGEST_ID
 from joulery.reports import table_of
-from joulery.units import human, human_duration, per_cent
+from joulery.units import human_duration, per_cent
 
 if TYPE_CHECKING:
     import argparse
@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from joulery.client import DecisionBackend
     from joulery.jobs import RunEntry
 
+_SAVED_OF_JOBS = """
+
+Saved by tuning: of this run, by its power limit or clock. What a job saved by its batch sizes
+too: `joulery report --job NAME`."""
 _MOST = 1000  # runs of a list, as of a page of the server
 
 
@@ -32,7 +36,8 @@ def _list(backend: DecisionBackend, arguments: argparse.Namespace) -> Output:
         if not entries:
             return _no_runs(arguments)
         more = f"\nThere are more: these are the latest {len(entries):,}; --limit shows others."
-        return _table(entries) + more * (following is not None)
+        of_jobs = any(entry.decision for entry in entries)
+        return _table(entries) + _SAVED_OF_JOBS * of_jobs + more * (following is not None)
 
     return Output({"runs": documents, "complete": following is None}, text)
 
@@ -69,9 +74,9 @@ def _table(entries: Sequence[RunEntry]) -> str:
             "state": lambda run: reports.run_state(run, now),
             "begun (UTC)": lambda run: reports.date_text(run.started_wall_seconds),
             ">time": lambda run: human_duration(run.seconds),
-            ">energy": lambda run: "–" if run.joules is None else human(run.joules, "J"),
+            ">energy": lambda run: "–" if run.joules is None else reports.energy_text(run.joules),
             "obtained": lambda run: run.origin + ", part of another" * bool(run.part_of),
-            ">saved": _saved,
+            ">saved by tuning": _saved,
             "boards": lambda run: run.boards,
         },
     )

@@ -73,7 +73,6 @@ if TYPE_CHECKING:
         date_text as date_text,
         describe_objective as describe_objective,
         energy_text as energy_text,
-        joules_text as joules_text,
         saved_text as saved_text,
         simulated_text as simulated_text,
     )

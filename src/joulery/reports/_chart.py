@@ -59,7 +59,8 @@ _WATT_HOURS = (
     Unit("GWh", 3.6e12, 7.2e12),
     Unit("MWh", 3.6e9, 7.2e9),
     Unit("kWh", 3.6e6, 7.2e6),
-    Unit("Wh", 3.6e3, 0.0),
+    Unit("Wh", 3.6e3, 7.2e3),
+    Unit("J"),
 )
 _GRAMS = (Unit("t", 1e6, 2e6), Unit("kg", 1e3, 2e3), Unit("g"))
 _WATTS = (Unit("MW", 1e6, 2e6), Unit("kW", 1e3, 2e3), Unit("W"))

@@ -38,7 +38,7 @@ def hugging_face(footprint: Footprint) -> dict[str, Any]:
         "emissions": significant(footprint.grams),
         "source": f"Joulery. {footprint.method} {footprint.intensity_source}".strip(),
         "training_type": "training",
-        "hardware_used": hardware,
+        "hardware_used": hardware or "unknown",
     }
     if footprint.location:
         entry["geographical_location"] = footprint.location
@@ -53,6 +53,7 @@ def eu_form(footprint: Footprint) -> dict[str, Any]:
     operations, since its energy depends on more than the model.
     """
     days = footprint.seconds / SECONDS_PER_DAY
+    used = footprint.used_seconds.values()
     flops = footprint.training_flops
     return {
         "training_energy_mwh": significant(footprint.kilowatt_hours / 1000),
@@ -62,8 +63,8 @@ def eu_form(footprint: Footprint) -> dict[str, Any]:
         "method": footprint.method,
         "training_flops": None if flops is None else significant(flops),
         "wall_clock_days": significant(days),
-        "hardware_days": significant(sum(footprint.used_seconds.values()) / SECONDS_PER_DAY),
-        "hardware": dict(footprint.devices),
+        "hardware_days": significant(sum(used) / SECONDS_PER_DAY) if used else None,
+        "hardware": dict(footprint.devices) or None,
         **_inference_of_eu_form(footprint),
     }
 

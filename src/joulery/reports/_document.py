@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import textwrap
 from dataclasses import dataclass
@@ -204,32 +205,86 @@ class Report:
         return "\n\n".join([*parts, *sources]) + "\n"
 
     def latex(self) -> str:
-        """The tables for a paper, as LaTeX with the rules of booktabs."""
-        note = f"% Every figure here is {self.origin}.\n" if self.origin else ""
-        return f"% {self.title}\n{note}" + "\n".join(_latex_tables(self.blocks)) + "\n"
+        """The tables for a paper, as LaTeX that needs the packages booktabs and array."""
+        note = f" Every figure here is {self.origin}." if self.origin else ""
+        tables = "\n\n".join(_latex_tables(self.blocks, self.title, note))
+        return f"% \\usepackage{{booktabs,array}}\n{tables}\n"
 
 
-def _latex_tables(blocks: Sequence[Block]) -> Iterator[str]:
+def _latex_tables(blocks: Sequence[Block], title: str, note: str) -> Iterator[str]:
+    """Tables with captions: the title of the report, and the heading above each."""
+    heading = ""
     for block in blocks:
-        if isinstance(block, Table):
-            align = block.align.ljust(len(block.headers), "l")
-            header, *rows = (
-                " & ".join(map(_latex_text, row)) + r" \\" for row in (block.headers, *block.rows)
-            )
-            lines = [rf"\begin{{tabular}}{{{align}}}", r"\toprule", header, r"\midrule"]
-            yield "\n".join([*lines, *rows, r"\bottomrule", r"\end{tabular}"])
+        if isinstance(block, Heading):
+            heading = f": {block.text[:1].lower()}{block.text[1:]}"
+        elif isinstance(block, Table):
+            yield _latex_table(block, f"{title}{heading}.{note}")
         elif isinstance(block, Grid | Details):
-            yield from _latex_tables(block.blocks)
+            yield from _latex_tables(block.blocks, title, note)
 
 
+def _latex_table(table: Table, caption: str) -> str:
+    columns = _latex_columns(table)
+    header, *rows = (
+        " & ".join(map(_latex_text, row)) + r" \\" for row in (table.headers, *table.rows)
+    )
+    if "p{" in columns:  # else it cannot be seen where a row of several lines ends
+        rows[:-1] = [row + r"\addlinespace" for row in rows[:-1]]
+    lines = [
+        r"\begin{table}",
+        rf"\caption{{{_latex_text(caption)}}}",
+        r"\footnotesize",
+        rf"\begin{{tabular}}{{@{{}}{columns}@{{}}}}",
+        *(r"\toprule", header, r"\midrule", *rows, r"\bottomrule"),
+        r"\end{tabular}",
+        r"\end{table}",
+    ]
+    return "\n".join(lines)
+
+
+def _latex_columns(table: Table) -> str:
+    """Columns of a table: where it is wider than a line, those of words wrap in what is left."""
+    columns = list(zip(table.headers, *table.rows, strict=True))
+    widths = [max(map(len, cells)) for cells in columns]
+    align = table.align.ljust(len(columns), "l")
+    room = 1.0 - _LATEX_GAP * (len(columns) - 1)
+    if _LATEX_LETTER * sum(widths) <= room:
+        return align
+    wrapped = [
+        letter == "l" and width > _LATEX_WORD for letter, width in zip(align, widths, strict=True)
+    ]
+    room -= _LATEX_LETTER * sum(
+        width for width, wraps in zip(widths, wrapped, strict=True) if not wraps
+    )
+    # By the root, so that no column is as narrow as a word because another has a sentence.
+    roots = [wraps * math.sqrt(width) for width, wraps in zip(widths, wrapped, strict=True)]
+    return "".join(
+        rf">{{\raggedright\arraybackslash}}p{{{max(0.1, room * root / sum(roots)):.2f}\linewidth}}"
+        if root
+        else letter
+        for letter, root in zip(align, roots, strict=True)
+    )
+
+
+# By hand: widths in \footnotesize, as shares of a line of 345 pt: of a letter, and between columns.
+_LATEX_LETTER, _LATEX_GAP = 0.0127, 0.035
+_LATEX_WORD = 16  # by hand: letters of a column that does not wrap
 _LATEX = {char: f"\\{char}" for char in "&%$#_{}"}
 _LATEX |= {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
-_LATEX |= {"±": r"$\pm$", "×": r"$\times$", "–": "--", "−": "$-$", "→": r"$\rightarrow$"}
+_LATEX |= {
+    "±": r"$\pm$",
+    "×": r"$\times$",
+    "−": "$-$",
+    "≤": r"$\leq$",
+    "→": r"$\rightarrow$",
+}
 
 
 def _latex_text(text: str) -> str:
     escaped = "".join(_LATEX.get(char, char) for char in text)
-    return escaped.replace("CO2", r"CO\textsubscript{2}")
+    # Two hyphens of an option would become a dash.
+    escaped = escaped.replace("--", "-{}-").replace("–", "--")
+    return escaped.replace("CO2", r"CO\textsubscript{2}").replace(r" \%", r"~\%")
 
 
 def _markdown_blocks(blocks: Sequence[Block]) -> Iterator[str]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from joulery import __version__
@@ -15,7 +15,8 @@ from joulery.errors import FileError, UnknownDeviceError
 from joulery.frontier import ASSUMED, Origin, Provenance
 from joulery.jobs import energy_provenance, saved_energy
 from joulery.reports._document import Heading, Paragraph, Report, Table
-from joulery.units import JOULES_PER_KILOWATT_HOUR, finite, human, human_duration
+from joulery.reports._text import energy_text
+from joulery.units import JOULES_PER_KILOWATT_HOUR, finite, human, human_duration, human_money
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -55,12 +56,15 @@ class Figure:
             return "unknown"
         if self.unit == "s":
             return human_duration(self.value)
-        if self.unit == "kWh" and self.value < 1e-3:
-            return human(JOULES_PER_KILOWATT_HOUR * self.value, "J")
-        for unit, base in (("kWh", "Wh"), ("kg CO2", "g CO2")):
-            if self.unit == unit and not 0.1 <= self.value < 1000:
-                return human(1000 * self.value, base)
-        return f"{significant(self.value):,g} {self.unit}".rstrip()
+        if self.unit == "kWh":
+            return energy_text(JOULES_PER_KILOWATT_HOUR * self.value)
+        if self.unit == "kg CO2" and not 0.1 <= self.value < 1000:
+            return human(1000 * self.value, "g CO2")
+        is_rate = self.unit.startswith(("J per ", "g CO2 per "))
+        if is_rate and self.value >= 1e-9:
+            return human(self.value, self.unit)
+        number = f"{significant(self.value):,g} {self.unit}"
+        return number if self.unit else human_money(self.value)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, ready for JSON."""
@@ -90,7 +94,7 @@ class Footprint:
         joules: Energy of the measured devices.
         seconds: Measured time.
         provenance: Provenance of the energy, with its relative standard error.
-        devices: Number of accelerators by name.
+        devices: Number of accelerators by name; empty when unknown.
         intensity: Carbon intensity of the electricity in gCO2/kWh; None when unknown.
         intensity_source: Source of the intensity.
         location: Region of the electricity.
@@ -178,6 +182,9 @@ class Footprint:
         title = "CO2 of making the hardware"
         if self.embodied_grams is not None:
             return Figure(title, self.embodied_grams / 1000, "kg CO2", _STATED, "as stated")
+        if not self.used_seconds:
+            remedy = "no accelerator is known: give --embodied-kg"
+            return Figure(title, None, "kg CO2", ASSUMED, remedy)
         from joulery.prediction import embodied_grams, embodied_source
 
         try:
@@ -234,18 +241,20 @@ class Footprint:
         yield self._electricity_carbon()
         yield self.embodied
         grams = self.total_grams
-        if grams is None:
-            return
         in_all = self._derived("the hardware's part is assumed" if self.is_simulated else "")
-        yield Figure("CO2 in all", grams / 1000, "kg CO2", in_all, "both of the above")
+        text = "needs both of the above" if grams is None else "both of the above"
+        kilograms = None if grams is None else grams / 1000
+        yield Figure("CO2 in all", kilograms, "kg CO2", in_all, text)
         if self.units is not None:
-            rate, unit = grams / self.units, f"g CO2 per {self.unit}"
+            rate, unit = None if grams is None else grams / self.units, f"g CO2 per {self.unit}"
             text = "ISO/IEC 21031: CO2 in all by units"
             yield Figure("software carbon intensity", rate, unit, in_all, text)
 
     def _money_figures(self) -> Iterator[Figure]:
         cost = None if self.price is None else self.price * self.kilowatt_hours
-        text = "give --price" if cost is None else f"{self.price:g} per kWh at all times"
+        text = "give --price"
+        if cost is not None:
+            text = f"{self.price:g} per kWh at all times, in its currency"
         yield Figure("cost of the electricity", cost, "", self._derived("as stated"), text)
         if self.saved is not None:
             share, error = self.saved.share, self.saved.standard_error
@@ -277,7 +286,7 @@ class Footprint:
             "name": self.name,
             "period": self.period,
             "method": self.method,
-            "hardware": dict(self.devices),
+            "hardware": dict(self.devices) or None,
             "software": f"joulery {__version__}",
             "figures": [figure.to_dict() for figure in self.figures],
             "life_cycle": [figure.to_dict() for figure in self.life_cycle],
@@ -365,7 +374,7 @@ def _figures_table(figures: Sequence[Figure]) -> Table:
         "figure": lambda figure: figure.name,
         ">value": lambda figure: figure.text,
         ">95 % error": _error_text,
-        "obtained": lambda figure: "" if figure.value is None else str(figure.provenance),
+        "obtained": _obtained,
         "valid for": lambda figure: figure.validity,
     }
     return Table.of(figures, columns)
@@ -465,4 +474,16 @@ def _error_text(figure: Figure) -> str:
     error = figure.provenance.relative_error
     if figure.value is None or figure.unit == "s":
         return ""
-    return "?" if error is None else f"{significant(100 * _SIGMAS_95 * error, 2):g} %"
+    if error is None:
+        return "?"
+    if figure.unit == "%":
+        return f"{significant(_SIGMAS_95 * error * abs(figure.value), 2):g} points"
+    return f"{significant(100 * _SIGMAS_95 * error, 2):g} %"
+
+
+def _obtained(figure: Figure) -> str:
+    """Provenance of a figure; without ± for a share, which would read as points of it."""
+    if figure.value is None:
+        return ""
+    is_share = figure.unit == "%"
+    return str(replace(figure.provenance, relative_error=None) if is_share else figure.provenance)

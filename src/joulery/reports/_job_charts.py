@@ -19,7 +19,7 @@ from joulery.reports._chart import (
     time_axis,
     watt_hours_unit,
 )
-from joulery.reports._text import cost_text, date_text, joules_text
+from joulery.reports._text import cost_text, date_text, energy_text
 from joulery.units import human, human_duration
 
 if TYPE_CHECKING:
@@ -33,6 +33,10 @@ if TYPE_CHECKING:
 _MOST_DECISIONS = 150  # by hand: more symbols in a row would only blacken it
 _FEW_RECURRENCES = 8  # by hand: up to here every recurrence has a tick
 _MOST_STRETCH = 1.2  # by hand: a bound further right would squeeze the points
+_SYMBOL_SHARE = 0.03  # by hand: width of a symbol as a share of the range of the points
+_MARGIN = (
+    0.06  # by hand: a line of equal cost reaches so far beyond the points, as a share of theirs
+)
 _MOST_BARS = 12  # by hand: names of more would overlap
 _DRIFT_RUNS = 3  # two runs have no trend
 
@@ -66,7 +70,7 @@ def jobs_chart(summaries: Sequence[JobSummary]) -> Chart:
 
 
 def _tips(names: Sequence[str], points: Sequence[tuple[float, float]]) -> tuple[str, ...]:
-    return tuple(f"{names[int(place)]}: {joules_text(joules)}" for place, joules in points)
+    return tuple(f"{names[int(place)]}: {energy_text(joules)}" for place, joules in points)
 
 
 def choice_chart(choice: SettingChoice, description: str) -> Chart:
@@ -91,9 +95,23 @@ def choice_chart(choice: SettingChoice, description: str) -> Chart:
         "Time and energy of a whole run",
         time_axis(p.seconds for p in points),
         energy_axis(p.joules for p in points),
-        tuple(line for line in series if line.points),
+        tuple(_visible(series)),
         f"{len(points)} settings. {description} Bars are one standard error.",
     )
+
+
+def _visible(series: Sequence[Series]) -> Iterator[Series]:
+    """Series with points; of lines, those that are longer than the symbol at their end is wide."""
+    points = [point for line in series for point in line.points]
+    spans = [max(values) - min(values) for values in zip(*points, strict=True)]
+    for line in series:
+        if line.symbol:
+            lengths = [math.inf] * bool(line.points)
+        else:
+            parts = zip(zip(*line.points, strict=True), spans, strict=False)
+            lengths = [(max(part) - min(part)) / (span or 1.0) for part, span in parts]
+        if any(length > _SYMBOL_SHARE for length in lengths):
+            yield line
 
 
 def _bound_lines(choice: SettingChoice, point: OperatingPoint) -> list[Series]:
@@ -113,9 +131,11 @@ def _bound_lines(choice: SettingChoice, point: OperatingPoint) -> list[Series]:
     if objective.eta == 0:
         return [_dashed("equal cost", ((point.seconds, bottom), (point.seconds, top)))]
     slope = -(1 - objective.eta) * objective.max_watts / objective.eta
+    wider, higher = _MARGIN * (max(times) - min(times)), _MARGIN * (top - bottom)
     ends = []
-    for edge in (min(times), max(times)):
-        energy = min(top, max(bottom, point.joules + slope * (edge - point.seconds)))
+    for edge in (min(times) - wider, max(times) + wider):
+        energy = point.joules + slope * (edge - point.seconds)
+        energy = min(top + higher, max(bottom - higher, energy))
         seconds = point.seconds + (energy - point.joules) / slope if slope else edge
         ends.append((seconds, energy))
     return [_dashed(f"equal cost, eta {objective.eta:g}", tuple(ends))]
@@ -248,7 +268,7 @@ def _cost_charts(summary: JobSummary) -> Iterator[Chart]:
     costs = [(r.number + 1.0, r.cost_joules) for r in recurrences if r.target_reached]
     if not costs:
         return
-    series = [Series("recurrence", thin(costs), symbol="")]
+    series = [Series("recurrence", thin(costs), symbol="" if len(costs) > 1 else "dot")]
     means = {r.batch_size: fmean(r.costs_joules) for r in summary.batch_sizes if r.costs_joules}
     if (level := means.get(summary.job.default)) is not None:
         ends = ((costs[0][0], level), (costs[-1][0], level))

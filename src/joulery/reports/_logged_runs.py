@@ -31,7 +31,6 @@ from joulery.reports._text import (
     count_text,
     date_text,
     energy_text,
-    joules_text,
     limit_text,
     with_error,
 )
@@ -90,7 +89,7 @@ def runs_table(runs: Sequence[RunEntry]) -> Table:
             "boards": lambda group: group[0][1] or NONE,
             ">runs": lambda group: f"{len(group[1]):,}",
             ">time": lambda group: human_duration(sum(run.seconds for run in group[1])),
-            ">energy": lambda group: joules_text(_sum_joules(group[1])),
+            ">energy": lambda group: energy_text(_sum_joules(group[1])),
             "obtained": lambda group: ", ".join(sorted({run.origin for run in group[1]})),
         },
     )

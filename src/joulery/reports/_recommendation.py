@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from joulery.reports._chart import Axis, Chart, Series, Unit, time_axis
+from joulery.reports._chart import Axis, Chart, Series, time_axis, watt_hours_unit
 from joulery.reports._document import Heading, Paragraph, Report, Table
 from joulery.reports._drawing import series_symbol
 from joulery.reports._text import carbon_text
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
     from joulery.prediction import Choice, Recommendation
 
-_KILOWATT_HOUR, _MEGAWATT_HOUR = Unit("kWh", 3.6e6), Unit("MWh", 3.6e9)
 _WIDENING = 1.5  # by hand: a deadline further away would crowd the points at one edge
 _ERRORS = "± and error bars are one standard error: two of three lie within."
 _SOURCES = "specifications of the catalog and constants fitted to measurements by others"
@@ -118,7 +117,7 @@ def _chart(recommendation: Recommendation) -> Chart:
         )
         line = [(deadline, joules) for joules in ends]
         series.append(Series.curve("deadline", line, "dashed", 5))
-    unit = _MEGAWATT_HOUR if recommendation.best.joules > _MEGAWATT_HOUR.size else _KILOWATT_HOUR
+    unit = watt_hours_unit(candidate.joules for candidate in candidates)
     description = (
         "Each point is a device type, count, plan and power limit; bars are one standard error."
     )

@@ -20,13 +20,8 @@ NONE = "–"
 
 
 def energy_text(joules: float) -> str:
-    """Energy as bills state it: ``energy_text(3.6e6)`` is ``"1.00 kWh"``."""
-    return human(joules / 3600.0, "Wh")
-
-
-def joules_text(joules: float) -> str:
-    """Energy in joules below one watt-hour, and as bills state it from there on."""
-    return human(joules, "J") if joules < 3600.0 else energy_text(joules)
+    """Energy as bills state it, below 1 Wh in joules: ``energy_text(3.6e6)`` is ``"1.00 kWh"``."""
+    return human(joules, "J") if abs(joules) < 3600.0 else human(joules / 3600.0, "Wh")
 
 
 def carbon_text(grams: float) -> str:

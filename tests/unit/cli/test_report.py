@@ -47,8 +47,8 @@ def _session(name, seconds, joules, *, final=True, origin="measured"):
 def file(tmp_path):
     """Writes a file and gives its name."""
 
-    def write(content):
-        path = tmp_path / "given"
+    def write(content, name="given"):
+        path = tmp_path / name
         text = content if isinstance(content, str) else json.dumps(content)
         path.write_text(text, encoding="utf-8")
         return str(path)
@@ -131,6 +131,34 @@ def test_one_session_is_singular(file, capsys):
     assert "\n1 session: 1 min 00 s" in capsys.readouterr().out
 
 
+def test_the_same_energy_is_written_in_the_same_way(file, capsys):
+    """A table in kJ below one in Wh would have to be converted by hand."""
+    assert main(["report", file(_session("a", 60, 6000)), "--price", "0.2"]) == 0
+    out = capsys.readouterr().out
+    assert out.count("1.67 Wh") == 3
+    assert "kJ" not in out
+    (cost,) = [line for line in out.splitlines() if line.startswith("cost of the electricity")]
+    assert "0.000333" in cost
+    assert main(["report", file(_session("a", 60, 0.6)), "--price", "0.2"]) == 0
+    assert "0.0000000333" in capsys.readouterr().out
+
+
+def test_logs_are_compared_by_the_names_of_their_boards(file, capsys):
+    """Ids of 40 characters would widen the table, and boards of one model would look unlike."""
+    board = {"GPU-b5eaf035-4d04-55ea": "NVIDIA A100"}
+    paths = []
+    for name, joules in (("a", 600.0), ("b", 500.0)):
+        log = {**json.loads(_session(name, 60, joules)), "accelerators": board}
+        log |= {"devices": dict.fromkeys(board, joules), "started": 1.79e9}
+        paths.append(file(json.dumps(log) + "\n", name))
+    assert main(["compare", *paths]) == 0
+    out = capsys.readouterr().out
+    assert "NVIDIA A100" in out
+    assert "GPU-b5" not in out
+    assert "J (−16.7 %)" in out
+    assert "2026-" in out
+
+
 def test_unknown_energy_stays_unknown(file, capsys):
     """Nothing measured is not nothing used."""
     path = file(_session("a", 60, None))
@@ -167,6 +195,7 @@ def _frontier_document(*pairs, **more):
         (CLOUD, ["--objective", "least-energy:deadline=1"], "no operating point meets"),
         (CLOUD, ["--max-power", "x"], "is not a number"),
         (_session("a", 1, 1), ["--objective", "edp"], "no points to choose from"),
+        (_session("a", 1, 1), ["--latex", "--markdown"], "--latex and --markdown at once"),
     ],
 )
 def test_bad_input_is_one_line_and_a_remedy(file, capsys, content, options, says):
@@ -326,7 +355,7 @@ def test_phases_and_pages_come_from_files(file, tmp_path, capsys, monkeypatch):
     words = ["disclose", log, "--phase", f"inference={log}", "--html", str(page), "--open"]
     assert main([*words, "--units", "2k", "--unit", "step", "--name", "tiny"]) == 0
     printed = capsys.readouterr().out
-    assert "1.8e+03 J per step" in printed or "1,800 J per step" in printed
+    assert "1.80 kJ per step" in printed
     assert "Energy and carbon of tiny" in page.read_text()
     assert opened == [page.as_uri()]
     options = ("--hardware", "H100=8", "--grid", "fr")
@@ -391,7 +420,7 @@ def test_the_jobs_of_a_store_become_one_page(tmp_path, capsys, monkeypatch):
     assert document["jobs"][0]["saved"]["share"] == pytest.approx(0.25)
     assert opened == [page.as_uri()]
     text = page.read_text(encoding="utf-8")
-    for words in ("0.00 money", "nightly (A100)", "Search path", "278 mWh"):
+    for words in ("0.00 money", "nightly (A100)", "Search path", "1.00 kJ"):
         assert words in text
     for needle in ("<script", "http://", "https://"):
         assert needle not in text

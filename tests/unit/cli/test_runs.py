@@ -28,8 +28,11 @@ def store(tmp_path, monkeypatch):
 def test_a_recurring_run_saves_by_its_job(capsys):
     """A run whose job saves 43 % had a dash, as if nothing were saved."""
     assert main(["runs", "list", "--team", "vision"]) == 0
-    (row,) = [line for line in capsys.readouterr().out.splitlines() if " night " in line]
+    header, *rows = capsys.readouterr().out.splitlines()
+    (row,) = [line for line in rows if " night " in line]
     assert "by its job" in row
+    assert "saved by tuning" in header
+    assert "joulery report --job NAME" in rows[-1]
 
 
 def test_a_list_says_what_it_leaves_out(capsys):

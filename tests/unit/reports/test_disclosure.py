@@ -1,6 +1,7 @@
 """What a training used, in the forms that others ask for."""
 
 import json
+import re
 from dataclasses import replace
 
 import pytest
@@ -8,8 +9,17 @@ import pytest
 from joulery.cli import main
 from joulery.errors import InvalidValueError
 from joulery.frontier import Origin, Provenance
+from joulery.jobs import Saved
 from joulery.prediction import embodied_kilograms
-from joulery.reports import DISCLOSURES, Footprint, Terminal, footprint_report, usage_report
+from joulery.reports import (
+    DISCLOSURES,
+    Footprint,
+    Report,
+    Table,
+    Terminal,
+    footprint_report,
+    usage_report,
+)
 
 MEASURED = Footprint(
     "tiny",
@@ -55,6 +65,38 @@ def test_plus_minus_is_one_standard_error_everywhere():
     assert "± 95 %" not in text
 
 
+def test_tables_for_a_paper_fit_its_lines_and_have_captions():
+    """If this fails, provenance in LaTeX runs off the page, or a table is simulated unsaid."""
+    simulated = replace(
+        MEASURED, embodied_grams=None, provenance=Provenance(Origin.SIMULATED, "emulated", 0.05)
+    )
+    first, second = footprint_report(simulated).latex().split("\n\n")
+    assert r"\usepackage{booktabs,array}" in first
+    assert "Every figure here is simulated" in first
+    assert r"& value & 95~\% error &" in first
+    assert "give -{}-price" in first
+    assert r"\caption{Energy and carbon of tiny: life cycle." in second
+    for table in (first, second):
+        assert table.count(r"\begin{table}") == table.count(r"\end{table}") == 1
+        shares = map(float, re.findall(r"p\{([\d.]+)\\linewidth\}", table))
+        assert 0.3 < sum(shares) < 0.8
+    names = Table(["device", "energy"], [["A100", "1 J"]], "lr")
+    assert r"\begin{tabular}{@{}lr@{}}" in Report("x", "", (names,)).latex()
+
+
+def test_the_error_of_a_share_is_in_points():
+    """If this fails, 46 % saved has an error of 1 % beside one of 0.2 %, and both are right."""
+    saved = replace(MEASURED, saved=Saved(0.459, 0.002))
+    (row,) = [
+        line
+        for line in usage_report(saved).text(Terminal(columns=200)).splitlines()
+        if line.startswith("energy saved")
+    ]
+    assert "45.9 %  0.39 points  measured (comparison of runs by their reports)" in row
+    (figure,) = [figure for figure in saved.figures if figure.name == "energy saved"]
+    assert figure.to_dict()["relative_error"] == pytest.approx(0.002 / 0.459)
+
+
 def test_the_form_of_the_eu_has_its_units():
     """If this fails, a regulator reads days as hours or kWh as MWh."""
     form = DISCLOSURES["eu"](MEASURED)
@@ -75,6 +117,21 @@ def test_the_form_of_the_eu_has_operations_of_inference():
     assert form["inference_method"].startswith("estimated")
     form = DISCLOSURES["eu"](replace(MEASURED, parameters=7e9, inference_flops=3e15))
     assert (form["inference_flops"], form["inference_method"]) == (3e15, "as stated")
+
+
+def test_unknown_hardware_is_unknown_in_every_form():
+    """If this fails, making hardware that nobody named is disclosed as 0 g of CO2."""
+    nameless = replace(MEASURED, devices={}, embodied_grams=None, units=1e6)
+    figures = {figure.name: figure for figure in nameless.figures}
+    for name in ("CO2 of making the hardware", "CO2 in all", "software carbon intensity"):
+        assert (figures[name].value, figures[name].text) == (None, "unknown")
+    assert nameless.to_dict()["hardware"] is None
+    form = DISCLOSURES["eu"](nameless)
+    assert form["hardware"] is form["hardware_days"] is None
+    card = DISCLOSURES["huggingface"](nameless)["co2_eq_emissions"]
+    assert card["hardware_used"] == "unknown"
+    with pytest.raises(InvalidValueError, match="needs all emissions"):
+        DISCLOSURES["sci-ai"](nameless)
 
 
 def test_provider_and_consumer_have_scores_of_their_own():
@@ -133,12 +190,13 @@ def test_what_is_unknown_is_not_zero():
     unknown = replace(unknown, devices={"abacus": 1})
     assert "| CO2 of the electricity | unknown |" in footprint_report(unknown).markdown()
     assert "| CO2 of making the hardware | unknown |" in footprint_report(unknown).markdown()
-    assert "CO2 in all" not in footprint_report(unknown).markdown()
+    assert "| CO2 in all | unknown |" in footprint_report(unknown).markdown()
     assert DISCLOSURES["eu"](unknown)["measured_or_estimated"] == "estimated"
     assert "co2CostEquivalent" not in json.dumps(DISCLOSURES["cyclonedx"](unknown))
     with pytest.raises(InvalidValueError, match="carbon intensity"):
         DISCLOSURES["huggingface"](unknown)
-    assert "intensity" not in footprint_report(replace(unknown, units=1.0)).markdown()
+    per_unit = footprint_report(replace(unknown, units=1.0)).markdown()
+    assert "| software carbon intensity | unknown |" in per_unit
     with pytest.raises(InvalidValueError, match="effectiveness"):
         replace(MEASURED, pue=0.5)
 

@@ -77,7 +77,8 @@ def summary(*decisions, profiles=()):
     [
         (3.6e6, 3.6e5, "1.00 ± 0.10 kWh"),
         (3.6e6, None, "1.00 kWh"),
-        (0.0, 0.0, "0 Wh"),
+        (1000.0, 50.0, "1.00 ± 0.05 kJ"),
+        (0.0, 0.0, "0 J"),
         (3.6e7, 1.0, "10.0 kWh"),
         (3.6e7, 3.6e4, "10.00 ± 0.01 kWh"),
         (1e300, 1e300, f"{1e300 / 3600 / 1e12:,.0f} ± {1e300 / 3600 / 1e12:,.0f} TWh"),
@@ -199,6 +200,17 @@ def test_an_objective_chooses_among_runs_and_measured_limits():
     assert "batch size 64 at 250 W" in chosen["quick"]
     assert "longest time allowed" in chosen["quick"]
     assert "Nothing meets" in chosen["impossible"]
+
+
+def test_a_legend_names_only_what_is_drawn():
+    """If this fails, readers look for a frontier of one place, or for a line of no length."""
+    best = summary(run(1, 256, 100.0, 2000.0), run(2, 64, 50.0, 1000.0))
+    (chart,) = job_report(best)[1].charts
+    assert [series.name for series in chart.series] == ["default", "chosen", "equal cost, eta 0.5"]
+    (start, _), (end, _) = chart.series[-1].points
+    assert end - start > 0.05 * (100.0 - 50.0)
+    charts = {chart.title: chart for chart in job_report(summary(run(1, 256, 1.0, 2.0)))[2].charts}
+    assert charts["Cost by recurrence"].series[0].symbol == "dot"
 
 
 def test_a_report_in_quarantine_is_not_chosen():

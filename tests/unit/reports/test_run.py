@@ -85,7 +85,7 @@ def test_energy_by_device_has_its_error_and_origin():
     energy = (EnergyEntry("1.1", "GPU-0", 80.0, 1500.0, "measured", "NVML", 0.05),)
     text = run_report(ENDED, (), energy).body()
     assert "measured (NVML)" in text
-    assert "417 ± 21 mWh" in text
+    assert "1.50 ± 0.07 kJ" in text
     assert "Limits measured on the way" in text
 
 
