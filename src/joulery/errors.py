@@ -5,7 +5,8 @@ JouleryError                  exit 1
 │   ├── InvalidValueError         a number or word out of range (also a ValueError)
 │   ├── UnknownCommandError       a program that cannot be run; exit 127, as shells do
 │   ├── UnknownDeviceError        no device of that name here
-│   ├── FileError                 a file that cannot be read or does not parse
+│   ├── FileError                 a file that cannot be used; exit 1 for a full or broken disk,
+│   │                             3 where rights are missing
 │   ├── UnknownRecordError        no job or decision of that name
 │   ├── ConflictError             it contradicts what is stored
 │   └── InfeasibleError           no operating point meets the objective
@@ -23,9 +24,16 @@ JouleryError                  exit 1
 
 from __future__ import annotations
 
+import errno
 import functools
+import os
 import re
+import sys
 
+# Exit codes by what the system says of a file; any other reason is the path's.
+_EXIT_CODES = dict.fromkeys(
+    (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO), 1
+) | dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), 3)
 _NUMBER = re.compile(r"\[Errno -?\d+\] ")  # which the system's errors put before their words
 
 
@@ -56,7 +64,7 @@ class JouleryError(Exception):
     def __reduce__(self) -> tuple[object, ...]:
         # The default pickles positional arguments only and would lose the remedy on its way
         # between processes.
-        return functools.partial(type(self), remedy=self.remedy), (self.message,)
+        return functools.partial(type(self), remedy=self.remedy), (self.message,), self.__dict__
 
 
 class UsageError(JouleryError):
@@ -86,9 +94,22 @@ class UnknownDeviceError(UsageError):
 
 
 class FileError(UsageError):
-    """A file cannot be read or does not parse."""
+    """A file cannot be read or written, or does not parse.
+
+    Raised while the system's error is handled, it has the exit code of that: 1 for a disk that is
+    full or broken, 3 for missing rights, 2 for anything else.
+    """
 
     code = "file-error"
+
+    def __init__(self, message: str, *, remedy: str) -> None:
+        reason = sys.exception()
+        if isinstance(reason, OSError):
+            self.exit_code = _EXIT_CODES.get(reason.errno or 0, self.exit_code)
+            name = f": {reason.filename!r}"
+            if str(reason.filename) in message.replace(name, ""):
+                message = message.replace(name, "")  # the system's words name it once more
+        super().__init__(message, remedy=remedy)
 
 
 class UnknownRecordError(UsageError):
@@ -168,3 +189,21 @@ class StoreReplacedError(StoreError):
     """A restore, import or other file took the place of the store while it was open."""
 
     code = "store-replaced-error"
+
+
+def cannot_listen(address: str, error: OSError) -> JouleryError:
+    """The error for an address on which this process cannot listen."""
+    if error.errno in (errno.EACCES, errno.EPERM):
+        return MissingRightsError(
+            f"may not listen on {address}", remedy="choose a port above 1023 with --listen"
+        )
+    if error.errno not in errno.errorcode:  # of the resolver
+        return InvalidValueError(
+            f"no address {address}: {error.strerror}",
+            remedy="give one of this machine's addresses with --listen HOST:PORT",
+        )
+    # Servers of asyncio put words of their own around those of the system.
+    return NotPossibleHereError(
+        f"cannot listen on {address}: {os.strerror(error.errno)}",
+        remedy="choose another address with --listen HOST:PORT",
+    )

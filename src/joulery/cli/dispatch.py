@@ -229,7 +229,7 @@ def _explain(error: Exception) -> JouleryError:
         return UsageError(f"{error.object[:80]!r} is not valid text", remedy="write it in UTF-8")
     if isinstance(error, OSError) and error.filename is not None:
         message = f"cannot use {error.filename!s:.200}: {error.strerror}"
-        return FileError(message, remedy="check the path and its rights")
+        return FileError(message, remedy=_FILE_REMEDIES.get(error.errno or 0, "check the path"))
     if os.environ.get(_TRACEBACK_VARIABLE):
         raise error
     message = f"internal error: {type(error).__name__}: {error}"
