@@ -26,31 +26,11 @@ if TYPE_CHECKING:
 
 INTERRUPTED = 130  # as shells say: 128 and the number of SIGINT
 _TRACEBACK_VARIABLE = "JOULERY_TRACEBACK"
-# New names of options by their former ones, for whoever types those from habit.
-_RENAMED = {
-    "--address": "--listen",
-    "--blocking-watts": "--blocking-power",
-    "--board": "--device",
-    "--carbon": "--grid",
-    "--certificate": "--tls-cert",
-    "--co2": "--grid",
-    "--curves": "--jobs",
-    "--days": "--expires",
-    "--drain-seconds": "--drain",
-    "--gpu": "--device",
-    "--host": "--listen",
-    "--host-watts": "--host-power",
-    "--hours": "--deadline",
-    "--key": "--tls-key",
-    "--max-watts": "--max-power",
-    "--minutes": "--duration",
-    "--port": "--listen",
-    "--profile": "--out",
-    "--region": "--grid",
-    "--save": "--out",
-    "--seconds": "--duration",
-    "--traces": "--trace",
-    "--watts": "--budget",
+_FILE_REMEDIES = {
+    errno.ENOSPC: "make room on the disk",
+    errno.EDQUOT: "make room on the disk",
+    errno.EACCES: "ask for the right to use it, or name another",
+    errno.EROFS: "name a file on a disk that can be written",
 }
 _OUTPUT_FAILED = (errno.EPIPE, errno.ENOSPC, errno.EIO, errno.EDQUOT, errno.EFBIG)
 
@@ -158,8 +138,6 @@ class Parser(argparse.ArgumentParser):
 
     def _remedy(self, word: str) -> str:
         flags = self._option_string_actions
-        if _RENAMED.get(word) in flags:
-            return f"it is {_RENAMED[word]} now: see `{self.prog} --help`"
         names = ", ".join(flag for flag in flags if flag.startswith("--") and flag != "--help")
         return did_you_mean(word, flags) or f"it takes {names}: see `{self.prog} --help`"
 
