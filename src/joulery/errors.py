@@ -35,6 +35,34 @@ _EXIT_CODES = dict.fromkeys(
     (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO), 1
 ) | dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), 3)
 _NUMBER = re.compile(r"\[Errno -?\d+\] ")  # which the system's errors put before their words
+# Words of Python about a document that is not as it should be, and ours.
+_PYTHON_WORDS = tuple(
+    (re.compile(pattern), words)
+    for pattern, words in (
+        (r"maximum recursion depth exceeded.*", "nested too deeply"),
+        (r"Exceeds the limit \(\d+ digits\).*", "a number has too many digits"),
+        (r"(?:not enough|too many) values to unpack .*", "a list is too long or too short"),
+        (r"could not convert string to \w+: (.*)", "{} is not a number"),
+        (r"invalid literal for int\(\) with base 10: (.*)", "{} is not a whole number"),
+        (r".*must be (?:a |real )?(?:string or a real )?number, not '?(\w+)'?", "{} is no number"),
+        (r"'(\w+)' object (?:is not|has no|does not|cannot) .*", "{} stands where it cannot"),
+        (r"cannot unpack non-iterable '?(\w+)'? .*", "{} stands where it cannot"),
+        (r"argument of type '(\w+)' is not .*", "{} stands where it cannot"),
+        (r"(\w+) indices must be .*", "{} stands where it cannot"),
+        (r"\S* argument after \*\* must be a mapping, not (\w+)", "{} stands where it cannot"),
+        (r"\S*__init__\(\) got an unexpected keyword argument (.*)", "unknown member {}"),
+        (r"\S*__init__\(\) missing \d+ required \S+ arguments?: (.*)", "{} is missing"),
+    )
+)
+_NOUNS = {
+    "int": "a number",
+    "float": "a number",
+    "bool": "true or false",
+    "str": "text",
+    "list": "a list",
+    "dict": "an object",
+    "NoneType": "null",
+}
 
 
 class JouleryError(Exception):
@@ -54,6 +82,9 @@ class JouleryError(Exception):
     code = "joulery-error"
 
     def __init__(self, message: str, *, remedy: str) -> None:
+        reason = str(sys.exception() or "")
+        if reason and reason in message:
+            message = message.replace(reason, _plain_words(reason))
         self.message = _NUMBER.sub("", message)
         super().__init__(self.message)
         self.remedy = remedy
@@ -65,6 +96,14 @@ class JouleryError(Exception):
         # The default pickles positional arguments only and would lose the remedy on its way
         # between processes.
         return functools.partial(type(self), remedy=self.remedy), (self.message,), self.__dict__
+
+
+def _plain_words(reason: str) -> str:
+    """What Python says of a document's contents, for those who wrote the document."""
+    for pattern, words in _PYTHON_WORDS:
+        if match := pattern.fullmatch(reason):
+            return words.format(*(_NOUNS.get(group, group) for group in match.groups()))
+    return reason
 
 
 class UsageError(JouleryError):
@@ -197,7 +236,7 @@ def cannot_listen(address: str, error: OSError) -> JouleryError:
         return MissingRightsError(
             f"may not listen on {address}", remedy="choose a port above 1023 with --listen"
         )
-    if error.errno not in errno.errorcode:  # of the resolver
+    if error.errno is None or error.errno not in errno.errorcode:  # of the resolver
         return InvalidValueError(
             f"no address {address}: {error.strerror}",
             remedy="give one of this machine's addresses with --listen HOST:PORT",

@@ -7,6 +7,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from joulery.documents import read_text
 from joulery.errors import FileError, InvalidValueError, JouleryError
 from joulery.units import finite
 
@@ -99,9 +100,10 @@ class Budget:
 
 def read_budget(path: Path) -> Budget:
     """Read a budget tree from a JSON file."""
+    text = read_text(path, "budget")
     try:
-        return Budget.from_dict(json.loads(path.read_text(encoding="utf-8")))
-    except (OSError, ValueError, RecursionError) as error:
+        return Budget.from_dict(json.loads(text))
+    except (ValueError, RecursionError) as error:
         if isinstance(error, JouleryError):
             raise
-        raise FileError(f"cannot read budget {path}: {error}", remedy="give a JSON file") from None
+        raise FileError(f"{path} holds no budget: {error}", remedy="give a JSON file") from None

@@ -217,7 +217,7 @@ def test_the_status_of_a_dead_agent_is_a_failure(capsys, tmp_path):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("[" * 100_000, "cannot read jobs"),
+        ("[" * 100_000, "nested too deeply"),
         ('{"jobs": [{"id": "a", "gpus": 1.5, "points": [[100, 1]]}]}', "1.5 GPUs"),
         ('{"jobs": [{"id": "a", "gpus": true, "points": [[100, 1]]}]}', "True GPUs"),
         ('{"jobs": [{"id": "a", "wieght": 2, "points": [[100, 1]]}]}', "'wieght'"),
