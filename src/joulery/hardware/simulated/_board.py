@@ -88,6 +88,11 @@ class Sensor:
     counts_looks: bool = False
     expected: PowerSensor | None = None
 
+    @property
+    def is_slow(self) -> bool:
+        """Whether it shows anything else than the power at its refresh."""
+        return self.window_seconds > 0 or self.lag_seconds > 0
+
 
 _NO_FAULTS = Faults()
 _SENSOR = Sensor()
@@ -330,7 +335,7 @@ class SimulatedGpu:
         """Let the sensor refresh up to ``now``."""
         sensed, sensor, period = self._sensed, self.sensor, self.board.counter_period_seconds
         last = self._tick(now)
-        if not sensor.window_seconds:
+        if not sensor.is_slow:
             return sensed
         while sensed.tick < last:
             sensed.tick += 1
@@ -342,7 +347,9 @@ class SimulatedGpu:
         return sensed
 
     def _mean(self, at: float, seconds: float) -> float:
-        """Mean power over the ``seconds`` before ``at``."""
+        """Mean power over the ``seconds`` before ``at``; the power then, of none."""
+        if not seconds:
+            return self._drawn_at(at).watts
         return (self._drawn_at(at).joules - self._drawn_at(at - seconds).joules) / seconds
 
     def _stated(self, watts: float, tick: int) -> float:
@@ -371,7 +378,7 @@ class SimulatedGpu:
 
     def _sensed_watts(self, state: _Drawn) -> float:
         tick = self._tick(state.at_seconds + 0.5 * self.board.counter_period_seconds)
-        sensed = self._sense(self.clock.now()) if self.sensor.window_seconds else None
+        sensed = self._sense(self.clock.now()) if self.sensor.is_slow else None
         if sensed is not None and sensed.tick == tick:  # else it is frozen
             return self._stated(sensed.watts, tick)
         return self._stated(state.watts, tick)
