@@ -126,6 +126,8 @@ def _agent(arguments: argparse.Namespace) -> int:
             settings, engine, nodes, find=find, meters=meters, is_shadow=arguments.shadow
         )
         agent.run(arguments.ticks, show, is_standby=arguments.standby)
+        if arguments.ticks:
+            agent.check_contact()
     return 0
 
 

@@ -315,3 +315,19 @@ def test_swings_are_found_and_remedied(capsys, tmp_path):
     assert "values a second" in capsys.readouterr().err
     limits.write_text("rang_watts = 5\n")
     assert main(words) == 2
+
+
+def test_a_trial_of_the_agent_that_reaches_nobody_fails(tmp_path, monkeypatch, capsys):
+    """An administrator starts the agent's unit after a trial that saw neither Slurm nor a node."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    (tmp_path / "agent.token").write_text("secret")
+    settings = tmp_path / "agent.toml"
+    settings.write_text(
+        'budget_watts = 1000\ntick_seconds = 0.1\nstate = "state"\ntoken_file = "agent.token"\n'
+        'node_watts = 400\n[nodes]\n"n1" = "127.0.0.1:9"\n'
+    )
+    words = ["cluster", "agent", "--settings", str(settings), "--shadow", "--ticks", "2"]
+    assert main(words) == 3
+    err = capsys.readouterr().err
+    assert "made blindly: squeue: No such file or directory" in err
+    assert "no node answered" in err
