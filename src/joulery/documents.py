@@ -24,11 +24,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Self, get_args, get_type_hints
 import msgspec
 from msgspec import Meta
 
-from joulery.errors import InvalidValueError
+from joulery.errors import FileError, InvalidValueError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from enum import Enum
+    from pathlib import Path
     from typing import Annotated as Foreign
 
 __all__ = [
@@ -49,6 +50,7 @@ __all__ = [
     "encode_json",
     "enumeration",
     "json_schemas",
+    "read_text",
 ]
 
 LARGEST = 1e15
@@ -239,6 +241,25 @@ def check_name(text: str, role: str) -> str:
         raise InvalidValueError(
             f"{role} must be 1 to {_LONGEST_NAME} printable characters, not {short_repr(text)}",
             remedy="shorten it, and leave control characters out",
+        ) from None
+
+
+def read_text(path: Path, subject: str) -> str:
+    """The text of a file in UTF-8.
+
+    Args:
+        path: The file.
+        subject: Noun of what it holds, for the error.
+
+    Raises:
+        FileError: It cannot be read, or is not text.
+    """
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not text"
+        raise FileError(
+            f"cannot read the {subject} {path}: {reason}", remedy="check the name of the file"
         ) from None
 
 

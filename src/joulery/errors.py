@@ -5,7 +5,8 @@ JouleryError                  exit 1
 │   ├── InvalidValueError         a number or word out of range (also a ValueError)
 │   ├── UnknownCommandError       a program that cannot be run; exit 127, as shells do
 │   ├── UnknownDeviceError        no device of that name here
-│   ├── FileError                 a file that cannot be read or does not parse
+│   ├── FileError                 a file that cannot be used; exit 1 for a full or broken disk,
+│   │                             3 where rights are missing
 │   ├── UnknownRecordError        no job or decision of that name
 │   ├── ConflictError             it contradicts what is stored
 │   └── InfeasibleError           no operating point meets the objective
@@ -23,11 +24,46 @@ JouleryError                  exit 1
 
 from __future__ import annotations
 
+import errno
 import functools
+import os
 import re
+import sys
 
 # Errors of the system put a number before their words, and the name of the file behind.
 _SYSTEM = re.compile(r"\[Errno -?\d+\] (?P<words>.*?)(?P<name>: '[^']+')?$", re.MULTILINE)
+# Exit codes by what the system says of a file; any other reason is the path's.
+_EXIT_CODES = dict.fromkeys(
+    (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO), 1
+) | dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), 3)
+# Words of Python about a document that is not as it should be, and ours.
+_PYTHON_WORDS = tuple(
+    (re.compile(pattern), words)
+    for pattern, words in (
+        (r"maximum recursion depth exceeded.*", "nested too deeply"),
+        (r"Exceeds the limit \(\d+ digits\).*", "a number has too many digits"),
+        (r"(?:not enough|too many) values to unpack .*", "a list is too long or too short"),
+        (r"could not convert string to \w+: (.*)", "{} is not a number"),
+        (r"invalid literal for int\(\) with base 10: (.*)", "{} is not a whole number"),
+        (r".*must be (?:a |real )?(?:string or a real )?number, not '?(\w+)'?", "{} is no number"),
+        (r"'(\w+)' object (?:is not|has no|does not|cannot) .*", "{} stands where it cannot"),
+        (r"cannot unpack non-iterable '?(\w+)'? .*", "{} stands where it cannot"),
+        (r"argument of type '(\w+)' is not .*", "{} stands where it cannot"),
+        (r"(\w+) indices must be .*", "{} stands where it cannot"),
+        (r"\S* argument after \*\* must be a mapping, not (\w+)", "{} stands where it cannot"),
+        (r"\S*__init__\(\) got an unexpected keyword argument (.*)", "unknown member {}"),
+        (r"\S*__init__\(\) missing \d+ required \S+ arguments?: (.*)", "{} is missing"),
+    )
+)
+_NOUNS = {
+    "int": "a number",
+    "float": "a number",
+    "bool": "true or false",
+    "str": "text",
+    "list": "a list",
+    "dict": "an object",
+    "NoneType": "null",
+}
 
 
 class JouleryError(Exception):
@@ -47,6 +83,9 @@ class JouleryError(Exception):
     code = "joulery-error"
 
     def __init__(self, message: str, *, remedy: str) -> None:
+        reason = str(sys.exception() or "")
+        if reason and reason in message:
+            message = message.replace(reason, _plain_words(reason))
         self.message = _SYSTEM.sub(_without_number, message)
         super().__init__(self.message)
         self.remedy = remedy
@@ -57,7 +96,15 @@ class JouleryError(Exception):
     def __reduce__(self) -> tuple[object, ...]:
         # The default pickles positional arguments only and would lose the remedy on its way
         # between processes.
-        return functools.partial(type(self), remedy=self.remedy), (self.message,)
+        return functools.partial(type(self), remedy=self.remedy), (self.message,), self.__dict__
+
+
+def _plain_words(reason: str) -> str:
+    """What Python says of a document's contents, for those who wrote the document."""
+    for pattern, words in _PYTHON_WORDS:
+        if match := pattern.fullmatch(reason):
+            return words.format(*(_NOUNS.get(group, group) for group in match.groups()))
+    return reason
 
 
 def _without_number(error: re.Match[str]) -> str:
@@ -94,9 +141,22 @@ class UnknownDeviceError(UsageError):
 
 
 class FileError(UsageError):
-    """A file cannot be read or does not parse."""
+    """A file cannot be read or written, or does not parse.
+
+    Raised while the system's error is handled, it has the exit code of that: 1 for a disk that is
+    full or broken, 3 for missing rights, 2 for anything else.
+    """
 
     code = "file-error"
+
+    def __init__(self, message: str, *, remedy: str) -> None:
+        reason = sys.exception()
+        if isinstance(reason, OSError):
+            self.exit_code = _EXIT_CODES.get(reason.errno or 0, self.exit_code)
+            name = f": {reason.filename!r}"
+            if str(reason.filename) in message.replace(name, ""):
+                message = message.replace(name, "")  # the system's words name it once more
+        super().__init__(message, remedy=remedy)
 
 
 class UnknownRecordError(UsageError):
@@ -176,3 +236,21 @@ class StoreReplacedError(StoreError):
     """A restore, import or other file took the place of the store while it was open."""
 
     code = "store-replaced-error"
+
+
+def cannot_listen(address: str, error: OSError) -> JouleryError:
+    """The error for an address on which this process cannot listen."""
+    if error.errno in (errno.EACCES, errno.EPERM):
+        return MissingRightsError(
+            f"may not listen on {address}", remedy="choose a port above 1023 with --listen"
+        )
+    if error.errno is None or error.errno not in errno.errorcode:  # of the resolver
+        return InvalidValueError(
+            f"no address {address}: {error.strerror}",
+            remedy="give one of this machine's addresses with --listen HOST:PORT",
+        )
+    # Servers of asyncio put words of their own around those of the system.
+    return NotPossibleHereError(
+        f"cannot listen on {address}: {os.strerror(error.errno)}",
+        remedy="choose another address with --listen HOST:PORT",
+    )

@@ -62,8 +62,8 @@ def replacing(path: Path, *, private: bool = False, sync: bool = False) -> Itera
     # Unique among processes and threads, and found again should a crash leave it behind.
     draft = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}.part")
     flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
-    descriptor = os.open(draft, flags, 0o600 if private else 0o666)
-    try:
+    with _naming(path, draft), _removed_on_failure(draft):
+        descriptor = os.open(draft, flags, 0o600 if private else 0o666)
         try:
             yield descriptor
             if sync:
@@ -71,11 +71,28 @@ def replacing(path: Path, *, private: bool = False, sync: bool = False) -> Itera
         finally:
             os.close(descriptor)
         draft.rename(path)
+    if sync:
+        sync_folder(path.parent)
+
+
+@contextmanager
+def _naming(path: Path, draft: Path) -> Iterator[None]:
+    """Have errors of the system name ``path``: those of writing name no file, others the draft."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno is None or error.filename not in (None, draft, str(draft)):
+            raise
+        raise OSError(error.errno, error.strerror, str(path)) from error
+
+
+@contextmanager
+def _removed_on_failure(draft: Path) -> Iterator[None]:
+    try:
+        yield
     except BaseException:
         draft.unlink(missing_ok=True)
         raise
-    if sync:
-        sync_folder(path.parent)
 
 
 def write_atomic(path: Path, content: bytes, *, private: bool = False, sync: bool = False) -> None:

@@ -6,6 +6,7 @@ import math
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from dataclasses import replace
 
@@ -573,12 +574,12 @@ def test_a_broken_compiler_is_explained(cache, tmp_path, monkeypatch):
     loads=st.lists(st.tuples(st.booleans(), st.floats(0.01, 2.0)), min_size=1, max_size=12),
     sensor=st.builds(
         Sensor,
-        window_seconds=st.sampled_from([0.011, 0.025, 0.1, 0.112, 1.0]),
-        lag_seconds=st.sampled_from([0.0, 0.08]),
+        window_seconds=st.sampled_from([0.0, 0.011, 0.025, 0.1, 0.112, 1.0]),
+        lag_seconds=st.sampled_from([0.0, 0.08, 0.2]),
         gain=st.sampled_from([1.0, 0.954, 1.044]),
         offset_watts=st.sampled_from([0.0, -22.6, 16.0]),
         counts_looks=st.booleans(),
-    ),
+    ).filter(lambda sensor: sensor.window_seconds > 0 or not sensor.counts_looks),
 )
 def test_emulated_and_simulated_sensors_agree(cache, tmp_path, loads, sensor):
     """The meter would be tried on sensors in Python that the emulated driver does not have."""
@@ -606,3 +607,29 @@ def test_emulated_and_simulated_sensors_agree(cache, tmp_path, loads, sensor):
             assert shown.watts == pytest.approx(reading.watts, rel=1e-3, abs=0.01)
             # The counter of the simulated board never goes below zero per refresh.
             assert shown.joules == pytest.approx(reading.joules, rel=1e-3, abs=0.02)
+
+
+def test_folders_of_killed_emulators_are_removed(cache, tmp_path, monkeypatch):
+    """Every emulator that was killed leaves a folder behind for ever."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    program = (
+        "import os, signal, tempfile\nfrom pathlib import Path\n"
+        "from joulery.testing.emulator import EmulatedNode\n"
+        f"with EmulatedNode(['v100'], cache=Path({str(cache)!r})):\n"
+        "    os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    subprocess.run([sys.executable, "-c", program], env=environment, check=False)
+    (left,) = tmp_path.glob("joulery-emulator-*")
+    foreign = tmp_path / "joulery-emulator-of-somebody"
+    foreign.mkdir()
+    with EmulatedNode(["v100"], cache=cache):
+        assert left.exists()  # too young to tell from one that starts
+    os.utime(left / "lock", (0, 0))
+    with EmulatedNode(["v100"], cache=cache):
+        assert not left.exists()
+        os.utime(next(tmp_path.glob("joulery-emulator-*/lock")), (0, 0))
+        other = program.replace("os.kill(os.getpid(), signal.SIGKILL)", "pass")
+        subprocess.run([sys.executable, "-c", other], env=environment, check=True)
+        assert len(list(tmp_path.glob("joulery-emulator-*/lock"))) == 1  # of this process
+    assert list(tmp_path.iterdir()) == [foreign]

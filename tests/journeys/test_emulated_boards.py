@@ -38,6 +38,16 @@ def test_a_measurement_agrees_with_what_the_boards_did():
     assert joules == pytest.approx(2 * account, rel=0.25)
 
 
+def test_boards_that_a_self_test_drives_are_busy_too(tmp_path):
+    """The emulator says "busy for 0 s" beside the energy of a board that worked."""
+    words = [*EMULATE, "--json", "a100", "--", sys.executable, "-m", "joulery", "doctor"]
+    words += ["--selftest", "--duration", "5s", "--out", str(tmp_path / "selftest.json")]
+    process = subprocess.run(words, capture_output=True, text=True, timeout=60, check=True)
+    truth = json.loads(process.stdout)
+    # At work for all but the idle phase and half of the bursts.
+    assert 0.5 * 5.0 < truth["busy_seconds"] < truth["seconds"]
+
+
 @pytest.mark.parametrize(("limit_watts", "least_share"), [(250, 0.0), (100, 0.2)])
 def test_a_lower_limit_slows_the_program_down(limit_watts, least_share):
     """A limit that costs no time teaches people that the lowest is always the best."""

@@ -25,6 +25,11 @@ VARIATIONS = {
     "duty of the sensor": ({}, {"window_seconds": (0.06, 0.1)}, {"power averages over"}),
     "running mean": ({}, {"window_seconds": (0.5, 1.0)}, {"power averages over"}),
     "lag": ({}, {"lag_seconds": (0.06, 0.25)}, {"power lag"}),
+    "lag alone": (
+        {},
+        {"lag_seconds": (0.06, 0.25), "window_seconds": 0.0},
+        {"power lag"},
+    ),
     "duty of the counter": ({}, {"counts_looks": True}, {"counter in bursts"}),
     "idle power": ({"idle_watts": (5.0, 20.0)}, {}, {"idle power"}),
     "range of limits": (
@@ -60,13 +65,15 @@ def test_every_variation_is_found(draw, name):
     gpu = SimulatedGpu(board, clock, seed=draw.randrange(2**16), sensor=sensor)
     result = selftest(gpu, SimulatedLoad(gpu), seconds=SECONDS, clock=clock)
     print(board, sensor, result.checks)  # noqa: T201 - pytest shows it on failure
-    if name == "slow power":  # which cannot be told from a slow sensor
+    # Slow power cannot be told from a slow sensor, nor a window of nothing from a short one.
+    if name in ("slow power", "lag alone"):
         assert differences <= _differences(result)
     else:
         assert _differences(result) == differences
         assert result.sensor.period_seconds == pytest.approx(board.counter_period_seconds, rel=0.02)
         window = pytest.approx(sensor.window_seconds, rel=0.3, abs=0.008)
         assert result.sensor.window_seconds == window
+    if name != "slow power":
         assert result.sensor.lag_seconds == pytest.approx(sensor.lag_seconds, rel=0.2, abs=0.015)
     assert result.restored
     assert gpu.power_limits().current_watts == board.default_limit_watts
@@ -84,6 +91,39 @@ def test_no_rights_leave_the_rest_of_the_list(draw):
     assert "not tried" in reasons["set limits"].observed
     assert result.restored is None
     assert result.sensor is not None
+
+
+def test_a_board_that_is_lost_is_a_failure(draw):
+    """A script that checks new nodes takes a board that fell off the bus for a good one."""
+    clock = VirtualClock()
+    lost_at = draw.uniform(0.1, 0.95) * SECONDS
+    gpu = SimulatedGpu(
+        catalog.board("A100"), clock, sensor=Sensor(**USUAL), faults=Faults(lost_at_seconds=lost_at)
+    )
+    result = selftest(gpu, SimulatedLoad(gpu), seconds=SECONDS, clock=clock)
+    print(lost_at, result)  # noqa: T201 - pytest shows it on failure
+    assert result.is_lost
+    assert [failure.partition(": ")[2] for failure in result.failures] == ["the board is lost"]
+    assert result.checks[-1].name == "restored afterwards"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fault", ["lost", "ignored"])
+def test_the_command_on_a_board_that_fails(make_world, draw, fault):
+    """The command ends with 0, or buries in its table what is wrong with the board."""
+    world = make_world(change=lambda spec: replace(spec, noise=0.0))
+    if fault == "lost":
+        world.node.lose(0, after_seconds=draw.uniform(2.0, 5.0))
+    else:
+        world.node.ignore(0, "nvmlDeviceSetPowerManagementLimit*")
+    with world.start("doctor", "--selftest", "--duration", "6s") as process:
+        lines = process.communicate(timeout=60)[0].splitlines()
+    assert process.returncode == 1
+    assert lines[1].startswith("FAILED: ")
+    assert ("the board is lost" if fault == "lost" else "but keeps") in lines[1]
+    (restored,) = [line for line in lines if line.startswith("restored afterwards")]
+    if fault == "ignored":
+        assert "agrees" in restored
 
 
 @pytest.mark.slow

@@ -151,6 +151,18 @@ def test_an_agent_is_tried_started_replaced_and_its_joules_kept(site):
     wait_for(lambda: limits(world) == pytest.approx([world.board.default_limit_watts] * 2))
 
 
+def test_a_trial_without_slurm_is_no_success(site):
+    """The agent's unit is started after a trial that could not read any job."""
+    (site.folder / "bin" / "squeue").unlink()
+    site.env["PATH"] = str(site.folder / "bin")
+    words = ("--settings", "site/agent.toml", "--shadow", "--ticks", "2")
+    with site.start("cluster", "agent", *words) as process:
+        _, errors = process.communicate(timeout=60)
+    assert process.returncode == 3
+    assert "the last decision was made blindly: squeue: " in errors
+    assert "no node answered" not in errors
+
+
 def test_a_site_whose_fallback_exceeds_the_budget_is_refused(world):
     """A silent agent leaves more power than the budget, which the first outage shows."""
     words = ("--nodes", "n[1-3]", "--boards", "8", "--budget", "3kW", "--fallback", "150W")

@@ -2,8 +2,11 @@
 
 import copy
 import inspect
+import json
+import operator
 import pickle
 import re
+from dataclasses import dataclass
 
 import pytest
 
@@ -17,6 +20,11 @@ from joulery.errors import (
 )
 
 CLASSES = [kind for _, kind in inspect.getmembers(errors, inspect.isclass)]
+
+
+@dataclass
+class _Point:
+    x: float
 
 
 def _depth(kind):
@@ -86,3 +94,30 @@ def test_errors_cross_processes_whole(kind, protocol):
 def test_invalid_values_are_value_errors():
     """Callers that know nothing of Joulery catch ValueError."""
     assert issubclass(errors.InvalidValueError, ValueError)
+
+
+@pytest.mark.parametrize(
+    ("read", "words"),
+    [
+        (lambda: operator.getitem(1, "id"), "a number stands where it cannot"),
+        (lambda: operator.attrgetter("items")("text"), "text stands where it cannot"),
+        (lambda: [].get("id"), "a list stands where it cannot"),
+        (lambda: float("{x}"), "'{x}' is not a number"),
+        (lambda: float([]), "a list is no number"),
+        (lambda: int("x"), "'x' is not a whole number"),
+        (lambda: json.loads("9" * 5000), "a number has too many digits"),
+        (lambda: json.loads("[" * 100_000), "nested too deeply"),
+        (lambda: _Point(x=1, z=2), "unknown member 'z'"),
+        (_Point, "'x' is missing"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_what_python_says_of_a_document_is_put_in_words(read, words):
+    """Somebody who wrote a JSON file is told what is not subscriptable."""
+    ours = None
+    try:
+        read()
+    except Exception as error:  # noqa: BLE001 - whatever Python raises
+        ours = JouleryError(f"file.json holds no jobs: {error}", remedy="mend it")
+    assert ours is not None
+    assert ours.message.startswith(f"file.json holds no jobs: {words}")

@@ -305,7 +305,7 @@ def test_settings_nested_beyond_reason_are_a_file_error():
     setting = {}
     for _ in range(5000):
         setting = {"parts": [setting]}
-    with pytest.raises(FileError, match="recursion"):
+    with pytest.raises(FileError, match="nested too deeply"):
         OperatingPoint.from_dict({"seconds": 1, "joules": 1, "setting": setting})
 
 

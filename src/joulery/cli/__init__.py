@@ -50,22 +50,17 @@ GROUPS = {
 COMMANDS = {name: text for group in GROUPS.values() for name, text in group.items()}
 
 _EXIT_CODES = (
-    "0 done, 2 wrong use, 3 not possible on this machine, 1 anything else; measure, run and "
-    "emulate pass on that of their command, 127 where it cannot be run"
+    "0 done, 1 failed, 2 wrong use, 3 not possible here; measure, run and emulate pass on that of "
+    "their command, 127 where it cannot be run"
 )
 _WIDEST = 100  # columns that the longest line needs
 _REMEDY = f"the commands are {', '.join(COMMANDS)}"
-
-# Commands that became actions of others.
-_MOVED = {
-    "simulate": "run `joulery jobs simulate`, `joulery jobs replay` or `joulery cluster simulate`"
-}
 
 
 def main(argv: list[str] | None = None) -> int:
     """Run one command; its exit code.
 
-    0 done, 2 wrong use, 3 not possible here (missing rights or hardware), 1 anything else;
+    0 done, 1 failed, 2 wrong use, 3 not possible here (rights, hardware, packages, ports);
     ``measure`` and ``run`` pass on the exit code of what they ran.
     """
     arguments = sys.argv[1:] if argv is None else argv
@@ -156,7 +151,7 @@ def _run(arguments: list[str]) -> int:
 
     error = None
     if command not in COMMANDS:
-        remedy = _MOVED.get(command) or did_you_mean(command, COMMANDS) or _REMEDY
+        remedy = did_you_mean(command, COMMANDS) or _REMEDY
         error = UsageError(f"unknown command {command!r}", remedy=remedy)
     for word in arguments:
         if "\0" in word:  # no file and no program takes one

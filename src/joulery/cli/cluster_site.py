@@ -25,7 +25,13 @@ from joulery.cli.options import (
     whole,
 )
 from joulery.clock import REAL_CLOCK
-from joulery.errors import FileError, InvalidValueError, NotPossibleHereError, UnknownRecordError
+from joulery.errors import (
+    FileError,
+    InvalidValueError,
+    NotPossibleHereError,
+    UnknownRecordError,
+    cannot_listen,
+)
 from joulery.reports import agent_report
 from joulery.units import human
 
@@ -120,6 +126,8 @@ def _agent(arguments: argparse.Namespace) -> int:
             settings, engine, nodes, find=find, meters=meters, is_shadow=arguments.shadow
         )
         agent.run(arguments.ticks, show, is_standby=arguments.standby)
+        if arguments.ticks:
+            agent.check_contact()
     return 0
 
 
@@ -143,10 +151,7 @@ def _serving_metrics(address: tuple[str, int], latest: dict[str, Any]) -> Iterat
     try:
         server = ThreadingHTTPServer(address, Handler)
     except OSError as error:
-        text = "{}:{}".format(*address)
-        raise NotPossibleHereError(
-            f"cannot listen on {text}: {error.strerror}", remedy="choose another port"
-        ) from None
+        raise cannot_listen("{}:{}".format(*address), error) from None
     with server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield

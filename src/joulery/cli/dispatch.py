@@ -29,32 +29,11 @@ if TYPE_CHECKING:
 
 INTERRUPTED = 130  # as shells say: 128 and the number of SIGINT
 _TRACEBACK_VARIABLE = "JOULERY_TRACEBACK"
-# New names of options by their former ones, for whoever types those from habit.
-_RENAMED = {
-    "--address": "--listen",
-    "--blocking-watts": "--blocking-power",
-    "--board": "--device",
-    "--carbon": "--grid",
-    "--certificate": "--tls-cert",
-    "--co2": "--grid",
-    "--curves": "--jobs",
-    "--days": "--expires",
-    "--drain-seconds": "--drain",
-    "--gpu": "--device",
-    "--host": "--listen",
-    "--host-watts": "--host-power",
-    "--hours": "--deadline",
-    "--key": "--tls-key",
-    "--max-gpus": "--max-devices",
-    "--max-watts": "--max-power",
-    "--minutes": "--duration",
-    "--port": "--listen",
-    "--profile": "--out",
-    "--region": "--grid",
-    "--save": "--out",
-    "--seconds": "--duration",
-    "--traces": "--trace",
-    "--watts": "--budget",
+_FILE_REMEDIES = {
+    errno.ENOSPC: "make room on the disk",
+    errno.EDQUOT: "make room on the disk",
+    errno.EACCES: "ask for the right to use it, or name another",
+    errno.EROFS: "name a file on a disk that can be written",
 }
 _OUTPUT_FAILED = (errno.EPIPE, errno.ENOSPC, errno.EIO, errno.EDQUOT, errno.EFBIG)
 
@@ -182,8 +161,6 @@ class Parser(argparse.ArgumentParser):
 
     def _remedy(self, word: str) -> str:
         flags = self._option_string_actions
-        if _RENAMED.get(word) in flags:
-            return f"it is {_RENAMED[word]} now: see `{self.prog} --help`"
         names = ", ".join(flag for flag in flags if flag.startswith("--") and flag != "--help")
         return did_you_mean(word, flags) or f"it takes {names}: see `{self.prog} --help`"
 
@@ -253,7 +230,7 @@ def _explain(error: Exception) -> JouleryError:
         return UsageError(f"{error.object[:80]!r} is not valid text", remedy="write it in UTF-8")
     if isinstance(error, OSError) and error.filename is not None:
         message = f"cannot use {error.filename!s:.200}: {error.strerror}"
-        return FileError(message, remedy="check the path and its rights")
+        return FileError(message, remedy=_FILE_REMEDIES.get(error.errno or 0, "check the path"))
     if os.environ.get(_TRACEBACK_VARIABLE):
         raise error
     message = f"internal error: {type(error).__name__}: {error}"

@@ -41,7 +41,8 @@ _HOST_NAMES = re.compile(r"(?:ipmi:|//(?:[^/@\s]*@)?|::)([A-Za-z0-9][\w.-]+)")
 _SHORTEST_SECRET = 3  # by hand: shorter values are part of too many words
 # What looks like a name of a person or machine, or like a secret, whatever its source.
 _PATTERNS = (
-    (re.compile(r"\b([a-z][a-z0-9+.-]*)://[^\s'\"]+", re.IGNORECASE), r"\1://HOST"),
+    # A bracket or full stop at the end belongs to the sentence; within, it may be of a password.
+    (re.compile(r"\b([a-z][a-z0-9+.-]*)://\S*[^\s'\".,;:)\]}>]", re.IGNORECASE), r"\1://HOST"),
     (re.compile(r"[\w.+-]+@[\w-]+(\.[\w-]+)+"), "EMAIL"),
     (re.compile(r"/(home|Users)/[^\s/'\"]+"), "~"),
     (re.compile(r"\b(?:\d{1,3}\.){3}\d{1,3}\b"), "ADDRESS"),

@@ -59,7 +59,7 @@ def run_selftest(arguments: argparse.Namespace) -> Output:
     document = _document(device, result, name, seconds)
     path: Path = arguments.out
     write_file(path, _json(document), "--out")
-    code = 1 if result.restored is False else 0
+    code = 1 if result.failures or result.restored is False else 0
     return Output(document | {"file": str(path)}, lambda: _text(result, path), code)
 
 
@@ -177,6 +177,7 @@ def _document(device: Device, result: SelfTest, load: str, seconds: float) -> di
         "counter": asdict(result.counter) if result.counter else None,
         "points": [asdict(point) for point in result.points],
         "restored": result.restored,
+        "failures": result.failures,
     }
 
 
@@ -214,6 +215,7 @@ def _text(result: SelfTest, path: Path) -> str:
     counts = [sum(check.agrees is verdict for check in result.checks) for verdict in words]
     lines = [
         f"{result.board} against what Joulery assumes about it",
+        *(f"FAILED: {failure}" for failure in result.failures),
         "",
         checks,
         "",
@@ -222,7 +224,8 @@ def _text(result: SelfTest, path: Path) -> str:
     if result.points:
         lines += ["", _points_table(result)]
     if result.restored is False:
-        lines += ["", "The limit or clock is NOT as before: see `nvidia-smi -q -d POWER,CLOCK`."]
+        look = "see `nvidia-smi -q -d POWER,CLOCK`."
+        lines += ["", f"The limit or clock is NOT as before, or cannot be read: {look}"]
     lines += ["", f"Written to {path}; please send it with a report, so that the catalog improves."]
     return "\n".join(lines)
 

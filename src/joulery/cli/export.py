@@ -12,12 +12,13 @@ from joulery.cli.dispatch import Output
 from joulery.cli.extras import require
 from joulery.cli.measure import DEVICE_OPTION
 from joulery.cli.options import Action, flag, listen_option
-from joulery.errors import NotPossibleHereError
+from joulery.errors import UsageError, cannot_listen
 from joulery.metering import Meter
 
 if TYPE_CHECKING:
     import argparse
 
+_ADDRESS = ("127.0.0.1", 9400)
 _SETTLE_SECONDS = 0.5  # by hand
 
 
@@ -28,7 +29,12 @@ def _run(arguments: argparse.Namespace) -> Output | int:
         folder = Path(integrations.__file__).parent
         dashboard = (folder / "grafana.json").read_text(encoding="utf-8")
         return Output(json.loads(dashboard), dashboard)
-    host, port = arguments.listen
+    if arguments.json and arguments.listen is not None:
+        raise UsageError(
+            "--json prints one account and ends, --listen serves until interrupted",
+            remedy="leave one of them out",
+        )
+    host, port = arguments.listen or _ADDRESS
     with Meter(arguments.device) as meter:
         if arguments.json:
             with meter.window("export") as window:
@@ -40,10 +46,7 @@ def _run(arguments: argparse.Namespace) -> Output | int:
         try:
             stop = prometheus.serve(meter, port, host)
         except OSError as error:
-            raise NotPossibleHereError(
-                f"cannot listen on {host}:{port}: {error.strerror}",
-                remedy="choose another address with --listen",
-            ) from error
+            raise cannot_listen(f"{host}:{port}", error) from None
         sys.stderr.write(
             f"joulery: {len(meter.devices)} device{'s' * (len(meter.devices) != 1)} at "
             f"http://{host}:{port}/metrics, until interrupted\n"
@@ -58,7 +61,7 @@ def _run(arguments: argparse.Namespace) -> Output | int:
 COMMAND = Action(
     _run,
     (
-        listen_option("address to listen on", ("127.0.0.1", 9400)),
+        listen_option("address to listen on ({}:{})".format(*_ADDRESS)),
         DEVICE_OPTION,
         flag("--grafana", "print a dashboard for Grafana to import, and end"),
     ),

@@ -89,6 +89,8 @@ def quantity(unit: str, least: float = 0.0, highest: float = math.inf) -> Callab
             bounds = (
                 f"{least:g} or more" if highest == math.inf else f"from {least:g} to {highest:g}"
             )
+            if unit == "1" and highest == 1.0:
+                bounds = f"from {100 * least:g}% to 100%"
             raise InvalidValueError(f"{text!r} is out of range", remedy=f"give a value {bounds}")
         return value
 

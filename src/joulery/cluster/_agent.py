@@ -109,6 +109,7 @@ class Agent:
         )
         self._audit_log = AgentAudit(self._folder)
         self._jobs: list[EngineJob] | None = None
+        self._engine_flaw = ""
         self._jobs_at = clock.now()
         self._reading: tuple[Future[list[EngineJob]], float] | None = None
         self._acting: Future[list[str]] | None = None
@@ -176,6 +177,21 @@ class Agent:
                 while waited < self._settings.tick_seconds and self._mark() == mark:
                     self._clock.sleep(_POLL_SECONDS)
                     waited += _POLL_SECONDS
+
+    def check_contact(self) -> None:
+        """Check that the last decision was made with the workload manager and some node.
+
+        Raises:
+            NotPossibleHereError: The workload manager, or every node, did not answer.
+        """
+        flaws = [self._engine_flaw] if self._engine_flaw else []
+        if not self._nodes.reachable:
+            flaws.append("no node answered")
+        if flaws:
+            raise NotPossibleHereError(
+                f"the last decision was made blindly: {'; '.join(flaws)}",
+                remedy="see whether Slurm's commands and the nodes' `joulery governor serve` work",
+            )
 
     def _lock_state(self, stack: ExitStack, *, is_standby: bool) -> None:
         """Keep other agents from the same state; a standby waits until it is free."""
@@ -272,10 +288,10 @@ class Agent:
                 messages.append(f"the jobs are those of more than {_OLD_SECONDS:.0f} s ago")
             return False
         except EngineError as error:
-            self._reading = None
+            self._reading, self._engine_flaw = None, error.message
             messages.append(f"{error.message}; the last known jobs count")
             return False
-        self._reading, self._jobs_at = None, since
+        self._reading, self._jobs_at, self._engine_flaw = None, since, ""
         # Others may have resumed what this agent stopped.
         self._stops.forget_all_but({job.id for job in self._jobs if job.is_suspended})
         return True

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from joulery.documents import read_text
 from joulery.errors import FileError, InvalidValueError, JouleryError
 from joulery.units import finite
 
@@ -97,10 +98,10 @@ class Budget:
 
 def read_budget(path: Path | str) -> Budget:
     """Read a budget tree from a JSON file."""
-    path = Path(path)
+    text = read_text(Path(path), "budget")
     try:
-        return Budget.from_dict(json.loads(path.read_text(encoding="utf-8")))
-    except (OSError, ValueError, RecursionError) as error:
+        return Budget.from_dict(json.loads(text))
+    except (ValueError, RecursionError) as error:
         if isinstance(error, JouleryError):
             raise
-        raise FileError(f"cannot read budget {path}: {error}", remedy="give a JSON file") from None
+        raise FileError(f"{path} holds no budget: {error}", remedy="give a JSON file") from None

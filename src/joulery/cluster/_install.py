@@ -6,6 +6,7 @@ certificates. Certificates are made by OpenSSL's command, which every cluster ha
 
 from __future__ import annotations
 
+import errno
 import ipaddress
 import os
 import re
@@ -146,7 +147,7 @@ def _certify(folder: Path, place: Path, node: str) -> None:
         *("-keyout", str(key), "-out", str(request)),
     )
     kind = "IP" if _is_address(node) else "DNS"
-    extension.write_text(f"subjectAltName={kind}:{node}\n", encoding="utf-8")
+    write_atomic(extension, f"subjectAltName={kind}:{node}\n".encode())
     _openssl(
         *("x509", "-req", "-in", str(request), "-days", str(_NODE_DAYS)),
         *("-CA", str(folder / "ca.pem"), "-CAkey", str(folder / "ca.key"), "-CAcreateserial"),
@@ -179,6 +180,12 @@ def _openssl(*words: str) -> None:
     if done.returncode != 0:
         reason = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
         raise NotPossibleHereError(f"openssl {words[0]}: {reason}", remedy=_REMEDY)
+    # On a full disk openssl leaves empty files and calls it done; the next run would keep them.
+    written = [Path(words[n + 1]) for n, word in enumerate(words) if word in ("-keyout", "-out")]
+    if any(path.stat().st_size == 0 for path in written):
+        for path in written:
+            path.unlink()
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(written[0]))
 
 
 def _policy(plan: SitePlan) -> str:

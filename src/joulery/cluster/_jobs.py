@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from joulery.documents import read_text
 from joulery.errors import FileError, InvalidValueError, JouleryError
 from joulery.frontier import SCHEMA, Frontier, OperatingPoint, Setting
 from joulery.units import finite
@@ -309,18 +310,19 @@ def read_jobs(path: Path) -> list[ClusterJob]:
     whole job may stand in their place, as a document or the path of a file with one. ``floor``
     (least performance), ``limit_watts``, ``idle_watts`` and ``node`` are optional.
     """
+    text = read_text(path, "jobs")
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
+        document = json.loads(text)
         if isinstance(document, dict) and (unknown := sorted(document.keys() - {"jobs"})):
             raise FileError(f"{path} has an unknown member {unknown[0]!r}", remedy="give jobs only")
         entries = document["jobs"] if isinstance(document, dict) else document
         jobs = [_job(entry, path.parent) for entry in entries]
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (OSError, LookupError, ValueError, TypeError, AttributeError, RecursionError) as error:
         if isinstance(error, JouleryError):
             raise
         flaw = f"{error} is missing" if isinstance(error, KeyError) else error
         raise FileError(
-            f"cannot read jobs from {path}: {flaw}",
+            f"{path} holds no jobs: {flaw}",
             remedy='write {"jobs": [{"id": "a", "points": [[watts, throughput], …]}]}',
         ) from None
     names: set[str] = set()

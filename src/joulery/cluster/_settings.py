@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from joulery.cluster._allocate import check_policy
 from joulery.cluster._budget import Budget, Cap, read_budget
 from joulery.cluster._jobs import PowerCurve, read_jobs
+from joulery.documents import read_text
 from joulery.errors import FileError, InvalidValueError, JouleryError
 from joulery.grid import Signal, read_signal
 from joulery.units import finite
@@ -210,8 +211,9 @@ class AgentSettings:
 
 def read_agent_settings(path: Path) -> AgentSettings:
     """Read an agent's settings from TOML; paths in it are relative to the file."""
+    text = read_text(path, "settings")
     try:
-        document = tomllib.loads(path.read_text(encoding="utf-8"))
+        document = tomllib.loads(text)
         _check_names(path, document, AgentSettings)
         for name in _PATHS:
             if name in document:
@@ -234,7 +236,7 @@ def read_agent_settings(path: Path) -> AgentSettings:
         if isinstance(error, JouleryError):
             raise
         raise FileError(
-            f"cannot read settings {path}: {error}",
+            f"{path} holds no settings: {error}",
             remedy="see docs/how-to/share-a-power-budget.md for an example",
         ) from None
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from joulery.documents import read_text
 from joulery.errors import FileError, InvalidValueError, JouleryError
 from joulery.grid import read_rows, read_table
 from joulery.units import finite
@@ -108,14 +109,14 @@ def _is_limit(value: float) -> bool:
 
 def read_swing_limits(path: Path | str) -> SwingLimits:
     """Read limits from a TOML file with the names of ``SwingLimits``."""
-    path = Path(path)
+    text = read_text(Path(path), "limits")
     try:
-        return SwingLimits(**tomllib.loads(path.read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError) as error:
+        return SwingLimits(**tomllib.loads(text))
+    except (ValueError, TypeError, RecursionError) as error:
         if isinstance(error, JouleryError):
             raise
         names = ", ".join(f.name for f in fields(SwingLimits))
-        raise FileError(f"cannot read limits {path}: {error}", remedy=f"give {names}") from None
+        raise FileError(f"{path} holds no limits: {error}", remedy=f"give {names}") from None
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,13 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from joulery.clock import REAL_CLOCK
-from joulery.errors import FileError, JouleryError, MissingRightsError, NotPossibleHereError
+from joulery.errors import (
+    FileError,
+    JouleryError,
+    MissingRightsError,
+    NotPossibleHereError,
+    cannot_listen,
+)
 from joulery.governor._device import DeviceWorker, GovernedDevice, governable_devices
 from joulery.governor._journal import (
     FileJournal,
@@ -252,10 +258,13 @@ def _remote(config: GovernorConfig) -> Iterator[list[tuple[socket.socket, ssl.SS
             tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
             tls.load_cert_chain(config.certificate, config.key)
         check_secrecy(config.listen, tls)
+    except OSError as error:
+        flaw = f"cannot use {config.certificate} with {config.key}: {error}"
+        raise FileError(flaw, remedy="check the certificate and its key") from None
+    try:
         listener = socket.create_server(config.listen)
     except OSError as error:
-        flaw = f"cannot serve {config.listen[0]}:{config.listen[1]}: {error}"
-        raise FileError(flaw, remedy="check the address, the certificate and its key") from None
+        raise cannot_listen("{}:{}".format(*config.listen), error) from None
     with listener:
         yield [(listener, tls)]
 

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from joulery.documents import read_text
 from joulery.errors import FileError, InvalidValueError, JouleryError
 from joulery.units import finite
 
@@ -78,13 +79,13 @@ class GridEvent:
 
 def read_events(path: Path | str) -> list[GridEvent]:
     """Read events from a JSON list of ``{"id", "start", "end", "target_watts" | "reduction"}``."""
-    path = Path(path)
+    text = read_text(Path(path), "events")
     try:
-        return [GridEvent(**entry) for entry in json.loads(path.read_text(encoding="utf-8"))]
-    except (OSError, ValueError, TypeError, RecursionError) as error:
+        return [GridEvent(**entry) for entry in json.loads(text)]
+    except (ValueError, TypeError, RecursionError) as error:
         if isinstance(error, JouleryError):
             raise
         raise FileError(
-            f"cannot read events from {path}: {error}",
+            f"{path} holds no events: {error}",
             remedy='write [{"id": "a", "start": 1.7e9, "end": 1.7e9, "reduction": 0.25}]',
         ) from None

@@ -12,7 +12,6 @@ The thermal design power comes from the caller or ``JOULERY_CPU_TDP_WATTS``, els
 
 from __future__ import annotations
 
-import math
 import os
 import re
 from dataclasses import dataclass
@@ -20,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from joulery.clock import REAL_CLOCK
-from joulery.errors import DeviceError, MissingHardwareError
+from joulery.errors import DeviceError, InvalidValueError, MissingHardwareError
 from joulery.frontier import Origin, Provenance
 from joulery.hardware._device import (
     Capability,
@@ -138,7 +137,9 @@ def _parse_watts(text: str) -> float:
     try:
         value = float(text)
     except ValueError:
-        value = math.nan
+        raise InvalidValueError(
+            f"{VARIABLE} is {text!r}, not a power in watts", remedy="write a number, such as 65"
+        ) from None
     return finite(value, f"{VARIABLE} in watts", minimum=1.0)
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Protocol, cast
 import numpy as np
 
 from joulery.clock import REAL_CLOCK
-from joulery.errors import JouleryError
+from joulery.errors import DeviceError, DeviceLostError, JouleryError
 from joulery.governor import lease, lease_obstacle
 from joulery.hardware import Capability, IntegratedPower, catalog, known_sensors, require
 from joulery.metering._sensor_fit import (
@@ -68,6 +68,7 @@ _IDLE_SLACK, _IDLE_SLACK_WATTS = 0.3, 8.0
 _CLOCK_SLACK = 0.03
 _SETTLED_SECONDS = 1.0  # within which the tuner takes a limit to act
 _SETTLED_BAND = 0.1  # of the change of power
+_RESTORED = "restored afterwards"
 
 
 class BurstLoad(Protocol):
@@ -126,6 +127,8 @@ class SelfTest:
         nearest: Sensor of the catalog that is most like it.
         points: The short sweep.
         restored: Whether limit and clock are as before; None where none was changed.
+        failures: Reasons why the board was lost, or does not do what its driver accepted.
+        is_lost: Whether the board was lost.
     """
 
     board: str
@@ -135,10 +138,21 @@ class SelfTest:
     nearest: str | None = None
     points: list[LimitPoint] = field(default_factory=list)
     restored: bool | None = None
+    failures: list[str] = field(default_factory=list)
+    is_lost: bool = False
 
     def add(self, name: str, expected: str, observed: str, *, agrees: bool | None = None) -> None:
         """Add a line."""
         self.checks.append(Check(name, expected, observed, agrees))
+
+    def fail(self, name: str, expected: str, error: JouleryError) -> None:
+        """Add a line of a board that failed."""
+        self.add(name, expected, f"{error.message} ({error.remedy})", agrees=False)
+        if not isinstance(error, DeviceLostError):
+            self.failures.append(f"{name}: {error.message}")
+        elif not self.is_lost:  # which each of its later answers says once more
+            self.is_lost = True
+            self.failures.append(f"{name}: the board is lost")
 
 
 def selftest(
@@ -182,10 +196,14 @@ def selftest(
                 on_phase(name)
             try:
                 check()
+            except DeviceError as error:
+                tester.result.fail(name, "", error)
             except JouleryError as error:
                 tester.result.add(name, "", f"{error.message} ({error.remedy})")
     finally:
         tester.switch(busy=False)
+    if tester.result.restored is None:
+        tester.result.add(_RESTORED, "", "no limit and no clock was changed")
     return tester.result
 
 
@@ -362,13 +380,32 @@ class _Tester:
         phases = _IDLE_SHARE + _STEADY_SHARE + _BURST_SHARE + _RESTORED_SHARE
         seconds = (1.0 - phases) * self._seconds / (_LIMITS + 1)
         clock_hertz = self._clock_hertz()
-        with lease(device) as knobs:
+        try:
+            with lease(device) as knobs:
+                self._try_knobs(knobs, limits, seconds)
+        except DeviceError as error:
+            result.fail("lease", "given back", error)
+        self._clock.sleep(_RESTORED_SHARE * self._seconds)
+        try:
+            self._check_restored(limits.current_watts, clock_hertz)
+        except JouleryError as error:
+            result.restored = False
+            result.fail(_RESTORED, f"{limits.current_watts:g} W", error)
+
+    def _try_knobs(self, knobs: Held, limits: PowerLimitRange, seconds: float) -> None:
+        """Several limits and a clock; what the board does not obey is a failure of it."""
+        try:
             self._sweep(knobs, limits.min_watts, limits.current_watts, seconds)
             knobs.reset()
             self._check_clock(knobs, seconds)
-        self._clock.sleep(_RESTORED_SHARE * self._seconds)
+        except JouleryError as error:
+            self.result.fail("set limits", "read back as set", error)
+
+    def _check_restored(self, before_watts: float, clock_hertz: float | None) -> None:
+        """Limit and clock after the lease, against those before it."""
+        result, board = self.result, cast("PowerLimit", self._device)
         after, clock_after = board.power_limits().current_watts, self._clock_hertz()
-        same_limit = abs(after - limits.current_watts) <= _LIMIT_SLACK_WATTS
+        same_limit = abs(after - before_watts) <= _LIMIT_SLACK_WATTS
         same_clock = (
             clock_hertz is None
             or clock_after is None
@@ -377,9 +414,7 @@ class _Tester:
         )
         result.restored = same_limit and same_clock
         text = f"{after:g} W" + ("" if same_clock else ", but another clock")
-        result.add(
-            "restored afterwards", f"{limits.current_watts:g} W", text, agrees=result.restored
-        )
+        result.add(_RESTORED, f"{before_watts:g} W", text, agrees=result.restored)
 
     def _check_range(self, limits: PowerLimitRange) -> None:
         specs = _specs(self._device)
@@ -401,9 +436,9 @@ class _Tester:
             knobs.set(watts=float(watts))
             limit_watts = board.power_limits().current_watts
             if abs(limit_watts - watts) > _LIMIT_SLACK_WATTS:
-                self.result.add(
-                    "set limits", f"{watts:g} W", f"reads back {limit_watts:g} W", agrees=False
-                )
+                text = f"reads back {limit_watts:g} W"
+                self.result.add("set limits", f"{watts:g} W", text, agrees=False)
+                self.result.failures.append(f"set limits: {watts:g} W {text}")
                 return
             readings = self._read(seconds)
             if len(points) == 1:

@@ -12,17 +12,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def read_text(path: Path, subject: str) -> str:
-    """The text of a file; a FileError, in which ``what`` is the noun, if it is not UTF-8."""
-    try:
-        return path.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not text"
-        raise FileError(
-            f"cannot read the {subject} {path}: {reason}", remedy="check the name of the file"
-        ) from None
-
-
 def parse_json(text: str, subject: str, remedy: str) -> Any:
     """The document in a text; a FileError if it is not valid JSON."""
     try:

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import errno
 import json
 import logging
 import logging.handlers
-import os
 import queue
 import resource
 import signal
@@ -28,7 +26,7 @@ import uvicorn
 from joulery.background import PeriodicTask
 from joulery.client import read_token, write_token
 from joulery.clock import REAL_CLOCK
-from joulery.errors import ConflictError, FileError, InvalidValueError, MissingRightsError
+from joulery.errors import ConflictError, FileError, cannot_listen
 from joulery.jobs import check_documents
 from joulery.server._app import create_app
 from joulery.server._auth import ServerContext
@@ -286,29 +284,17 @@ def bound_socket(config: ServerConfig) -> socket.socket:
     """A socket that listens at the server's address.
 
     Raises:
-        InvalidValueError: The address does not exist, or is taken.
-        MissingRightsError: This user may not listen there.
+        InvalidValueError: There is no such address.
+        NotPossibleHereError: It is taken, or this user may not listen there.
     """
     target = f"{config.host} port {config.port}"
     try:
         family, _, _, _, address = socket.getaddrinfo(
             config.host, config.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
-    except OSError:
-        raise InvalidValueError(
-            f"no address {config.host!r}", remedy="give one of this machine's addresses"
-        ) from None
-    try:
         return socket.create_server(address[:2], family=family, backlog=_BACKLOG)
     except OSError as error:
-        if error.errno == errno.EACCES:
-            raise MissingRightsError(
-                f"may not listen on {target}", remedy="choose a port above 1023 with --listen"
-            ) from None
-        raise InvalidValueError(
-            f"cannot listen on {target}: {os.strerror(error.errno or 0)}",
-            remedy="choose another --listen HOST:PORT",
-        ) from None
+        raise cannot_listen(target, error) from None
 
 
 def address_of(config: ServerConfig, listener: socket.socket) -> str:

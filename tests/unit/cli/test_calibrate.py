@@ -71,7 +71,7 @@ def test_json_is_one_document_beside_a_talking_load(machine, capfd):
     ("arguments", "message"),
     [
         (["--", "false"], "exit code 1"),
-        (["--efficiency", "94", "--", "true"], "from 0 to 1"),
+        (["--efficiency", "94", "--", "true"], "from 0% to 100%"),
         (["--efficiency", "nan", "--", "true"], "not a number"),
         (["--duration", "1", "--", "true"], "--duration"),
         (["--host-power", "-5", "--", "true"], "at least 0"),

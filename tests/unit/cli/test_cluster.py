@@ -212,7 +212,7 @@ def test_the_status_of_a_dead_agent_is_a_failure(capsys, tmp_path):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("[" * 100_000, "cannot read jobs"),
+        ("[" * 100_000, "nested too deeply"),
         ('{"jobs": [{"id": "a", "gpus": 1.5, "points": [[100, 1]]}]}', "1.5 GPUs"),
         ('{"jobs": [{"id": "a", "gpus": true, "points": [[100, 1]]}]}', "True GPUs"),
         ('{"jobs": [{"id": "a", "wieght": 2, "points": [[100, 1]]}]}', "'wieght'"),
@@ -285,3 +285,19 @@ def test_swings_of_slow_or_broken_recordings_say_what_they_cannot_show(capsys, t
     assert "of the recording is missing" in capsys.readouterr().out
     limits.write_text("rang_watts = 5\n")
     assert main(words) == 2
+
+
+def test_a_trial_of_the_agent_that_reaches_nobody_fails(tmp_path, monkeypatch, capsys):
+    """An administrator starts the agent's unit after a trial that saw neither Slurm nor a node."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    (tmp_path / "agent.token").write_text("secret")
+    settings = tmp_path / "agent.toml"
+    settings.write_text(
+        'budget_watts = 1000\ntick_seconds = 0.1\nstate = "state"\ntoken_file = "agent.token"\n'
+        'node_watts = 400\n[nodes]\n"n1" = "127.0.0.1:9"\n'
+    )
+    words = ["cluster", "agent", "--settings", str(settings), "--shadow", "--ticks", "2"]
+    assert main(words) == 3
+    err = capsys.readouterr().err
+    assert "made blindly: squeue: No such file or directory" in err
+    assert "no node answered" in err

@@ -100,3 +100,16 @@ def test_ordinary_words_stay(monkeypatch):
     assert doctor_bundle.scrub({"text": [text, 1.5, None]}, {"ana": "USER"}) == {
         "text": [text, 1.5, None]
     }
+
+
+@pytest.mark.parametrize(
+    ("text", "scrubbed"),
+    [
+        ("(visa:…, ipmi:, redfish:https://…)", "(visa:…, ipmi:, redfish:https://HOST)"),
+        ("see https://bmc.example/redfish.", "see https://HOST."),
+        ("'https://me:pa)ss@host/x', then", "'https://HOST', then"),
+    ],
+)
+def test_addresses_end_where_the_sentence_goes_on(text, scrubbed):
+    """A remedy in the bundle loses its bracket, or a password with a bracket is half shown."""
+    assert doctor_bundle.scrub(text, {}) == scrubbed

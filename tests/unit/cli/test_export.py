@@ -21,3 +21,10 @@ def test_a_port_in_use_is_named(capsys):
         port = taken.getsockname()[1]
         assert main(["export", "--listen", f"127.0.0.1:{port}"]) == 3
     assert f"127.0.0.1:{port}" in capsys.readouterr().err
+
+
+def test_one_account_and_an_address_are_not_both(capsys):
+    """`--json --listen` ends after half a second, and nobody learns that nothing listens."""
+    assert main(["export", "--json", "--listen", "127.0.0.1:8421"]) == 2
+    document = json.loads(capsys.readouterr().out)
+    assert "--listen serves until interrupted" in document["error"]

@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from joulery.cli import jobs, main
+from joulery.cli import jobs
 from joulery.cli.dispatch import Parser, run_command
 from joulery.jobs.policies import policy_names
 
@@ -188,9 +188,3 @@ def test_help_lists_every_policy(capsys):
     assert run_command("jobs", "what if", ["simulate", "--help"]) == 0
     text = capsys.readouterr().out
     assert all(name in text for name in (*policy_names(), "oracle"))
-
-
-def test_the_old_command_names_the_new_ones(capsys):
-    """Whoever types `joulery simulate` would not learn where it went."""
-    assert main(["simulate", "recurring"]) == 2
-    assert "joulery jobs simulate" in capsys.readouterr().err

@@ -90,8 +90,8 @@ def test_the_address_may_be_taken(capsys):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
-        assert main(["serve", "--listen", f"127.0.0.1:{taken.getsockname()[1]}"]) == 2
-    assert "choose another --listen" in capsys.readouterr().err
+        assert main(["serve", "--listen", f"127.0.0.1:{taken.getsockname()[1]}"]) == 3
+    assert "choose another address with --listen" in capsys.readouterr().err
 
 
 def test_the_address_of_a_server_is_no_store(monkeypatch, capsys):

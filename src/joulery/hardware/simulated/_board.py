@@ -88,6 +88,11 @@ class Sensor:
     counts_looks: bool = False
     expected: PowerSensor | None = None
 
+    @property
+    def is_slow(self) -> bool:
+        """Whether it shows anything else than the power at its refresh."""
+        return self.window_seconds > 0 or self.lag_seconds > 0
+
 
 _NO_FAULTS = Faults()
 _SENSOR = Sensor()
@@ -330,7 +335,7 @@ class SimulatedGpu:
         """Let the sensor refresh up to ``now``."""
         sensed, sensor, period = self._sensed, self.sensor, self.board.counter_period_seconds
         last = self._refresh_before(now)
-        if not sensor.window_seconds:
+        if not sensor.is_slow:
             return sensed
         while sensed.tick < last:
             sensed.tick += 1
@@ -342,7 +347,9 @@ class SimulatedGpu:
         return sensed
 
     def _mean(self, at: float, seconds: float) -> float:
-        """Mean power over the ``seconds`` before ``at``."""
+        """Mean power over the ``seconds`` before ``at``; the power then, of none."""
+        if not seconds:
+            return self._drawn_at(at).watts
         return (self._drawn_at(at).joules - self._drawn_at(at - seconds).joules) / seconds
 
     def _stated(self, watts: float, tick: int) -> float:
@@ -375,7 +382,7 @@ class SimulatedGpu:
 
     def _sensed_watts(self, state: _Drawn) -> float:
         tick = self._tick(state.at_seconds + 0.5 * self.board.counter_period_seconds)
-        sensed = self._sense(self.clock.now()) if self.sensor.window_seconds else state
+        sensed = self._sense(self.clock.now()) if self.sensor.is_slow else state
         return self._stated(sensed.watts, tick)
 
     def _tick(self, seconds: float) -> int:

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from joulery.documents import read_text
 from joulery.errors import FileError, InvalidValueError
-from joulery.pipeline._files import parse_json, read_text
+from joulery.pipeline._files import parse_json
 from joulery.pipeline._instructions import REDUCE, Instruction
 from joulery.pipeline.planning._holding import rank_orders
 

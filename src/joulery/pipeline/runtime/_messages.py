@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 
-from joulery.errors import InvalidValueError, JouleryError
+from joulery.errors import InvalidValueError, JouleryError, cannot_listen
 from joulery.files import decode_line, encode_line
 from joulery.pipeline.runtime._controller import IterationTimes
 
@@ -110,14 +110,13 @@ class TokenServer(Endpoint):
         """Listen, and serve in the background.
 
         Raises:
-            InvalidValueError: The address cannot be used.
+            InvalidValueError: There is no such address.
+            NotPossibleHereError: It is taken, or this user may not listen there.
         """
         try:
             listener = socket.create_server(self.address, backlog=1024)
         except OSError as error:
-            raise InvalidValueError(
-                f"cannot listen at {self.address}: {error}", remedy="choose another address"
-            ) from None
+            raise cannot_listen("{}:{}".format(*self.address), error) from None
         self.address = listener.getsockname()[:2]
         self._run(self._serve(listener), f"joulery-{type(self).__name__}")
         return self

@@ -15,8 +15,9 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from joulery.documents import read_text
 from joulery.errors import FileError
-from joulery.pipeline._files import parse_json, read_text
+from joulery.pipeline._files import parse_json
 from joulery.pipeline._instructions import LETTERS, Instruction
 from joulery.pipeline.schedules._check import dependencies
 from joulery.pipeline.schedules._schedule import Schedule

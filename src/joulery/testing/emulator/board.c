@@ -172,6 +172,12 @@ static struct shown refreshed_at(const struct board *board, double now)
     return tick < oldest ? board->held : board_at(board, tick);
 }
 
+/* Whether the sensor shows anything else than the power at its refresh. */
+static int is_slow(const struct spec *spec)
+{
+    return spec->period_seconds > 0 && (spec->window_seconds > 0 || spec->sensor_lag_seconds > 0);
+}
+
 /* What counter and sensor make of it. */
 static struct shown shown_at(const struct board *board, double now)
 {
@@ -182,7 +188,7 @@ static struct shown shown_at(const struct board *board, double now)
         shown.joules = board->looked.joules;
     else
         shown.joules = spec->gain * shown.joules + spec->offset_watts * fmax(0, shown.tick);
-    if (spec->window_seconds > 0)
+    if (is_slow(spec))
         shown.watts = board->looked.watts;
     shown.watts = fmax(0, spec->gain * shown.watts + spec->offset_watts);
     return shown;
@@ -204,7 +210,7 @@ static void look(struct board *board, double now)
     const struct spec *spec = &board->spec;
     double period = spec->period_seconds, window = spec->window_seconds, watts, tick;
 
-    if (window <= 0 || period <= 0)
+    if (!is_slow(spec))
         return;
     for (tick = board->looked.tick + period; tick <= now + 1e-9; tick += period) {
         watts = mean_before(board, tick, window);

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Self
 
 from joulery.clock import REAL_CLOCK
 from joulery.errors import InvalidValueError, MissingHardwareError, UnknownDeviceError, UsageError
+from joulery.files import lock
 from joulery.hardware import Board, Steady, clock_states
 from joulery.testing.emulator.board import (
     MAX_BOARDS,
@@ -40,6 +41,8 @@ FOLDER_VARIABLE = "JOULERY_EMULATOR_FOLDER"
 # Status codes of nvml.h, and the emulator's own marks.
 NO_PERMISSION = 4
 GPU_IS_LOST = 15
+_PREFIX, _LOCK = "joulery-emulator-", "lock"
+_YOUNG_SECONDS = 10.0  # by hand: long beside the time between making a folder and locking it
 _EVERY_BOARD = -1
 _UNLIMITED = -1
 _IGNORED = -1
@@ -118,9 +121,7 @@ class EmulatedNode:
             )
         self._folder = build(self._cache)
         self._library = library = _prepared(self._folder / SONAME)
-        directory = self._directory or Path(
-            self._stack.enter_context(tempfile.TemporaryDirectory(prefix="joulery-emulator-"))
-        )
+        directory = self._directory or self._stack.enter_context(_temporary_folder())
         self._state = directory / "state"
         records = [record_of(spec, index, str(directory)) for index, spec in enumerate(self.specs)]
         array = (SpecRecord * len(records))(*records)
@@ -422,3 +423,35 @@ def _checked(code: int) -> None:
             "the emulated node refused",
             remedy="check the state file, the index and the sizes of what was given",
         )
+
+
+@contextmanager
+def _temporary_folder() -> Iterator[Path]:
+    """A folder for the state, locked while this process lives; those of dead ones are removed."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
+        if _is_abandoned(folder):
+            shutil.rmtree(folder, ignore_errors=True)
+    with tempfile.TemporaryDirectory(prefix=_PREFIX) as name:
+        descriptor = os.open(Path(name) / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            lock(descriptor)
+            yield Path(name)
+        finally:
+            os.close(descriptor)
+
+
+def _is_abandoned(folder: Path) -> bool:
+    """Whether the process that made a folder was killed; False for folders of other users."""
+    try:
+        descriptor = os.open(folder / _LOCK, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError:
+        return False
+    try:
+        lock(descriptor)
+    except OSError:  # it lives
+        return False
+    else:
+        # A folder that was made just now may not be locked yet.
+        return REAL_CLOCK.wall() - os.fstat(descriptor).st_mtime > _YOUNG_SECONDS
+    finally:
+        os.close(descriptor)

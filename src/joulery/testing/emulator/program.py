@@ -68,7 +68,8 @@ class ProgramLoad:
         clock: Clock of the periods.
 
     Attributes:
-        busy_seconds: Time in which the boards were busy.
+        busy_seconds: Time in which the boards were busy; by samples where the program itself drives
+            them, as a self-test does.
         paused_seconds: Part of it in which the program was held back.
     """
 
@@ -122,8 +123,10 @@ class ProgramLoad:
                 latest = self._followed()
                 cores = _used_seconds(processes, latest) / max(elapsed - paused_seconds, 1e-3)
                 computing = cores >= _BUSY_CORES or _waits_for_core(processes, latest)
-                self.busy_seconds += elapsed if busy else 0.0
-                if self._node.is_driven:
+                is_driven = self._node.is_driven
+                works = self._is_any_working() if is_driven else busy
+                self.busy_seconds += elapsed if works else 0.0
+                if is_driven:
                     busy = False
                 elif (computing or self._always_busy) != busy:
                     busy = not busy
@@ -161,6 +164,10 @@ class ProgramLoad:
             full / max(self._node.truth(index).steady.seconds, full)
             for index, full in enumerate(self._full_seconds)
         )
+
+    def _is_any_working(self) -> bool:
+        boards = range(len(self._loads))
+        return any(self._node.truth(index).steady.seconds > 0 for index in boards)
 
     def _set_busy(self, *, busy: bool) -> None:
         for index, load in enumerate(self._loads):

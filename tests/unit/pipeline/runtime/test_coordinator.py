@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from joulery.errors import InvalidValueError
+from joulery.errors import InvalidValueError, NotPossibleHereError
 from joulery.files import encode_line
 from joulery.pipeline import (
     ClockController,
@@ -309,7 +309,7 @@ def test_an_address_in_use_and_an_empty_token_are_refused(plans):
     """If it fails ranks report to another service, or any process may decide."""
     with (
         Coordinator(StragglerPolicy(plans), TOKEN) as coordinator,
-        pytest.raises(InvalidValueError, match="cannot listen"),
+        pytest.raises(NotPossibleHereError, match="cannot listen"),
     ):
         Coordinator(StragglerPolicy(plans), TOKEN, coordinator.address).start()
     with pytest.raises(InvalidValueError, match="needs a token"):
