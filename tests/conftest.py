@@ -34,6 +34,16 @@ _PAGES = "integration/test_pages.py"  # longer than any other
 _WAITING = ("/visual/", "/journeys/", "/benchmarks/", "/integration/")  # long files first
 
 
+def pytest_configure():
+    """Take signals as a terminal leaves them: `nohup` and background jobs of a shell ignore some.
+
+    What is ignored is inherited by every process that a test starts, which then hears no Ctrl-C.
+    """
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    for number in (signal.SIGHUP, signal.SIGQUIT):
+        signal.signal(number, signal.SIG_DFL)
+
+
 def _needs_frameworks(path):
     """Whether the tests of a file import torch in their own process."""
     return any(words in path for words in _FRAMEWORKS)
@@ -89,20 +99,6 @@ def _own_governor(tmp_path_factory):
         patch.setenv("JOULERY_GOVERNOR", "")
         patch.setenv("JOULERY_GOVERNOR_STATE", str(tmp_path_factory.mktemp("governor-state")))
         yield
-
-
-@pytest.fixture
-def default_signals():
-    """Signals as a terminal leaves them: `nohup` and a shell's background jobs ignore some.
-
-    What is ignored is inherited by every process that a test starts, whose own traps then fail.
-    """
-    handlers = dict.fromkeys((signal.SIGHUP, signal.SIGQUIT), signal.SIG_DFL)
-    handlers[signal.SIGINT] = signal.default_int_handler
-    inherited = {number: signal.signal(number, handlers[number]) for number in handlers}
-    yield
-    for number, handler in inherited.items():
-        signal.signal(number, handler)
 
 
 @pytest.fixture(scope="session")

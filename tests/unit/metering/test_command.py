@@ -10,8 +10,6 @@ import pytest
 from joulery.errors import InvalidValueError, UsageError
 from joulery.metering import _command, check_command, run_command
 
-pytestmark = pytest.mark.usefixtures("default_signals")
-
 
 def shell(script):
     """A shell command."""

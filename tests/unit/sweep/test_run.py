@@ -31,8 +31,6 @@ from joulery.sweep import (
 )
 from joulery.sweep._run import environment_for
 
-pytestmark = pytest.mark.usefixtures("default_signals")
-
 
 def without_noise(chosen):
     """The preset with runs that all take the same time."""
