@@ -11,7 +11,6 @@ import pytest
 
 from joulery.cli import COMMANDS, main
 
-
 JOULERY = Path(sys.executable).with_name("joulery")
 PYTHON = sys.executable
 ENVIRONMENT = {

@@ -22,7 +22,6 @@ from joulery.governor import SOCKET_VARIABLE, STATE_VARIABLE, Connection
 from joulery.testing.emulator import EmulatedNode, build
 from support.governor.emulated import EmulatedGovernor, EmulatedGpu
 
-
 SECRET = "a secret of the agent"  # noqa: S105 - guards emulated boards
 POLICY = """
 [[allow]]

@@ -13,7 +13,6 @@ import pytest
 from joulery.testing.emulator import EmulatedNode
 from support import emulated_load
 
-
 WORK = [sys.executable, emulated_load.__file__, "--board", "0", "--steps", "20"]
 SHOW = "import os; print(os.environ['JOULERY_GPUS'], os.environ['CUDA_VISIBLE_DEVICES'])"
 
