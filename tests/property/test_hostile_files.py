@@ -202,4 +202,5 @@ def test_the_good_files_are_good(folder):
         if sample:
             _write(folder, GOOD[sample].encode())
             code, errors = _run(command.split())
-            assert code == 0, (command, errors)
+            without_slurm = command.startswith("cluster agent")
+            assert code == (3 if without_slurm else 0), (command, errors)
