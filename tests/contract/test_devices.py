@@ -8,6 +8,7 @@ from joulery.hardware import (
     IntegratedPower,
     SimulatedGpu,
     _estimate as estimate,
+    _gaudi as gaudi,
     _hwmon as hwmon,
     _rapl as rapl,
     amd,
@@ -17,6 +18,7 @@ from joulery.hardware.node._ipmi import IpmiMeter
 from joulery.hardware.simulated.catalog import board
 from joulery.testing.device_contract import DeviceContract
 from support.amdsmi_module import NO_PERMISSION, EmulatedAmdGpu, EmulatedAmdSmi
+from support.hlml import UNKNOWN, emulate_cards
 from support.hwmon import IntelBoard, show_rails
 from support.powercap import PowercapTree
 from support.wattmeter import EmulatedWattMeter
@@ -118,6 +120,29 @@ class TestAmdGpuWithoutRights(OnVirtualClock):
         refusing = EmulatedAmdSmi(codes=dict.fromkeys(knobs, NO_PERMISSION))
         (found,) = amd.survey(clock, refusing).devices
         return found
+
+
+class TestGaudiCard(OnVirtualClock):
+    __test__ = True
+
+    @pytest.fixture
+    def device(self, clock, monkeypatch, tmp_path):
+        """The device under test."""
+        emulate_cards(monkeypatch, tmp_path)
+        (device,) = gaudi.survey(clock).devices
+        return device
+
+
+class TestGaudiCardWithoutRights(OnVirtualClock):
+    __test__ = True
+
+    @pytest.fixture
+    def device(self, clock, monkeypatch, tmp_path):
+        """The device under test."""
+        emulate_cards(monkeypatch, tmp_path).cards[0].fail(UNKNOWN, "set")
+        monkeypatch.setattr("os.geteuid", lambda: 1000)
+        (device,) = gaudi.survey(clock).devices
+        return device
 
 
 class TestIntegratedIpmi(OnVirtualClock):

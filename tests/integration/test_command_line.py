@@ -19,7 +19,7 @@ ENVIRONMENT = {
     if name == "PYTHONPATH" or not name.startswith(("PYTHON", "JOULERY", "CUDA_", "NVIDIA_"))
 }
 
-HEAVY = {"numpy", "matplotlib", "pynvml", "amdsmi", "pyvisa", "torch", "scipy", "pandas"}
+HEAVY = {"numpy", "matplotlib", "pynvml", "amdsmi", "pyhlml", "pyvisa", "torch", "scipy", "pandas"}
 SLOW = HEAVY | {
     "argparse",
     "asyncio",

@@ -1,4 +1,4 @@
-"""Journey: a Jetson, and a machine with Intel GPUs, measured by what the kernel shows of them."""
+"""Journey: a Jetson, Intel GPUs and Gaudi cards, measured by what their drivers show of them."""
 
 import json
 import math
@@ -9,6 +9,7 @@ import pytest
 
 from joulery.cli import main
 from joulery.clock import REAL_CLOCK
+from support.hlml import IS_LOST, NOT_SUPPORTED, emulate_cards
 from support.hwmon import IntelBoard, show_rails
 
 
@@ -115,3 +116,30 @@ def test_intel_boards_are_measured_by_their_counters(sysfs, draw, capfd):
     boards[1].counter.write_text("nonsense")
     said = printed(capfd, "doctor")
     assert any("0000:04:00.0" in row["subject"] for row in said["obstacles"])
+
+
+def test_gaudi_cards_are_measured_by_their_library(sysfs, tmp_path, monkeypatch, draw, capfd):
+    """A card of Intel's has no energy, that of its neighbour, or that of a job beside it."""
+    other, mine = emulate_cards(monkeypatch, tmp_path, 2).cards[:2]
+    mean = draw.uniform(150.0, 600.0)
+
+    def show(watts, joules):
+        for card, share in ((mine, 1.0), (other, 0.1)):
+            card.milliwatts = round(share * watts * 1e3)
+            card.millijoules = round((share * joules + 100.0) * 1e3)
+
+    with drawing(lambda t: mean * (1 + 0.5 * math.sin(9 * t)), show) as used:
+        boards = [d for d in printed(capfd, "doctor")["devices"] if d["kind"] == "gpu"]
+        assert [board["id"][-2:] for board in boards] == ["01", "00"]
+        assert boards[0]["power_limit"]["max_watts"] == 850.0
+        assert judge(capfd, used, "gaudi:0")["id"] == boards[0]["id"]
+        monkeypatch.setenv("HABANA_VISIBLE_MODULES", "0")
+        job = printed(capfd, "measure", "--", "sleep", "0.2")["devices"]
+        ids = {device["id"] for device in job}
+        assert boards[0]["id"] in ids
+        assert boards[1]["id"] not in ids
+        mine.fail(NOT_SUPPORTED, "energy")
+        judge(capfd, used, "gpu:0")
+    mine.fail(IS_LOST)
+    said = printed(capfd, "doctor")
+    assert any(row["subject"] == "Gaudi card 0" for row in said["obstacles"])

@@ -29,7 +29,16 @@ if TYPE_CHECKING:
     from joulery.hardware import Device, EnergyMeter
 
 SCHEMA = "joulery.bundle/1"
-_PACKAGES = ("numpy", "nvidia-ml-py", "amdsmi", "msgspec", "torch", "jax", "pyvisa")
+_PACKAGES = (
+    "numpy",
+    "nvidia-ml-py",
+    "amdsmi",
+    "habana-pyhlml",
+    "msgspec",
+    "torch",
+    "jax",
+    "pyvisa",
+)
 _READ_SECONDS, _EVERY_SECONDS = 2.0, 0.005  # by hand: twenty refreshes of most counters
 # Names of variables whose values are secrets, or tell who somebody is.
 _SECRET_NAMES = re.compile(

@@ -15,6 +15,7 @@ EXTRAS = {
     "plots": (("matplotlib",), "frontiers as PNG"),
     "instruments": (("pyvisa",), "SCPI wattmeters for the whole node"),
     "amd": (("amdsmi",), "AMD GPUs"),
+    "gaudi": (("pyhlml",), "Intel Gaudi cards"),
 }
 
 

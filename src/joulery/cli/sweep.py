@@ -281,8 +281,9 @@ COMMAND = Action(
     measures=True,
     epilog=f"""\
 The command must do the same work in every run. It sees the first N boards
-(CUDA_VISIBLE_DEVICES or ROCR_VISIBLE_DEVICES, and JOULERY_GPUS=N); the others stay
-idle and count too. Run the same command line again to continue after an interruption.
+(CUDA_VISIBLE_DEVICES, ROCR_VISIBLE_DEVICES or HABANA_VISIBLE_MODULES, and
+JOULERY_GPUS=N); the others stay idle and count too. Run the same command line again
+to continue after an interruption.
 
 example: {_EXAMPLE}""",
 )

@@ -284,13 +284,14 @@ def attempt(ask: Callable[[], _T]) -> _T | None:
 
 
 def working_capabilities(device: Any) -> frozenset[Capability]:
-    """Capabilities of a device with all methods, by what a first call of each answers."""
+    """Capabilities of a device, by what a first call of each answers; not all lock clocks."""
     limits = attempt(device.power_limits)
     answers = {
         Capability.ENERGY: attempt(device.read_energy) is not None,
         Capability.POWER: attempt(device.read_power) is not None,
         Capability.POWER_LIMIT: limits is not None and limits.min_watts < limits.max_watts,
-        Capability.CLOCK_LOCK: bool(attempt(device.supported_clocks)),
+        Capability.CLOCK_LOCK: isinstance(device, ClockLock)
+        and bool(attempt(device.supported_clocks)),
         Capability.TELEMETRY: attempt(device.telemetry) not in (None, Telemetry()),
     }
     return frozenset(capability for capability, works in answers.items() if works)

@@ -60,6 +60,7 @@ def survey(clock: Clock = REAL_CLOCK, *, environ: Mapping[str, str] | None = Non
     """The devices of this machine, and the obstacles to using others."""
     from joulery.hardware import (
         _estimate as estimate,
+        _gaudi as gaudi,
         _hwmon as hwmon,
         _rapl as rapl,
         amd,
@@ -72,6 +73,7 @@ def survey(clock: Clock = REAL_CLOCK, *, environ: Mapping[str, str] | None = Non
     result = (
         _attempted("NVIDIA GPUs", lambda: nvidia.survey(clock))
         + _attempted("AMD GPUs", lambda: amd.survey(clock))
+        + _attempted("Gaudi cards", lambda: gaudi.survey(clock))
         + _attempted("sensors of hwmon", lambda: hwmon.survey(clock))
         + _attempted("CPU energy counters", lambda: rapl.survey(clock))
         + _attempted("node meters", lambda: node.survey(variables, clock))

@@ -84,23 +84,25 @@ MACHINES = (
     ),
     MachineKind(
         "Intel Gaudi",
+        "energy and power of the cards by HLML; limits where the firmware takes them "
+        "(`joulery[gaudi]`)",
         "nothing",
-        "nothing",
-        "energy and limits of the cards",
-        f"CPUs, {_NODE}; `predict` knows Gaudi 2 and 3",
+        "clocks; error bars for its sensor, which nobody has catalogued",
+        "everything else; `predict` knows Gaudi 2 and 3",
     ),
     MachineKind(
         "Google TPU",
         "nothing",
         "nothing",
-        "energy and limits of the chips",
+        "energy and limits of the chips: `tpu-info` and libtpu state load and memory, no power",
         f"CPUs, {_NODE}; `predict` with a device file of yours",
     ),
     MachineKind(
         "AWS Trainium",
         "nothing",
         "nothing",
-        "energy and limits of the chips",
+        "energy and limits of the chips: their driver states power once a minute, as a percentage "
+        "of a maximum that AWS does not publish",
         f"CPUs, {_NODE}; `predict` with a device file of yours",
     ),
     MachineKind(

@@ -1,9 +1,9 @@
 """The accelerators of a machine that this process may use.
 
 In order: the run-time's own variable (``CUDA_VISIBLE_DEVICES``; ``ROCR_VISIBLE_DEVICES`` and
-``HIP_VISIBLE_DEVICES``), else the scheduler's (Slurm) or the container's
-(``NVIDIA_VISIBLE_DEVICES``, as Kubernetes' device plug-in sets it); and in any case the device
-cgroup, where the kernel shows one.
+``HIP_VISIBLE_DEVICES``; ``HABANA_VISIBLE_MODULES``), else the scheduler's (Slurm) or the
+container's (``NVIDIA_VISIBLE_DEVICES``, as Kubernetes' device plug-in sets it); and in any case the
+device cgroup, where the kernel shows one.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ DEVICE_CGROUP = Path("/sys/fs/cgroup/devices/devices.list")
 _SLURM_VARIABLES = ("SLURM_STEP_GPUS", "SLURM_JOB_GPUS")
 _CONTAINER_VARIABLE = "NVIDIA_VISIBLE_DEVICES"
 _CUDA_VARIABLE = "CUDA_VISIBLE_DEVICES"
+_GAUDI_VARIABLE = "HABANA_VISIBLE_MODULES"
 _NUMBER = re.compile(r"\s*\+?(\d+)", re.ASCII)
 _READABLE = re.compile(r"^\s*([ac]) ([*\d]+):([*\d]+) \w*r", re.MULTILINE)
 _NVIDIA_MAJOR = "195"
@@ -39,6 +40,7 @@ def visible_devices(
     """``devices`` without the accelerators that are hidden from this process."""
     environ = os.environ if environ is None else environ
     hidden = _hidden_nvidia(devices, environ, cgroup) | _hidden_amd(devices, environ)
+    hidden |= _hidden_gaudi(devices, environ)
     return [device for device in devices if device.info.id not in hidden]
 
 
@@ -150,6 +152,14 @@ def rocm_visible_indices(environ: Mapping[str, str], uuids: Sequence[str]) -> tu
     runtime = _chosen(environ.get("ROCR_VISIBLE_DEVICES"), tuple(range(len(uuids))), uuids)
     hip = environ.get("HIP_VISIBLE_DEVICES", environ.get(_CUDA_VARIABLE))
     return _chosen(hip, runtime, uuids)
+
+
+def _hidden_gaudi(devices: Sequence[Device], environ: Mapping[str, str]) -> set[str]:
+    """Cards whose module is not in the list; none without a list of numbers, such as ``all``."""
+    words = [word.strip() for word in environ.get(_GAUDI_VARIABLE, "").split(",")]
+    modules = {int(word) for word in words if word.isdecimal()}
+    gaudi = [device.info for device in devices if device.info.vendor == "gaudi"]
+    return {info.id for info in gaudi if modules and info.index not in modules}
 
 
 def _chosen(text: str | None, available: tuple[int, ...], uuids: Sequence[str]) -> tuple[int, ...]:

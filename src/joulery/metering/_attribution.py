@@ -38,7 +38,7 @@ _BOUND_VARIABLES = ("SLURM_GPUS_PER_TASK", "SLURM_TRES_PER_TASK")
 _JOB_VARIABLES = ("SLURM_JOB_ID", "TORCHELASTIC_RUN_ID", "MASTER_PORT", "PMIX_NAMESPACE")
 
 # Names that stand for devices on any machine: kinds, and vendors as drivers name them.
-_KINDS = frozenset({*DeviceKind, "nvidia", "amd", "intel", "habana"})
+_KINDS = frozenset({*DeviceKind, "nvidia", "amd", "intel", "gaudi"})
 
 
 @dataclass(frozen=True, slots=True)

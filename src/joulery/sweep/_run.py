@@ -246,6 +246,8 @@ def environment_for(boards: Sequence[Device], environ: Mapping[str, str]) -> dic
         for variable in ("HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"):
             variables.pop(variable, None)
         return {**variables, "ROCR_VISIBLE_DEVICES": indices}
+    if any(board.info.vendor == "gaudi" for board in boards):
+        return {**variables, "HABANA_VISIBLE_MODULES": indices}
     # By PCI bus, as NVML counts.
     return {**variables, "CUDA_VISIBLE_DEVICES": indices, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
 

@@ -20,6 +20,7 @@ from joulery.hardware import (
     Survey,
     _discovery as discovery,
     _estimate as estimate,
+    _gaudi as gaudi,
     _hwmon as hwmon,
     _rapl as rapl,
     amd,
@@ -81,6 +82,7 @@ def machine(monkeypatch):
     )
     monkeypatch.setattr(nvidia, "survey", lambda clock: parts.nvidia)
     monkeypatch.setattr(amd, "survey", lambda clock: parts.amd)
+    monkeypatch.setattr(gaudi, "survey", lambda clock: Survey())
     monkeypatch.setattr(hwmon, "survey", lambda clock: Survey())
     monkeypatch.setattr(rapl, "survey", lambda clock: parts.rapl)
     monkeypatch.setattr(node, "survey", lambda environ, clock: parts.node)
@@ -240,7 +242,7 @@ def test_importing_is_cheap():
     """`joulery --help` must not pay for vendors, metadata or numerics."""
     code = (
         "import sys, joulery.hardware;"
-        "heavy = {'numpy', 'pynvml', 'amdsmi', 'pyvisa', 'importlib.metadata', 'ssl'};"
+        "heavy = {'numpy', 'pynvml', 'amdsmi', 'pyhlml', 'pyvisa', 'importlib.metadata', 'ssl'};"
         "sys.exit(', '.join(sorted(heavy & set(sys.modules))) or 0)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

@@ -195,3 +195,14 @@ def test_cuda_visible_ids(value, expected):
 def test_rocm_visible_indices(environ, expected):
     """A job would be billed for GPUs that it cannot even see."""
     assert rocm_visible_indices(environ, ("aa", "bb", "cc", "dd")) == expected
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [("1,5", ["b", "f"]), (" 5 ", ["f"]), ("all", ["b", "d", "f"]), ("", ["b", "d", "f"])],
+)
+def test_gaudi_modules(cgroup, value, expected):
+    """A job on two of eight cards would be billed for all."""
+    cards = [board(name, index, "gaudi") for name, index in (("b", 1), ("d", 3), ("f", 5))]
+    names = seen([CPU, *cards, *AMD], {"HABANA_VISIBLE_MODULES": value}, cgroup)
+    assert names == [CPU.info.id, *expected, *(gpu.info.id for gpu in AMD)]

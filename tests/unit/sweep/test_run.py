@@ -206,6 +206,12 @@ def test_amd_boards_are_hidden_below_hip():
     assert made == {"JOULERY_GPUS": "1", "ROCR_VISIBLE_DEVICES": "1"}
 
 
+def test_gaudi_cards_are_hidden_by_their_modules():
+    """The run-time of Gaudi reads no other variable."""
+    made = environment_for([board(1, "gaudi"), board(2, "gaudi")], {})
+    assert made == {"JOULERY_GPUS": "2", "HABANA_VISIBLE_MODULES": "1,2"}
+
+
 def test_a_commands_output_goes_to_its_log(tmp_path):
     """The table would drown in what the runs print."""
     code = (
