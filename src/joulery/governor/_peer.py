@@ -101,7 +101,9 @@ def owns(peer: Peer, device: Device, proof: str, proc: Path = PROC) -> bool:
     file = device_file(device.info.id, proc)
     if file is not None and file in islice(_open_files(peer.pid, proc), _MAX_FILES):
         return True
-    return proof == SLURM and _allocated(peer, device.info.index, proc)
+    # A Gaudi card's index is its module, by which Slurm does not count.
+    counts_alike = device.info.vendor != "gaudi"
+    return proof == SLURM and counts_alike and _allocated(peer, device.info.index, proc)
 
 
 def _users_of(device: Device) -> tuple[int, ...]:

@@ -1,5 +1,7 @@
 """Whether a caller has a device, as the kernel and the driver show it."""
 
+from dataclasses import replace
+
 import pytest
 
 from joulery.governor._peer import OPEN, SLURM, Peer, owns
@@ -76,3 +78,13 @@ def test_slurm_allocation(proc, cgroup, gpus, how, owned):
     (proc / "50" / "cgroup").write_text(cgroup)
     (proc / "50" / "environ").write_bytes(b"A=1\0SLURM_JOB_GPUS=" + gpus.encode() + b"\0")
     assert owns(PEER, Board(), how, proc) is owned
+
+
+def test_slurm_does_not_count_gaudi_modules(proc):
+    """Who was allocated card 2 would set the limit of module 2, which is another's."""
+    (proc / "50" / "cgroup").write_text("0::/system.slice/slurmstepd.scope/job_7/step_0")
+    (proc / "50" / "environ").write_bytes(b"SLURM_JOB_GPUS=2\0")
+    card = Board()
+    assert owns(PEER, card, SLURM, proc)
+    card.info = replace(card.info, vendor="gaudi")
+    assert not owns(PEER, card, SLURM, proc)
