@@ -120,11 +120,12 @@ class GaudiCard:
     def telemetry(self) -> Telemetry:
         """Present state of the card; None for what it does not report."""
         load = attempt(lambda: self._call("hlmlDeviceGetUtilizationRates"))
+        percent = getattr(load, "aip", load)  # a plain number in early releases
         megahertz = attempt(lambda: self._number("hlmlDeviceGetClockInfo"))
         celsius = attempt(lambda: self._number("hlmlDeviceGetTemperature", _TEMPERATURE_ON_AIP))
         reasons = attempt(lambda: self._call("hlmlDeviceGetCurrentClocksThrottleReasons"))
         return Telemetry(
-            utilisation=load.aip / 100 if load and load.aip <= 100 else None,
+            utilisation=percent / 100 if percent is not None and percent <= 100 else None,
             temperature_celsius=float(celsius) if celsius and celsius < 150 else None,
             clock_hertz=hertz_from_megahertz(megahertz) if megahertz else None,
             throttles=None
