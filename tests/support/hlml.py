@@ -5,6 +5,7 @@ loaded library of that soname for the file, so it is enough to have loaded the e
 """
 
 import ctypes
+import importlib.util
 import mmap
 import os
 from functools import cache
@@ -65,10 +66,17 @@ def _load():
     return ctypes.CDLL(str(compile_once(_SOURCES, target)))
 
 
+def require_binding():
+    """Skip where the binding is not installed, unless it has to be there."""
+    if importlib.util.find_spec("pyhlml") is None and os.environ.get("CI") != "true":
+        pytest.skip("there is no pyhlml (pip install habana-pyhlml)")
+
+
 def emulate_cards(monkeypatch, folder, count=1):
     """The state of a machine with Gaudi 3 cards, whose modules count down from the last."""
     if compiler() is None and os.environ.get("CI") != "true":
         pytest.skip("no C compiler: the emulated HLML cannot be built")
+    require_binding()
     _load()
     path = folder / "hlml-state"
     path.write_bytes(bytes(ctypes.sizeof(_State)))

@@ -11,7 +11,7 @@ from joulery.errors import DeviceError, DeviceLostError, InvalidValueError, Miss
 from joulery.hardware import Capability, Survey, Throttle, _gaudi as gaudi
 from joulery.metering import Meter
 from joulery.metering._measurement import Flag
-from support.hlml import IS_LOST, NOT_SUPPORTED, UNKNOWN, emulate_cards
+from support.hlml import IS_LOST, NOT_SUPPORTED, UNKNOWN, emulate_cards, require_binding
 
 ALL = frozenset(Capability) - {Capability.CLOCK_LOCK}
 
@@ -241,6 +241,7 @@ def test_a_missing_binding_names_the_extra(tmp_path, monkeypatch):
 
 def test_a_missing_library_is_not_announced_by_the_binding(tmp_path, capfd):
     """The binding prints to stdout, where a document of ours belongs."""
+    require_binding()
     (obstacle,) = gaudi.survey(driver=tmp_path, library=str(tmp_path / "libhlml.so")).obstacles
     assert "libhlml.so" in obstacle.reason
     assert capfd.readouterr() == ("", "")
@@ -248,6 +249,7 @@ def test_a_missing_library_is_not_announced_by_the_binding(tmp_path, capfd):
 
 def test_the_binding_does_not_warn_of_itself():
     """With warnings as errors there would be no cards; without, every command would warn."""
+    require_binding()
     code = (
         "import joulery.hardware._gaudi as gaudi, sys;"
         "gaudi._load_binding(sys.argv[1]);"
