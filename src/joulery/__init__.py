@@ -1,4 +1,4 @@
-"""Spend fewer joules per trained model.
+"""Train and serve models with less energy.
 
 - ``Run``: a training that is measured, and held at the power limit that an objective asks for.
 - ``Meter``: the energy of any piece of code.

@@ -172,7 +172,7 @@ def _help() -> str:
         [
             "usage: joulery COMMAND [options]",
             "",
-            "Spend fewer joules per trained model.",
+            "Train and serve models with less energy.",
             *lines,
             "",
             "Every command takes --help and --json.",
