@@ -7,18 +7,20 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from joulery.cli import cluster_site, dispatch, governor
-from joulery.cluster import metrics_text
+from joulery.cli import cluster_site, dispatch, governor, main, serving
+from joulery.cluster import SitePlan, metrics_text, write_site
 from joulery.governor import load_policy
 from joulery.hardware import SimulatedGpu, catalog
 from joulery.integrations.prometheus import DeviceCollector
 from joulery.metering import Meter
 from joulery.server._metrics import Metrics
+from joulery.serving import EnergyLedger
 
 DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
 PYTHON = "/opt/joulery/bin/python"
@@ -154,7 +156,7 @@ def test_units_start_commands_that_exist(path):
     _parse(words[words.index("joulery") + 1 :] if "joulery" in words else words[1:])
 
 
-def test_units_and_scripts_are_those_that_commands_print(monkeypatch):
+def test_files_are_those_that_commands_print(monkeypatch, capsys, tmp_path):
     """A file in deploy/ lacks what a later version of its command does."""
     monkeypatch.setattr(sys, "executable", PYTHON)
     state = "/srv/joulery/state"
@@ -166,8 +168,13 @@ def test_units_and_scripts_are_those_that_commands_print(monkeypatch):
         "slurm/prolog.sh": cluster_site._PROLOG.format(state=state),
         "slurm/epilog-slurmctld.sh": cluster_site._EPILOG.format(python=PYTHON, state=state),
     }
+    assert main(["export", "--grafana"]) == 0
+    texts["grafana/machines.json"] = capsys.readouterr().out
+    write_site(tmp_path / "site", SitePlan(("n1",), 1, 1000.0), {})
+    texts["grafana/cluster.json"] = (tmp_path / "site" / "grafana.json").read_text("utf-8")
+    texts["prometheus/cluster.yaml"] = (tmp_path / "site" / "alerts.yml").read_text("utf-8")
     for name, text in texts.items():
-        assert (DEPLOY / name).read_text("utf-8") == text, name
+        assert (DEPLOY / name).read_text("utf-8").rstrip() == text.rstrip(), name
 
 
 @pytest.mark.parametrize(
@@ -215,7 +222,12 @@ def emitted():
         1.0,
     ) | dict.fromkeys(("is_short", "is_alarmed", "is_metered"), False)
     report |= {name: [] for name in ("paused", "jobs", "lost_nodes", "events")}
+    engine = SimpleNamespace(
+        metrics=SimpleNamespace(engine="vLLM"),
+        reader=SimpleNamespace(tokens_by_model={"llama": (1.0, 1.0)}),
+    )
     texts = (
+        serving._prometheus(EnergyLedger(100.0).account(), engine),
         metrics.text({"jobs": 1, "events": 1, "open_decisions": 0}).decode(),
         metrics_text(report),
     )
@@ -230,13 +242,20 @@ def emitted():
     return names
 
 
+def _rules():
+    for path in sorted(DEPLOY.glob("prometheus/*.yaml")):
+        for group in yaml.safe_load(path.read_text("utf-8"))["groups"]:
+            yield from group["rules"]
+
+
+def _dashboards():
+    return [json.loads(path.read_text("utf-8")) for path in sorted(DEPLOY.glob("grafana/*.json"))]
+
+
 def _expressions():
-    rules = yaml.safe_load((DEPLOY / "prometheus/rules.yaml").read_text("utf-8"))
-    expressions = [rule["expr"] for group in rules["groups"] for rule in group["rules"]]
-    dashboard = json.loads((DEPLOY / "grafana/server.json").read_text("utf-8"))
-    for panel in dashboard["panels"]:
-        expressions += [target["expr"] for target in panel.get("targets", [])]
-    return expressions
+    panels = [panel for dashboard in _dashboards() for panel in dashboard["panels"]]
+    targets = [target for panel in panels for target in panel.get("targets", [])]
+    return [part["expr"] for part in (*_rules(), *targets)]
 
 
 @pytest.mark.parametrize("expression", _expressions())
@@ -261,16 +280,16 @@ def test_expressions_use_series_that_exist(emitted, expression):
 
 def test_rules_and_panels_can_be_read():
     """Prometheus or Grafana refuses the file."""
-    rules = yaml.safe_load((DEPLOY / "prometheus/rules.yaml").read_text("utf-8"))
-    for group in rules["groups"]:
-        for rule in group["rules"]:
-            assert ("alert" in rule) != ("record" in rule)
-            if "alert" in rule:
-                assert rule["labels"]["severity"] in {"info", "warning", "critical"}
-                assert rule["annotations"]["summary"]
-    dashboard = json.loads((DEPLOY / "grafana/server.json").read_text("utf-8"))
-    identifiers = [panel["id"] for panel in dashboard["panels"]]
-    assert len(identifiers) == len(set(identifiers))
-    for panel in dashboard["panels"]:
-        position = panel["gridPos"]
-        assert position["x"] + position["w"] <= 24
+    for rule in _rules():
+        assert ("alert" in rule) != ("record" in rule)
+        if "alert" in rule:
+            assert rule["labels"]["severity"] in {"info", "warning", "critical"}
+            assert rule["annotations"]["summary"]
+    dashboards = _dashboards()
+    assert len({dashboard["uid"] for dashboard in dashboards}) == len(dashboards)
+    for dashboard in dashboards:
+        identifiers = [panel["id"] for panel in dashboard["panels"]]
+        assert len(identifiers) == len(set(identifiers))
+        for panel in dashboard["panels"]:
+            position = panel["gridPos"]
+            assert position["x"] + position["w"] <= 24
