@@ -2,8 +2,9 @@
 
 C is compiled into wheels, where there is a C compiler.
 
-Without one the wheel is pure Python: libraries are then compiled on first use, or slower code does
-their work. Editable installs compile on first use too, so that a change to the sources counts.
+Without one the wheel is pure Python: a library is then compiled when it is first used, which needs
+a C compiler or ziglang; the rest needs neither. Editable installs compile on first use too, so that
+a change to the sources counts.
 """
 
 from __future__ import annotations
@@ -36,7 +37,9 @@ class CompiledCoreHook(BuildHookInterface):
         from joulery.pipeline.planning.native import build as pipeline
 
         if compiler() is None:
-            self.app.display_warning("no C compiler: the wheel is pure Python, and slower")
+            self.app.display_warning(
+                "no C compiler: the wheel is pure Python, without the planner's core"
+            )
             return
         # The builder copies the file after this returns, and removes nothing: so the folder stays
         # until the process ends.

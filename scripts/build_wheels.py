@@ -1,8 +1,8 @@
 """Build what goes to a package index, and try it in fresh environments.
 
 The wheel gets the manylinux tag that its compiled core keeps (auditwheel), twine reads wheel and
-sdist as an index would, and each Python installs the wheel from the folder by its name, as from an
-index, and runs a few commands without a C compiler in sight.
+sdist as an index would, and each Python installs the wheel by its name from an index of its own and
+runs a few commands without a C compiler in sight. The first one then adds an extra, and serves.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ STAGES = "predict --model model.json --device a100 --plan pp4-mb1 --batch-size 8
 # Each ends with 0 after a plain install; the planner's core has to come with the wheel.
 COMMANDS = (
     "--version",
+    "measure -- python -c pass",
     "demo --epochs 2 --out out",
     STAGES,
     "plan pipeline --profile stages.csv --microbatches 8",
@@ -37,7 +38,7 @@ def run(*command: str | Path, folder: Path, code: int = 0, **environment: str) -
         capture_output=True,
         text=True,
         check=False,
-        env=os.environ | environment,
+        env=os.environ | {"PYTHONPATH": ""} | environment,  # or the sources would be tried
     )
     if process.returncode != code:
         words = " ".join(map(str, command))
@@ -58,14 +59,31 @@ def build(out: Path, url: str) -> None:
     run(*python, "twine", "check", "--strict", *out.glob("joulery-*"), folder=out)
 
 
-def install(python: str, dist: Path, folder: Path) -> Path:
+def write_index(dist: Path, folder: Path) -> str:
+    """Address of a package index, in files, that has what is in ``dist``."""
+    page = folder / "simple" / "joulery" / "index.html"
+    page.parent.mkdir(parents=True)
+    packages = dist.glob("joulery-*")
+    links = [f'<a href="{package.as_uri()}">{package.name}</a>' for package in packages]
+    page.write_text("\n".join(["<!DOCTYPE html>", *links]), encoding="utf-8")
+    return page.parents[1].as_uri()
+
+
+def install(programs: Path, *words: str, **environment: str) -> None:
+    """Install into the environment that has these programs, by the pip of this one."""
+    pip = (sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check")
+    command = (*pip, "--python", programs / "python", "install", "--no-compile", *words)
+    run(*command, folder=programs, **environment)
+
+
+def install_wheel(python: str, dist: Path, folder: Path) -> Path:
     """Programs of a fresh environment with the wheel of ``dist`` and what it depends on."""
     run(python, "-m", "venv", "--without-pip", folder / "venv", folder=folder)
     programs = folder / "venv" / "bin"
-    pip = (sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check")
-    command = (*pip, "--python", programs / "python", "install", "--no-compile", "joulery")
-    run(*command, "--no-index", "--no-deps", "--find-links", dist, folder=folder)
-    run(*command, folder=folder)  # and its dependencies, from the index
+    index = ("--index-url", write_index(dist, folder), "--no-deps")
+    alone = {"PIP_CONFIG_FILE": os.devnull, "PIP_EXTRA_INDEX_URL": "", "PIP_FIND_LINKS": ""}
+    install(programs, "joulery", *index, **alone)
+    install(programs, "joulery")  # its dependencies, from the usual index
     return programs
 
 
@@ -80,12 +98,36 @@ def try_out(programs: Path, folder: Path) -> None:
     run(programs / "joulery", "demo", "--serve", folder=folder, code=3, **alone)  # needs an extra
 
 
+def serve(programs: Path, folder: Path) -> None:
+    """Add an extra to what is installed, as a hint of the commands says, and start the server."""
+    install(programs, "joulery[server]")
+    command = (programs / "joulery", "serve", "--listen", "127.0.0.1:0", "--store", "runs.sqlite")
+    process = subprocess.Popen(
+        command,
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env=os.environ | {"PYTHONPATH": ""},
+    )
+    printed = ""
+    for line in process.stdout or ():
+        printed += line
+        if "http://" in line:
+            break
+    else:
+        sys.exit(f"the server ends:\n{printed[-2000:]}")
+    process.terminate()
+    process.communicate()
+
+
 def interpreters() -> list[str]:
-    """Interpreters of this machine that Joulery supports."""
+    """Interpreters of this machine that Joulery supports, this one first of its version."""
     pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
     paths = []
     for version in PYTHONS:
-        candidates = [*pyenv.glob(f"{version}.*/bin/python"), shutil.which(f"python{version}")]
+        own = sys.executable if sys.version_info[:2] == (3, int(version[2:])) else None
+        candidates = [own, *pyenv.glob(f"{version}.*/bin/python"), shutil.which(f"python{version}")]
         paths += [str(path) for path in candidates if path is not None][:1]
     return paths
 
@@ -102,10 +144,14 @@ def main() -> None:
     for package in out.glob("joulery-*"):
         package.unlink()
     build(out, arguments.url)
-    for python in interpreters() if arguments.python is None else arguments.python:
+    pythons = interpreters() if arguments.python is None else arguments.python
+    for python in pythons:
         with tempfile.TemporaryDirectory() as scratch:
             folder = Path(scratch)
-            try_out(install(python, out, folder), folder)
+            programs = install_wheel(python, out, folder)
+            try_out(programs, folder)
+            if python == pythons[0]:
+                serve(programs, folder)
         print(f"{python}: installs and runs")
     print(*sorted(out.glob("joulery-*")), sep="\n")
 
