@@ -627,7 +627,7 @@ def test_a_decision_that_was_never_begun_is_given_back(place):
 
 
 def test_a_local_run_opens_no_network_and_prints_nothing(place, monkeypatch, capsys):
-    """If this fails, a training without a server opens a connection, or prints among the user's own output."""
+    """If this fails, a training without a server connects, or prints into its own output."""
 
     def refuse(*_args, **_options):
         raise AssertionError("the network was opened")
