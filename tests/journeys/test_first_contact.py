@@ -10,7 +10,7 @@ import pytest
 from joulery.clock import VirtualClock
 from joulery.hardware import Faults, Sensor, SimulatedGpu, catalog, sensor_of
 from joulery.metering import selftest
-from support.first_contact import SimulatedLoad
+from support.first_contact import OddBoard, SimulatedLoad
 
 SECONDS = 80.0
 EXPECTED = sensor_of("A100")
@@ -37,7 +37,23 @@ VARIATIONS = {
         {},
         {"lowest limit", "highest limit"},
     ),
+    "default limit": (
+        {"default_limit_watts": (250.0, 380.0)},
+        {},
+        {"default limit"},
+    ),
     "slow power": ({"power_lag_seconds": (2.0, 3.0)}, {}, {"power averages over"}),
+}
+# What a driver accepts and the board does not do, and whether that is a failure of the board.
+DISOBEDIENCE = {
+    "counter that counts less": ({"counter_gain": (0.8, 0.95)}, {"counter against power"}, False),
+    "counter that counts more": ({"counter_gain": (1.05, 1.2)}, {"counter against power"}, False),
+    "power above a limit": ({"limit_gain": (1.1, 1.3)}, {"power under limits"}, False),
+    "limit that acts late": ({"limit_seconds": (1.2, 3.8)}, {"limit acts within"}, False),
+    "limit that never acts": ({"limit_seconds": 1e9}, {"limit acts within"}, False),
+    "limit that reads back otherwise": ({"offset_watts": (2.0, 50.0)}, {"set limits"}, True),
+    "lock that is ignored": ({"locks": False}, {"lock a clock"}, False),
+    "restoring that fails": ({"restored_share": (0.7, 0.95)}, {"restored afterwards"}, False),
 }
 
 
@@ -45,22 +61,29 @@ def _differences(result):
     return {check.name for check in result.checks if check.agrees is False}
 
 
+def _drawn(draw, ranges):
+    return {
+        key: draw.uniform(*value) if isinstance(value, tuple) else value
+        for key, value in ranges.items()
+    }
+
+
+def _observed(result, name):
+    (check,) = [check for check in result.checks if check.name == name]
+    return check.observed
+
+
 @pytest.mark.parametrize("name", VARIATIONS)
 def test_every_variation_is_found(draw, name):
     """A board that behaves in another way than we assume passes the check list."""
     changes, sensors, differences = VARIATIONS[name]
-
-    def drawn(ranges):
-        return {
-            key: draw.uniform(*value) if isinstance(value, tuple) else value
-            for key, value in ranges.items()
-        }
-
     board = replace(
         catalog.board("A100"),
-        **{"counter_period_seconds": EXPECTED.period_seconds} | drawn(changes),
+        **{"counter_period_seconds": EXPECTED.period_seconds} | _drawn(draw, changes),
     )
-    sensor = Sensor(expected=EXPECTED, noise=draw.uniform(0.0, 0.01), **USUAL | drawn(sensors))
+    sensor = Sensor(
+        expected=EXPECTED, noise=draw.uniform(0.0, 0.01), **USUAL | _drawn(draw, sensors)
+    )
     clock = VirtualClock()
     gpu = SimulatedGpu(board, clock, seed=draw.randrange(2**16), sensor=sensor)
     result = selftest(gpu, SimulatedLoad(gpu), seconds=SECONDS, clock=clock)
@@ -78,6 +101,28 @@ def test_every_variation_is_found(draw, name):
     assert result.restored
     assert gpu.power_limits().current_watts == board.default_limit_watts
     assert gpu.steady().watts == board.idle_watts
+
+
+@pytest.mark.parametrize("name", DISOBEDIENCE)
+def test_a_board_that_does_not_do_what_it_states_is_found(draw, name):
+    """A board whose counter, limits or clock are not as its driver says passes the check list."""
+    changes, differences, fails = DISOBEDIENCE[name]
+    options = _drawn(draw, changes)
+    clock = VirtualClock()
+    board = replace(catalog.board("A100"), counter_period_seconds=EXPECTED.period_seconds)
+    sensor = Sensor(expected=EXPECTED, noise=draw.uniform(0.0, 0.01), **USUAL)
+    gpu = OddBoard(board, clock, seed=draw.randrange(2**16), sensor=sensor, **options)
+    result = selftest(gpu, SimulatedLoad(gpu), seconds=SECONDS, clock=clock)
+    print(options, sensor, result.checks)  # noqa: T201 - pytest shows it on failure
+    if "acts" in name:  # until then power is above a limit, too
+        assert differences <= _differences(result) <= differences | {"power under limits"}
+    else:
+        assert _differences(result) == differences
+    assert bool(result.failures) == fails
+    assert result.restored is (name != "restoring that fails")
+    if name == "limit that acts late":
+        seconds = float(_observed(result, "limit acts within").removesuffix(" s"))
+        assert seconds == pytest.approx(options["limit_seconds"], abs=0.2)
 
 
 def test_no_rights_leave_the_rest_of_the_list(draw):
