@@ -14,6 +14,8 @@ from support.first_contact import OddBoard, SimulatedLoad
 
 SECONDS = 80.0
 EXPECTED = sensor_of("A100")
+MODEL = {"layers": 8, "hidden": 2048, "heads": 16, "feedforward": 8192, "vocabulary": 32000}
+MODEL |= {"sequence": 1024}
 USUAL = {"window_seconds": EXPECTED.window_seconds}
 VARIATIONS = {
     "none": ({}, {}, set()),
@@ -195,6 +197,12 @@ def test_the_command_on_an_emulated_board(make_world, draw):
     assert written == {key: value for key, value in document.items() if key != "file"}
     if written["sensor"] is not None:  # a busy machine reads too rarely to tell, and says so
         assert written["sensor"]["boards"] == f"^NVIDIA\\ {world.board.name}$"
+    (world.folder / "model.json").write_text(json.dumps(MODEL), encoding="utf-8")
+    file = "joulery-selftest.json"
+    step = world.joulery("predict", "--model", "model.json", "--device", file, "--fresh")
+    limits = [point["setting"]["power_limit_watts"] for point in step["points"]]
+    assert min(limits) == pytest.approx(lowest, abs=0.1)
+    assert f"min limit {written['specs']['min_limit_watts']:g} W (simulated)" in step["observed"]
 
 
 @pytest.mark.slow

@@ -173,6 +173,7 @@ def _document(device: Device, result: SelfTest, load: str, seconds: float) -> di
         "seconds": seconds,
         "checks": [asdict(check) for check in result.checks],
         "sensor": _sensor(result),
+        "specs": {name: round(watts, 1) for name, watts in result.specs.items()},
         "nearest_sensor": result.nearest,
         "counter": asdict(result.counter) if result.counter else None,
         "points": [asdict(point) for point in result.points],
@@ -226,7 +227,11 @@ def _text(result: SelfTest, path: Path) -> str:
     if result.restored is False:
         look = "see `nvidia-smi -q -d POWER,CLOCK`."
         lines += ["", f"The limit or clock is NOT as before, or cannot be read: {look}"]
-    lines += ["", f"Written to {path}; please send it with a report, so that the catalog improves."]
+    lines += [
+        "",
+        f"Written to {path}: `joulery predict --device {path}` uses the limits, measurements with",
+        f"JOULERY_SENSORS={path} the sensor. Please send it, so that the catalog improves.",
+    ]
     return "\n".join(lines)
 
 

@@ -44,7 +44,8 @@ fused-backward, offload, chunked-loss, zb and dualpipe (schedules), and the fram
 
 DEVICE may be a TOML file: name, memory_bytes, memory_bytes_per_second, tensor_flops,
 default_limit_watts, and for several devices link_bytes_per_second, link_domain and
-network_bytes_per_second; what is missing is assumed, and said.
+network_bytes_per_second; what is missing is assumed, and said. The file that
+`joulery doctor --selftest` writes stands for that board, with the limits that were observed.
 
 TASK is pretrain, sft, lora, qlora, dpo, grpo or some joined by dashes, such as dpo-lora;
 packed700 and padded700 say how long examples are.
@@ -202,6 +203,8 @@ def _text(result: prediction.Prediction, steps: int, strange: int = 0) -> str:
     if abs(result.moved) >= 0.005:
         evidence += f"; measured steps moved the time by {100 * result.moved:+.0f} %"
     lines.append(evidence)
+    if result.observed:
+        lines.append(f"{result.device} by its self-test: {', '.join(result.observed)}")
     if result.assumed:
         lines.append(f"assumed of {result.device}: {', '.join(result.assumed)}")
     lines += [f"not predicted of {lack}" for lack in result.left_out]
@@ -298,7 +301,7 @@ COMMAND = Action(
     _run,
     (
         file("--model", "description of the model", "MODEL"),
-        option("--device", "device type such as h100, or a TOML file that describes one", "NAME"),
+        option("--device", "device type such as h100, or a file that describes one", "NAME"),
         flag("--devices", "list the device types that predictions know"),
         option("--plan", "parallel plan, by default one device", "PLAN", default="dp1-mb1"),
         option("--batch-size", "sequences per step, all devices", "N", whole(1, _MOST), default=1),

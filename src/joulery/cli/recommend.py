@@ -93,7 +93,7 @@ COMMAND = Action(
         option("--tokens", "tokens to train on, such as 2T", "N", count, required=True),
         option(
             "--device",
-            "device types such as h100,b200, or TOML files",
+            "device types such as h100,b200, or files as for `predict`",
             "NAME,…",
             names,
             required=True,

@@ -70,6 +70,7 @@ _CLOCK_SLACK = 0.03
 _SETTLED_SECONDS = 1.0  # within which the tuner takes a limit to act
 _SETTLED_BAND = 0.1  # of the change of power
 _RESTORED = "restored afterwards"
+_SPECS = {"lowest": "min", "highest": "max", "default": "default"}
 
 
 class BurstLoad(Protocol):
@@ -125,6 +126,7 @@ class SelfTest:
         checks: Its lines.
         counter: Behaviour of the energy counter, where it could be found.
         sensor: Behaviour of the power sensor, where it could be found.
+        specs: Observed watts by their names in the specification of a board (``catalog.Specs``).
         nearest: Sensor of the catalog that is most like it.
         points: The short sweep.
         restored: Whether limit and clock are as before; None where none was changed.
@@ -136,6 +138,7 @@ class SelfTest:
     checks: list[Check] = field(default_factory=list)
     counter: SensorFit | None = None
     sensor: SensorFit | None = None
+    specs: dict[str, float] = field(default_factory=dict)
     nearest: str | None = None
     points: list[LimitPoint] = field(default_factory=list)
     restored: bool | None = None
@@ -261,6 +264,7 @@ class _Tester:
             return
         readings = self._read(_IDLE_SHARE * self._seconds).settled()
         observed = readings.mean_watts
+        self.result.specs["idle_watts"] = observed
         specs = _specs(self._device)
         idle = specs.idle_watts if specs else None
         if idle is None:
@@ -428,6 +432,7 @@ class _Tester:
             agrees = None if expected is None else abs(expected - observed) <= _LIMIT_SLACK_WATTS
             text = "" if expected is None else f"{expected:g} W"
             self.result.add(f"{name} limit", text, f"{observed:g} W", agrees=agrees)
+            self.result.specs[f"{_SPECS[name]}_limit_watts"] = observed
 
     def _sweep(self, knobs: Held, low: float, high: float, seconds: float) -> None:
         """The load under several limits, the lowest right after the highest."""

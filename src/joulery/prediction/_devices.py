@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 import tomllib
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from joulery.errors import FileError, InvalidValueError, UnknownDeviceError
+from joulery.frontier import Origin
 from joulery.hardware import catalog
 from joulery.prediction._bayes import fitted, fitted_cache
 from joulery.units import finite
@@ -58,6 +60,7 @@ class Accelerator:
         vendor: Maker, such as ``nvidia``.
         operation_joules: Energy of one operation that the power limit has to feed, by precision.
         assumed: What a description does not state and is assumed, in words.
+        observed: What a self-test of the board says instead of its specification, in words.
     """
 
     name: str
@@ -79,6 +82,7 @@ class Accelerator:
     vendor: str
     operation_joules: Mapping[str, float] = field(hash=False)
     assumed: tuple[str, ...] = ()
+    observed: tuple[str, ...] = ()
 
     @property
     def power_deviation(self) -> float:
@@ -198,13 +202,16 @@ def accelerator_names() -> tuple[str, ...]:
 
 
 def accelerator(source: str | Path | Accelerator) -> Accelerator:
-    """An accelerator of the catalog, or of a TOML file with its specification.
+    """An accelerator of the catalog, or of a file: a TOML file or that of a self-test.
 
     A file needs ``name``, ``memory_bytes``, ``memory_bytes_per_second``, ``tensor_flops`` and
     ``default_limit_watts``. What it leaves out of ``link_bytes_per_second`` and ``link_domain``
     (devices that such links join), ``network_bytes_per_second`` (per device) and ``l2_bytes`` is
     assumed, which predictions say; further names are those of ``Specs`` in the catalog of boards
     (``from joulery.hardware import catalog``).
+
+    The file that ``joulery doctor --selftest`` writes stands for that board: one of the catalog,
+    with the idle power and the limits that were observed.
 
     Raises:
         InvalidValueError: The source is neither text nor a path nor an accelerator.
@@ -217,8 +224,11 @@ def accelerator(source: str | Path | Accelerator) -> Accelerator:
         raise InvalidValueError(
             f"{source!r} is no device type", remedy='give the name of one, such as "h100"'
         )
-    if isinstance(source, Path) or source.endswith(".toml"):
-        return _described(_read_file(Path(source)), str(source))
+    path = Path(source)
+    if path.suffix == ".json":
+        return _tested(path)
+    if isinstance(source, Path) or path.suffix == ".toml":
+        return _described(_read_file(path), str(source))
     return _named(source)
 
 
@@ -253,6 +263,34 @@ def _read_file(path: Path) -> dict[str, Any]:
         raise FileError(f"{path} is not TOML: {problem}", remedy="see how-to/predict") from None
 
 
+def _tested(path: Path) -> Accelerator:
+    """A board of the catalog, with the limits and idle power that its self-test observed."""
+    try:
+        document = json.loads(path.read_bytes())
+        board, specs = _named(document["board"]), document["specs"]
+        watts = {name: finite(specs[name], name, minimum=1.0) for name in _OBSERVED & specs.keys()}
+        origin = Origin(document["provenance"])
+    except OSError as problem:
+        raise FileError(f"cannot read {path}: {problem.strerror}", remedy=_SELFTEST) from None
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as problem:
+        raise FileError(f"{path} is not of a self-test: {problem}", remedy=_SELFTEST) from None
+    board = replace(
+        board,
+        idle_watts=watts.get("idle_watts", board.idle_watts),
+        min_limit_watts=watts.get("min_limit_watts", board.min_limit_watts),
+        limit_watts=watts.get("default_limit_watts", board.limit_watts),
+    )
+    if board.min_limit_watts > board.limit_watts:
+        raise FileError(f"{path}: its lowest limit is above the default", remedy=_SELFTEST)
+    words = (
+        f"{name.removesuffix('_watts').replace('_', ' ')} {watts[name]:g} W ({origin.value})"
+        for name in sorted(watts)
+    )
+    return replace(board, observed=tuple(words))
+
+
+_OBSERVED = {"idle_watts", "min_limit_watts", "default_limit_watts"}
+_SELFTEST = "give a file that `joulery doctor --selftest` wrote, or a TOML file"
 _REQUIRED = (
     *("name", "memory_bytes", "memory_bytes_per_second", "tensor_flops"),
     "default_limit_watts",

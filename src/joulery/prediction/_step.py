@@ -64,6 +64,7 @@ class Prediction(Tabular):
             the plan itself fits or is tight.
         variant_bytes: Peak that the allocator takes on the fullest device with the variant.
         left_out: Parts of the step that are not predicted, in words.
+        observed: What a self-test of the device says instead of its specification, in words.
     """
 
     device: str
@@ -79,6 +80,7 @@ class Prediction(Tabular):
     variant: Plan | None = None
     variant_bytes: float = 0.0
     left_out: tuple[str, ...] = ()
+    observed: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         return f"{self.frontier(f'{self.plan} on {self.plan.devices} × {self.device}')}"
@@ -142,6 +144,7 @@ class Prediction(Tabular):
             "advice": self.advice,
             "assumed": list(self.assumed),
             "left_out": list(self.left_out),
+            "observed": list(self.observed),
         }
 
 
@@ -229,6 +232,7 @@ def prediction(  # noqa: PLR0913 - all but three by keyword only
         variant,
         lean,
         (ROLLOUTS_LACK,) if plan.task.kind == "grpo" else (),
+        board.observed,
     )
 
 
