@@ -24,6 +24,7 @@ from joulery.cli.options import (
     whole,
     written,
 )
+from joulery.cli.progress import Progress
 from joulery.errors import InvalidValueError
 from joulery.frontier import Origin
 from joulery.units import human
@@ -64,11 +65,17 @@ examples:
 def _run(arguments: argparse.Namespace) -> Output | int:
     _refuse_unused(arguments)
     endpoint = _endpoint(arguments)
-    view = _plan(arguments)
+    progress = Progress()
+    try:
+        view = _plan(arguments, progress)
+        progress.show("joulery plan: the frontier")
+        document = _document(view)
+    finally:
+        progress.done()
     if arguments.out is not None:
         # Ranks follow the plan for the budget, where there is one, or that of equal time.
         view.plan.save(arguments.out, watts=arguments.budget)
-    output = Output(_document(view), lambda: reports.pipeline_report(view), page=arguments.html)
+    output = Output(document, lambda: reports.pipeline_report(view), page=arguments.html)
     if endpoint is None:
         return output
     output.announce(as_json=arguments.json)
@@ -76,7 +83,7 @@ def _run(arguments: argparse.Namespace) -> Output | int:
     return 0
 
 
-def _plan(arguments: argparse.Namespace) -> PipelineView:
+def _plan(arguments: argparse.Namespace, progress: Progress) -> PipelineView:
     config = pipeline.PipelineConfig(
         communication_seconds=arguments.communication and _one_or_each(arguments.communication),
         reduction_seconds=arguments.reduction and _one_or_each(arguments.reduction),
@@ -90,6 +97,7 @@ def _plan(arguments: argparse.Namespace) -> PipelineView:
     if arguments.repeat != 1.0:
         profiles = profiles.scaled(arguments.repeat)
     search = None
+    progress.show("joulery plan: clocks of the fastest iteration")
     if arguments.schedule == "auto":
         search = pipeline.search_schedules(
             profiles,
@@ -111,6 +119,7 @@ def _plan(arguments: argparse.Namespace) -> PipelineView:
             config=config,
         )
     savings = tuple(_savings(arguments, plan, search))
+    progress.show("joulery plan: clocks that boards can hold")
     holding = pipeline.hold_clocks(plan, savings[0].plan)
     notes = (*profiles.notes, *profiles.split_notes(plan.problem.stages))
     return reports.PipelineView(plan, savings, notes, search, holding)

@@ -9,6 +9,7 @@ from joulery import __version__, grid, prediction
 from joulery.cli.dispatch import Output
 from joulery.cli.options import Action, count, duration, file, names, option, page_option, whole
 from joulery.cli.predict import CALIBRATION_OPTIONS, calibration
+from joulery.cli.progress import Progress
 from joulery.clock import REAL_CLOCK
 from joulery.errors import InvalidValueError
 from joulery.reports import recommendation_report
@@ -50,16 +51,21 @@ def _run(arguments: argparse.Namespace) -> Output:
         arguments.framework,
         prediction.Task.parse(arguments.task),
     )
-    recommendation = prediction.recommend(
-        model,
-        work,
-        arguments.device,
-        max_devices=arguments.max_devices,
-        objective=arguments.objective,
-        assumptions=prediction.Assumptions(arguments.pue, intensity, arguments.rent),
-        calibration=calibration(arguments, model),
-        regions=regions if len(regions) > 1 else None,
-    )
+    progress = Progress()
+    try:
+        recommendation = prediction.recommend(
+            model,
+            work,
+            arguments.device,
+            max_devices=arguments.max_devices,
+            objective=arguments.objective,
+            assumptions=prediction.Assumptions(arguments.pue, intensity, arguments.rent),
+            calibration=calibration(arguments, model),
+            regions=regions if len(regions) > 1 else None,
+            on_progress=lambda share: progress.show(f"joulery recommend: {100 * share:.0f} %"),
+        )
+    finally:
+        progress.done()
     return Output(
         recommendation.to_dict(),
         lambda: recommendation_report(recommendation, _made(arguments.command_line)),

@@ -39,7 +39,7 @@ from joulery.units import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from joulery.prediction._model import Transformer
     from joulery.prediction._search import CandidateTable, Rows
@@ -372,6 +372,7 @@ def recommend(  # noqa: PLR0913 - all but three by keyword only
     regions: Mapping[str, float] | None = None,
     assumptions: Assumptions | None = None,
     calibration: Calibration | None = None,
+    on_progress: Callable[[float], None] | None = None,
 ) -> Recommendation:
     """Best device type, count, plan, batch sizes and power limit for a training.
 
@@ -387,6 +388,7 @@ def recommend(  # noqa: PLR0913 - all but three by keyword only
         regions: Grams of CO2 per kilowatt-hour of grids to compare, by name.
         assumptions: Prices, cooling and carbon that differ from the catalog's.
         calibration: Measured steps that sharpen the predictions.
+        on_progress: Function called now and then with the share of device types that are done.
 
     Raises:
         InfeasibleError: Nothing fits into memory or keeps the deadline; the remedy names the
@@ -411,8 +413,9 @@ def recommend(  # noqa: PLR0913 - all but three by keyword only
             f"({work.sequences_per_step} sequences of {description.sequence})",
             remedy="give shorter sequences (--sequence), a smaller batch or more tokens",
         )
-    tables = {}
-    for board in boards.values():
+    tables, report_share = {}, on_progress or (lambda _: None)
+    for position, board in enumerate(boards.values()):
+        report_share(position / len(boards))
         candidates = tabulate(description, work, board, max_devices, assumed, calibration)
         if candidates is not None:
             tables[candidates.device.name] = candidates

@@ -1,12 +1,24 @@
 """Progress on stderr: one line on a terminal, few lines in a log."""
 
 import io
+import json
 import sys
 
 import pytest
 
+from joulery.cli import main
 from joulery.cli.progress import Progress
 from joulery.clock import VirtualClock
+
+MODEL = {"layers": 4, "hidden": 512, "heads": 8, "feedforward": 2048, "vocabulary": 32000}
+MODEL |= {"sequence": 512}
+PROFILE = """\
+stage,instruction,frequency,time,energy
+0,forward,1400,0.1,30
+0,backward,1400,0.2,60
+1,forward,1400,0.1,30
+1,backward,1400,0.2,60
+"""
 
 
 class Terminal(io.StringIO):
@@ -93,3 +105,20 @@ def test_a_narrow_terminal_gets_a_line_that_does_not_wrap(stderr, monkeypatch):
     terminal = stderr(Terminal())
     Progress(VirtualClock()).show("a long line of progress")
     assert terminal.getvalue() == "\ra long li"
+
+
+@pytest.mark.parametrize("command", ["recommend", "plan"])
+def test_commands_that_take_seconds_say_how_far_they_are(stderr, tmp_path, capsys, command):
+    """Somebody who compares many devices or plans a long pipeline takes the command for hung."""
+    model, profile = tmp_path / "model.json", tmp_path / "profile.csv"
+    model.write_text(json.dumps(MODEL), encoding="utf-8")
+    profile.write_text(PROFILE, encoding="utf-8")
+    arguments = {
+        "recommend": f"recommend --model {model} --device h100 --tokens 1B --max-devices 2 --fresh",
+        "plan": f"plan pipeline --profile {profile} --microbatches 4",
+    }
+    terminal = stderr(Terminal())
+    assert main(arguments[command].split()) == 0
+    assert f"\rjoulery {command}: " in terminal.getvalue()
+    assert terminal.getvalue().endswith("\r")
+    assert "joulery" not in capsys.readouterr().out.partition("\n")[0]
