@@ -8,6 +8,7 @@ import os
 import platform
 import re
 import socket
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -16,6 +17,7 @@ import numpy as np
 from joulery import __version__
 from joulery.cli.dispatch import Output
 from joulery.cli.options import write_file
+from joulery.cli.progress import Progress
 from joulery.clock import REAL_CLOCK
 from joulery.errors import JouleryError
 from joulery.hardware import Capability
@@ -79,7 +81,7 @@ def write_bundle(
         "machine": _machine(),
         "variables": sorted(name for name in os.environ if name.startswith("JOULERY_")),
         "doctor": {"document": diagnosis.document, "text": text.splitlines()},
-        "counters": [_behaviour(device) for device in devices],
+        "counters": _behaviours(devices),
         "selftest": _read_selftest(selftest),
     }
     document = {"schema": SCHEMA, **scrub(contents, _secrets(os.environ))}
@@ -174,14 +176,27 @@ def _machine() -> dict[str, Any]:
     }
 
 
+def _behaviours(devices: Sequence[Device]) -> list[dict[str, Any]]:
+    """Refreshes of all counters, which are read at the same time."""
+    if not devices:
+        return []
+    progress = Progress()
+    progress.show(f"reading {len(devices)} devices for {_READ_SECONDS:g} s")
+    with ThreadPoolExecutor(len(devices)) as pool:
+        behaviours = list(pool.map(_behaviour, devices))
+    progress.done()
+    return behaviours
+
+
 def _behaviour(device: Device, clock: Clock = REAL_CLOCK) -> dict[str, Any]:
     """Refreshes of a device's counter over a short time; the error where it cannot be read."""
     about = {"name": device.info.name, "kind": device.info.kind.value}
     if Capability.ENERGY not in device.capabilities:
         return about | {"counter": False}
-    began, rows, stamps = clock.now(), [], set()
+    began, stamps = clock.now(), set()
+    rows: list[tuple[float, float]] = []
     try:
-        while clock.now() < began + _READ_SECONDS:
+        while not rows or clock.now() < began + _READ_SECONDS:
             reading = cast("EnergyMeter", device).read_energy()
             rows.append((clock.now(), reading.joules))
             stamps.add(reading.refreshed_at_seconds)
@@ -195,7 +210,9 @@ def _behaviour(device: Device, clock: Clock = REAL_CLOCK) -> dict[str, Any]:
         "changes": int(np.count_nonzero(np.diff(joules))),
         "stamps": len(stamps - {None}),
         "period_seconds": refreshes.period_seconds if refreshes else None,
-        "mean_watts": float((joules[-1] - joules[0]) / (times[-1] - times[0])),
+        "mean_watts": float((joules[-1] - joules[0]) / (times[-1] - times[0]))
+        if len(rows) > 1
+        else None,
     }
 
 

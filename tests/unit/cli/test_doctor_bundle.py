@@ -3,6 +3,7 @@
 import getpass
 import json
 import socket
+import threading
 import types
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from joulery.hardware import (
     Capability,
     DeviceInfo,
     DeviceKind,
+    EnergyReading,
     Obstacle,
     SimulatedGpu,
     Survey,
@@ -90,6 +92,25 @@ def test_no_secret_leaves_the_machine(machine, capsys):
     document = json.loads(text)
     assert document["versions"]["joulery"] == "0.1.0"
     assert "joulery_token" in document["variables"]
+
+
+def test_all_devices_are_read_at_the_same_time(monkeypatch):
+    """The bundle of a node with eight boards takes a quarter of a minute of silence."""
+    monkeypatch.setattr(doctor_bundle, "_READ_SECONDS", 0.0)
+    both = threading.Barrier(2)
+
+    def read():
+        both.wait(60)
+        return EnergyReading(1.0, 1.0)
+
+    device = types.SimpleNamespace(
+        info=DeviceInfo("gpu", "GPU", DeviceKind.GPU, "nvidia"),
+        capabilities=frozenset({Capability.ENERGY}),
+        read_energy=read,
+    )
+    rows = doctor_bundle._behaviours([device, device])
+    assert [row["readings"] for row in rows] == [1, 1]
+    assert [row["mean_watts"] for row in rows] == [None, None]
 
 
 def test_ordinary_words_stay(monkeypatch):
