@@ -183,4 +183,4 @@ def test_power_now_is_listed_by_board(make_world):
         device["watts"] for device in document["devices"] if world.board.name in device["name"]
     ]
     assert watts[1] > 1.2 * watts[0] > 0
-    assert {device["origin"] for device in document["devices"]} <= {"simulated", "assumed"}
+    assert {device["provenance"] for device in document["devices"]} <= {"simulated", "assumed"}

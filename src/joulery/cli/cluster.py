@@ -27,6 +27,7 @@ from joulery.cli.options import (
     written,
 )
 from joulery.errors import InvalidValueError
+from joulery.frontier import Origin
 from joulery.reports import cluster_report, table_of
 from joulery.units import JOULES_PER_KILOWATT_HOUR, human
 
@@ -154,7 +155,12 @@ def _simulate(arguments: argparse.Namespace) -> Output:
         price = price or grid.read_signal(Path(arguments.price), zone=arguments.zone)
     summary = summarize(simulate(trace, site), carbon, price)
     report = cluster_report(summary, f"{arguments.trace.name}: {site.policy}, {site.queue}")
-    document = {"policy": site.policy, "queue": site.queue, **summary}
+    document = {
+        "provenance": Origin.SIMULATED.value,
+        "policy": site.policy,
+        "queue": site.queue,
+        **summary,
+    }
     return Output(document, report, page=arguments.html)
 
 

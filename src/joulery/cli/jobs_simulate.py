@@ -12,6 +12,7 @@ from joulery.cli.options import Action, Option, file, names, number, option, who
 from joulery.cli.progress import Progress
 from joulery.clock import REAL_CLOCK
 from joulery.errors import InvalidValueError
+from joulery.frontier import Origin
 from joulery.jobs.policies import make_policy, policy_names
 from joulery.objectives import parse_objective
 from joulery.reports import table_of
@@ -38,7 +39,11 @@ def _simulate(arguments: argparse.Namespace) -> Output:
     results = [summary for log in logs for summary in simulate.summaries(log)]
     results.sort(key=attrgetter("gpu", "dataset", "network", "optimizer"))
     rows = [asdict(summary) for summary in results]
-    document = {"results": rows, "remarks": list(traces.remarks)}
+    document = {
+        "provenance": Origin.SIMULATED.value,
+        "results": rows,
+        "remarks": list(traces.remarks),
+    }
     bounded = bool(arguments.objective)
     return Output(document, lambda: _simulate_text(results, traces.remarks, bounded=bounded))
 
@@ -116,6 +121,7 @@ def _replay(arguments: argparse.Namespace) -> Output:
     logs, seconds = _replay_all(groups, traces, policies, arguments)
     results = simulate.summarize_replays(logs, traces.workloads)
     document = {
+        "provenance": Origin.SIMULATED.value,
         "groups": len(groups),
         "jobs": groups.jobs,
         "source": groups.remark,

@@ -71,7 +71,7 @@ def _document(state: LiveState, runs: list[RunEntry], origins: dict[str, str]) -
     ]
     devices = state.to_document()["devices"]
     return {
-        "devices": [device | {"origin": origins[device["name"]]} for device in devices],
+        "devices": [device | {"provenance": origins[device["name"]]} for device in devices],
         "runs": runs_now,
     }
 

@@ -118,6 +118,7 @@ class Prediction(Tabular):
         """Ready for JSON."""
         fullest = max(self.memory, key=lambda stage: stage.reserved)
         return {
+            "provenance": Origin.PREDICTED.value,
             "device": self.device,
             "devices": self.plan.devices,
             "plan": str(self.plan),
