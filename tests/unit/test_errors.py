@@ -7,6 +7,7 @@ import operator
 import pickle
 import re
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
@@ -121,3 +122,10 @@ def test_what_python_says_of_a_document_is_put_in_words(read, words):
         ours = JouleryError(f"file.json holds no jobs: {error}", remedy="mend it")
     assert ours is not None
     assert ours.message.startswith(f"file.json holds no jobs: {words}")
+
+
+def test_no_remedy_only_points_at_the_help():
+    """A remedy says what to write; somebody who reads the help needs no remedy."""
+    sources = Path(errors.__file__).parent.rglob("*.py")
+    pointers = re.compile(r'remedy=f?"see `?[^"]*--help`?"')
+    assert [path for path in sources if pointers.search(path.read_text("utf-8"))] == []

@@ -22,10 +22,10 @@ _MOST = 5  # columns that fit a page (by hand)
 
 
 def _run(arguments: argparse.Namespace) -> Output:
-    names = arguments.runs
-    if not 2 <= len(names) <= _MOST:
+    names = [arguments.first, *arguments.others]
+    if len(names) > _MOST:
         raise UsageError(
-            f"{len(names)} run{'s' * (len(names) != 1)} to compare",
+            f"{len(names)} runs to compare",
             remedy=f"give two to {_MOST} numbers of `joulery runs list`, or energy logs",
         )
     entries = {name: _read_log(Path(name)) for name in names if not name.isdecimal()}
@@ -75,7 +75,8 @@ def _read_log(path: Path) -> RunEntry:
 COMMAND = Action(
     _run,
     (
-        option("runs", "numbers of runs, or energy logs", "RUN", nargs="+"),
+        option("first", "number of a run, or an energy log", "RUN"),
+        option("others", "those to compare with it", "RUN", nargs="+"),
         page_option("write a page to print or to send"),
         *STORE_OPTIONS,
     ),

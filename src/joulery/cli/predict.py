@@ -73,7 +73,9 @@ def calibration(
     steps = [] if arguments.calibrate is None else prediction.read_steps(arguments.calibrate, model)
     if arguments.calibrate is not None and not steps:
         raise InvalidValueError(
-            f"{arguments.calibrate} holds no measured step", remedy="see `joulery predict --help`"
+            f"{arguments.calibrate} holds no measured step",
+            remedy='give at least one, such as [{"device": "h100", "plan": "dp8-mb1-zero3", '
+            '"batch_size": 128, "seconds": 9.1}], or leave --calibrate out',
         )
     if arguments.fresh:
         return prediction.Calibration(tuple(steps))

@@ -260,7 +260,10 @@ def _read_file(path: Path) -> dict[str, Any]:
             f"cannot read {path}: {problem.strerror}", remedy="give the path of a TOML file"
         ) from None
     except ValueError as problem:
-        raise FileError(f"{path} is not TOML: {problem}", remedy="see how-to/predict") from None
+        raise FileError(
+            f"{path} is not TOML: {problem}",
+            remedy="write a name and a value per line, such as memory_bytes = 16e9",
+        ) from None
 
 
 def _tested(path: Path) -> Accelerator:

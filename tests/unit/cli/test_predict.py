@@ -225,3 +225,16 @@ def test_wrong_use_is_one_line_and_a_remedy(capsys, model, wrong):
     assert code == 2
     assert len(said.err.strip().splitlines()) == 2
     assert "→" in said.err
+
+
+def test_an_empty_file_of_steps_is_refused_with_a_step(capsys, model, tmp_path):
+    """Somebody who left the file empty is sent to a page of help."""
+    steps = tmp_path / "steps.json"
+    steps.write_text("[]")
+    command = ("predict", "--model", model, "--device", "h100", *PLAN, "--calibrate", steps)
+    code, said = asked(capsys, *command)
+    assert code == 2
+    example = said.err[said.err.index("[{") : said.err.index("}]") + 2]
+    steps.write_text(example)
+    code, said = asked(capsys, *command)
+    assert code == 0, said.err

@@ -60,3 +60,13 @@ def test_a_long_run_without_curves_is_not_called_short(capsys):
     for number, text in (("1", "too short"), ("2", "without curves"), ("3", "the run around it")):
         assert main(["runs", "show", number, "--team", "vision"]) == 0
         assert text in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("numbers", [[], ["1"]])
+def test_the_remedy_of_a_comparison_is_a_comparison(capsys, numbers):
+    """Whoever writes what the remedy says is refused a second time."""
+    assert main(["compare", *numbers]) == 2
+    assert "write `joulery compare RUN RUN`" in capsys.readouterr().err
+    assert main(["compare", "1", "2", "--team", "vision"]) == 0
+    assert main(["compare", *"123456"]) == 2
+    assert "two to 5" in capsys.readouterr().err
