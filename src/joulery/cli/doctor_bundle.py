@@ -20,7 +20,7 @@ from joulery.cli.options import write_file
 from joulery.cli.progress import Progress
 from joulery.clock import REAL_CLOCK
 from joulery.errors import JouleryError
-from joulery.hardware import Capability
+from joulery.hardware import Capability, find_machines
 from joulery.metering import find_refreshes
 from joulery.reports import table_of
 
@@ -166,13 +166,13 @@ def _machine() -> dict[str, Any]:
     except OSError:
         cpuinfo = ""
     model = re.search(r"^model name\s*:\s*(.+)$", cpuinfo, re.MULTILINE)
-    container = Path("/.dockerenv").exists() or Path("/run/.containerenv").exists()
+    kinds = {machine.name for machine in find_machines()}
     return {
         "processor": model[1] if model else platform.processor(),
         "cores": os.cpu_count(),
-        "container": container or bool(os.environ.get("KUBERNETES_SERVICE_HOST")),
-        "virtual_machine": " hypervisor " in cpuinfo,
-        "wsl": "microsoft" in platform.release().lower(),
+        "container": "container" in kinds,
+        "virtual_machine": "virtual machine" in kinds,
+        "wsl": "WSL" in kinds,
     }
 
 

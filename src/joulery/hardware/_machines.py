@@ -5,11 +5,28 @@ The table is also that of ``docs/reference/hardware.md``; a test compares them.
 
 from __future__ import annotations
 
+import os
 import platform
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 _INTEL, _GOOGLE = "0x8086", "0x1ae0"  # PCI ids of the vendors
+# PCI ids of TPUs v3, v4, v5p, v5e, v6e and 7x (jax/_src/hardware_utils.py): network cards of
+# Google's cloud have the same vendor, and newer TPUs no driver of the class `accel`.
+_TPUS = {"0x0027", "0x005e", "0x0062", "0x0063", "0x006f", "0x0076"}
+_PCI, _PRODUCT = "sys/bus/pci/devices/*", ("sys_vendor", "product_name")
+_CONTAINER_FILES = (".dockerenv", "run/.containerenv")
+_POD = "KUBERNETES_SERVICE_HOST"  # set in every pod, where containerd leaves no file
+# Vendor and product of virtual machines, as systemd-detect-virt knows them: only CPUs of x86 have
+# the flag `hypervisor`.
+_VIRTUAL = (
+    *("Amazon EC2", "Google Google Compute Engine", "Microsoft Corporation Virtual Machine"),
+    *("QEMU", "KVM", "OpenStack", "VMware", "Xen"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,16 +153,21 @@ MACHINES = (
 )
 
 
-def find_machines(root: Path = Path("/")) -> list[MachineKind]:
+def find_machines(
+    root: Path = Path("/"), environ: Mapping[str, str] | None = None
+) -> list[MachineKind]:
     """Kinds of machines and parts that this one shows, in the order of the table.
 
     Args:
         root: Folder that holds ``proc``, ``sys`` and ``dev``.
+        environ: Variables, among which a pod has its own; by default those of this process.
     """
     cpuinfo = _read(root / "proc/cpuinfo")
     model = _read(root / "proc/device-tree/model")
     vendors = {_read(path) for path in root.glob("sys/class/drm/card*/device/vendor")}
     accelerators = {_read(path) for path in root.glob("sys/class/accel/accel*/device/vendor")}
+    parts = {(_read(path / "vendor"), _read(path / "device")) for path in root.glob(_PCI)}
+    product = " ".join(_read(root / "sys/class/dmi/id" / name) for name in _PRODUCT)
     signs = {
         "Intel CPU": "GenuineIntel" in cpuinfo,
         "AMD CPU": "AuthenticAMD" in cpuinfo,
@@ -155,14 +177,21 @@ def find_machines(root: Path = Path("/")) -> list[MachineKind]:
         "NVIDIA Jetson": "Jetson" in model or (root / "etc/nv_tegra_release").exists(),
         "Apple": platform.system() == "Darwin",
         "Intel Gaudi": any(root.glob("sys/module/habanalabs")),
-        "Google TPU": _GOOGLE in accelerators,
+        "Google TPU": _GOOGLE in accelerators or any((_GOOGLE, tpu) in parts for tpu in _TPUS),
         "AWS Trainium": any(root.glob("dev/neuron[0-9]*")),
         "laptop": any(root.glob("sys/class/power_supply/BAT*")),
         "WSL": "microsoft" in _read(root / "proc/version").lower(),
-        "container": any((root / name).exists() for name in (".dockerenv", "run/.containerenv")),
-        "virtual machine": " hypervisor" in cpuinfo,
+        "container": any((root / name).exists() for name in _CONTAINER_FILES)
+        or _POD in (os.environ if environ is None else environ),
+        "virtual machine": " hypervisor" in cpuinfo
+        or ("CPU implementer" in cpuinfo and _is_virtual(product)),
     }
     return [machine for machine in MACHINES if signs[machine.name]]
+
+
+def _is_virtual(product: str) -> bool:
+    """Whether a product of a vendor is a virtual machine: EC2 also has whole machines."""
+    return product.startswith(_VIRTUAL) and ".metal" not in product
 
 
 def _read(path: Path) -> str:
