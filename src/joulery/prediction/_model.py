@@ -15,6 +15,8 @@ from typing import Any
 
 from joulery.errors import FileError, InvalidValueError
 
+_KV_BYTES = 2.0  # of a number in the KV cache, whatever the precision of the weights
+
 
 @dataclass(frozen=True, slots=True)
 class Transformer:
@@ -175,6 +177,19 @@ class Transformer:
         dense = (self.layers - self.expert_layers) * self.block_parameters(self.feedforward)
         blocks = self.layers * self.attention_parameters() + dense + self.expert_layers * experts
         return blocks + self.embedding_parameters()
+
+    def total_parameters(self) -> int:
+        """All parameters."""
+        unvisited = (self.experts - self.experts_per_token) * self.expert_layers
+        blocks = unvisited * self.block_parameters(self.expert_feedforward)
+        embedding = 0 if self.tied else self.embedding_parameters()
+        return self.active_parameters() + blocks + embedding
+
+    def cache_bytes(self) -> float:
+        """Bytes of one token in the KV cache."""
+        if self.kv_rank:
+            return self.layers * (self.kv_rank + self.rope_dim) * _KV_BYTES
+        return 2 * self.layers * self.key_heads * self.value_width * _KV_BYTES
 
     def embedding_parameters(self) -> int:
         """Parameters of one embedding."""
