@@ -9,6 +9,8 @@ import platform
 from dataclasses import dataclass
 from pathlib import Path
 
+from joulery.files import system_text
+
 _INTEL, _GOOGLE = "0x8086", "0x1ae0"  # PCI ids of the vendors
 
 
@@ -142,10 +144,10 @@ def find_machines(root: Path = Path("/")) -> list[MachineKind]:
     Args:
         root: Folder that holds ``proc``, ``sys`` and ``dev``.
     """
-    cpuinfo = _read(root / "proc/cpuinfo")
-    model = _read(root / "proc/device-tree/model")
-    vendors = {_read(path) for path in root.glob("sys/class/drm/card*/device/vendor")}
-    accelerators = {_read(path) for path in root.glob("sys/class/accel/accel*/device/vendor")}
+    cpuinfo = system_text(root / "proc/cpuinfo")
+    model = system_text(root / "proc/device-tree/model")
+    vendors = {system_text(path) for path in root.glob("sys/class/drm/card*/device/vendor")}
+    accelerators = {system_text(path) for path in root.glob("sys/class/accel/accel*/device/vendor")}
     signs = {
         "Intel CPU": "GenuineIntel" in cpuinfo,
         "AMD CPU": "AuthenticAMD" in cpuinfo,
@@ -158,15 +160,8 @@ def find_machines(root: Path = Path("/")) -> list[MachineKind]:
         "Google TPU": _GOOGLE in accelerators,
         "AWS Trainium": any(root.glob("dev/neuron[0-9]*")),
         "laptop": any(root.glob("sys/class/power_supply/BAT*")),
-        "WSL": "microsoft" in _read(root / "proc/version").lower(),
+        "WSL": "microsoft" in system_text(root / "proc/version").lower(),
         "container": any((root / name).exists() for name in (".dockerenv", "run/.containerenv")),
         "virtual machine": " hypervisor" in cpuinfo,
     }
     return [machine for machine in MACHINES if signs[machine.name]]
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8", errors="replace").strip()
-    except OSError:
-        return ""
