@@ -13,7 +13,7 @@ from dataclasses import MISSING, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-from joulery.errors import FileError, InvalidValueError
+from joulery.errors import FileError, InvalidValueError, flaw_text
 
 _KV_BYTES = 2.0  # of a number in the KV cache, whatever the precision of the weights
 
@@ -462,7 +462,9 @@ def _read(path: Path) -> dict[str, Any]:
             remedy="give the path of a JSON file; of a model on a hub, that of its config.json",
         ) from None
     except (ValueError, RecursionError) as problem:
-        raise FileError(f"{path} is not JSON: {problem}", remedy="write one JSON object") from None
+        raise FileError(
+            f"{path} is not JSON: {flaw_text(problem)}", remedy="write one JSON object"
+        ) from None
     if not isinstance(document, dict):
         raise FileError(f"{path} holds no object", remedy='write {"layers": 32, …}')
     return document

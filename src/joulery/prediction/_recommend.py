@@ -11,7 +11,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from joulery.arguments import check_whole
-from joulery.errors import FileError, InfeasibleError, InvalidValueError, JouleryError
+from joulery.errors import (
+    FileError,
+    InfeasibleError,
+    InvalidValueError,
+    JouleryError,
+    flaw_text,
+)
 from joulery.objectives import Totals, parse_objective, score
 from joulery.prediction._assumptions import (
     Assumptions,
@@ -255,7 +261,7 @@ class Recommendation(Tabular):
             )
         except (KeyError, TypeError, ValueError, JouleryError) as error:
             raise FileError(
-                f"this is no recommendation: {error}",
+                f"this is no recommendation: {flaw_text(error)}",
                 remedy="write it with `joulery recommend --json`",
             ) from None
 
