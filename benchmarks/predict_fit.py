@@ -284,7 +284,6 @@ def matmuls(
         weight_bytes=weights,
         activation_bytes=batch * rows_ * (columns + inner) * element_bytes,
         weight_footprint=weights * copies,
-        element_bytes=element_bytes * ones,
         peak=rates[0] * ones,
         fed=rates[1] * ones,
         count=ones,
@@ -295,7 +294,7 @@ def streams(activation_bytes: Array) -> Kernels:
     """Columns of operators that only move data."""
     traffic = np.asarray(activation_bytes, float)
     ones, zeros = np.ones_like(traffic), np.zeros_like(traffic)
-    columns = [STREAM * ones, ones, *[zeros] * 5, traffic, np.inf * ones, *[ones] * 4]
+    columns = [STREAM * ones, ones, *[zeros] * 5, traffic, np.inf * ones, *[ones] * 3]
     return Kernels(*columns)
 
 

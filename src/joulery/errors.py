@@ -29,6 +29,11 @@ import functools
 import os
 import re
 import sys
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 # Errors of the system put a number before their words, and the name of the file behind.
 _SYSTEM = re.compile(r"\[Errno -?\d+\] (?P<words>.*?)(?P<name>: '[^']+')?$", re.MULTILINE)
@@ -36,21 +41,14 @@ _SYSTEM = re.compile(r"\[Errno -?\d+\] (?P<words>.*?)(?P<name>: '[^']+')?$", re.
 _EXIT_CODES = dict.fromkeys(
     (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO), 1
 ) | dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), 3)
-# Words of Python about a document that is not as it should be, and ours.
-_PYTHON_WORDS = tuple(
+# What Python says of a document that is not as it should be, and our words.
+_FLAWS = tuple(
     (re.compile(pattern), words)
     for pattern, words in (
-        (r"maximum recursion depth exceeded.*", "nested too deeply"),
         (r"Exceeds the limit \(\d+ digits\).*", "a number has too many digits"),
         (r"(?:not enough|too many) values to unpack .*", "a list is too long or too short"),
         (r"could not convert string to \w+: (.*)", "{} is not a number"),
         (r"invalid literal for int\(\) with base 10: (.*)", "{} is not a whole number"),
-        (r".*must be (?:a |real )?(?:string or a real )?number, not '?(\w+)'?", "{} is no number"),
-        (r"'(\w+)' object (?:is not|has no|does not|cannot) .*", "{} stands where it cannot"),
-        (r"cannot unpack non-iterable '?(\w+)'? .*", "{} stands where it cannot"),
-        (r"argument of type '(\w+)' is not .*", "{} stands where it cannot"),
-        (r"(\w+) indices must be .*", "{} stands where it cannot"),
-        (r"\S* argument after \*\* must be a mapping, not (\w+)", "{} stands where it cannot"),
         (r"\S*__init__\(\) got an unexpected keyword argument (.*)", "unknown member {}"),
         (r"\S*__init__\(\) missing \d+ required \S+ arguments?: (.*)", "{} is missing"),
     )
@@ -64,6 +62,8 @@ _NOUNS = {
     "dict": "an object",
     "NoneType": "null",
 }
+# The type that Python complains of is the first that it does not call as a function.
+_TYPE = re.compile(rf"\b({'|'.join(_NOUNS)})\b(?!\()")
 
 
 class JouleryError(Exception):
@@ -83,9 +83,6 @@ class JouleryError(Exception):
     code = "joulery-error"
 
     def __init__(self, message: str, *, remedy: str) -> None:
-        reason = str(sys.exception() or "")
-        if reason and reason in message:
-            message = message.replace(reason, _plain_words(reason))
         self.message = _SYSTEM.sub(_without_number, message)
         super().__init__(self.message)
         self.remedy = remedy
@@ -97,14 +94,6 @@ class JouleryError(Exception):
         # The default pickles positional arguments only and would lose the remedy on its way
         # between processes.
         return functools.partial(type(self), remedy=self.remedy), (self.message,), self.__dict__
-
-
-def _plain_words(reason: str) -> str:
-    """What Python says of a document's contents, for those who wrote the document."""
-    for pattern, words in _PYTHON_WORDS:
-        if match := pattern.fullmatch(reason):
-            return words.format(*(_NOUNS.get(group, group) for group in match.groups()))
-    return reason
 
 
 def _without_number(error: re.Match[str]) -> str:
@@ -254,3 +243,45 @@ def cannot_listen(address: str, error: OSError) -> JouleryError:
         f"cannot listen on {address}: {os.strerror(error.errno)}",
         remedy="choose another address with --listen HOST:PORT",
     )
+
+
+def flaw_text(error: Exception) -> str:
+    """What is wrong with a document, for who wrote it, by the error that reading it raised."""
+    text = str(error)
+    if isinstance(error, RecursionError):
+        return "nested too deeply"
+    if isinstance(error, KeyError):
+        return f"{text} is missing"
+    for pattern, words in _FLAWS:
+        if match := pattern.fullmatch(text):
+            return words.format(*match.groups())
+    if isinstance(error, TypeError | AttributeError) and (kind := _TYPE.search(text)):
+        return f"{_NOUNS[kind[1]]} stands where it cannot"
+    return text
+
+
+@contextmanager
+def document_errors(
+    statement: str, *, remedy: str, kind: type[JouleryError] = FileError
+) -> Iterator[None]:
+    """Put what Python raises about a document that is read within into words of ours.
+
+    Args:
+        statement: Beginning of the message, such as ``jobs.json holds no jobs``.
+        remedy: Advice on how to write the document.
+        kind: Class of the error.
+    """
+    try:
+        yield
+    except JouleryError:
+        raise
+    except (
+        OSError,
+        LookupError,
+        ValueError,
+        TypeError,
+        AttributeError,
+        OverflowError,
+        RecursionError,
+    ) as error:
+        raise kind(f"{statement}: {flaw_text(error)}", remedy=remedy) from None

@@ -162,6 +162,14 @@ def open_for_append(path: Path) -> int:
     return descriptor
 
 
+def system_text(path: Path) -> str:
+    """Text of a file that the kernel shows, stripped; empty where it cannot be read."""
+    try:
+        return path.read_text(encoding="utf-8", errors="replace").strip()
+    except OSError:
+        return ""
+
+
 def sync_folder(folder: Path) -> None:
     """Put the names of a folder's files on the disk."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

@@ -17,7 +17,13 @@ from reprlib import repr as short_repr
 from typing import TYPE_CHECKING, Any, Self
 
 from joulery.arguments import check_items, check_type
-from joulery.errors import FileError, InfeasibleError, InvalidValueError
+from joulery.errors import (
+    FileError,
+    InfeasibleError,
+    InvalidValueError,
+    document_errors,
+    flaw_text,
+)
 from joulery.tables import KNOBS, Tabular
 from joulery.units import finite, human, human_duration, per_cent
 
@@ -278,7 +284,7 @@ class OperatingPoint(Tabular):
             ) from None
         except RecursionError as broken:
             raise FileError(
-                f"not an operating point: {broken}", remedy="write parts less deep"
+                f"not an operating point: {flaw_text(broken)}", remedy="write parts less deep"
             ) from None
 
 
@@ -436,12 +442,8 @@ class Frontier(Tabular):
     def from_json(cls, text: str) -> Self:
         """The inverse of ``to_json``."""
         check_type(text, str | bytes, "a frontier's JSON must be text", "give what to_json returns")
-        try:
+        with document_errors("not valid JSON", remedy="export the frontier again"):
             document = json.loads(text)
-        except (ValueError, RecursionError) as broken:
-            raise FileError(
-                f"not valid JSON: {broken}", remedy="export the frontier again"
-            ) from None
         return cls.from_dict(document)
 
 

@@ -7,7 +7,6 @@ convert.
 from __future__ import annotations
 
 import math
-import operator
 import re
 
 from joulery.errors import InvalidValueError
@@ -93,26 +92,6 @@ def finite(value: float, name: str, *, minimum: float | None = None) -> float:
         raise InvalidValueError(
             f"{name} must be at least {minimum:g}, not {number:g}",
             remedy=f"give a value of {minimum:g} or more",
-        )
-    return number
-
-
-def whole_number(value: int, name: str, *, minimum: int = 1) -> int:
-    """Return ``value`` as an int, or raise an error that names it.
-
-    Args:
-        value: Number to check.
-        name: Name of the number, for the message.
-        minimum: Smallest allowed value, itself included.
-    """
-    try:
-        number = operator.index(value)
-    except TypeError:
-        number = minimum - 1
-    if number < minimum:
-        raise InvalidValueError(
-            f"{name} must be a whole number of {minimum} or more, not {value!r}",
-            remedy=f"give a number such as {max(minimum, 8)}",
         )
     return number
 

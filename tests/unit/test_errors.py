@@ -18,6 +18,7 @@ from joulery.errors import (
     NotPossibleHereError,
     UnknownCommandError,
     UsageError,
+    document_errors,
 )
 
 CLASSES = [kind for _, kind in inspect.getmembers(errors, inspect.isclass)]
@@ -104,7 +105,8 @@ def test_invalid_values_are_value_errors():
         (lambda: operator.attrgetter("items")("text"), "text stands where it cannot"),
         (lambda: [].get("id"), "a list stands where it cannot"),
         (lambda: float("{x}"), "'{x}' is not a number"),
-        (lambda: float([]), "a list is no number"),
+        (lambda: float([]), "a list stands where it cannot"),
+        (lambda: {}["id"], "'id' is missing"),
         (lambda: int("x"), "'x' is not a whole number"),
         (lambda: json.loads("9" * 5000), "a number has too many digits"),
         (lambda: json.loads("[" * 100_000), "nested too deeply"),
@@ -115,13 +117,22 @@ def test_invalid_values_are_value_errors():
 )
 def test_what_python_says_of_a_document_is_put_in_words(read, words):
     """Somebody who wrote a JSON file is told what is not subscriptable."""
-    ours = None
-    try:
+    with (
+        pytest.raises(FileError) as refused,
+        document_errors("file.json holds no jobs", remedy="mend it"),
+    ):
         read()
-    except Exception as error:  # noqa: BLE001 - whatever Python raises
-        ours = JouleryError(f"file.json holds no jobs: {error}", remedy="mend it")
-    assert ours is not None
-    assert ours.message.startswith(f"file.json holds no jobs: {words}")
+    assert refused.value.message == f"file.json holds no jobs: {words}"
+
+
+def test_errors_of_ours_pass_a_document_unchanged():
+    """The remedy of the part that is wrong would give way to that of the whole file."""
+    with (
+        pytest.raises(UsageError, match="no such tier") as refused,
+        document_errors("file.json holds no jobs", remedy="mend it"),
+    ):
+        raise UsageError("no such tier", remedy="choose another")
+    assert refused.value.remedy == "choose another"
 
 
 def test_no_remedy_only_points_at_the_help():

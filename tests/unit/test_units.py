@@ -15,7 +15,6 @@ from joulery.units import (
     human_money,
     per_cent,
     quantity,
-    whole_number,
 )
 
 
@@ -174,14 +173,6 @@ def test_tokens_are_not_counted_in_per_cent():
     assert "%" not in refused.value.remedy
     with pytest.raises(InvalidValueError):
         quantity("5k", "value", "1")
-
-
-@pytest.mark.parametrize("value", ["8", 0, -1, 2.5, None])
-def test_whole_numbers_are_named_when_they_are_not(value):
-    """A typing error in Python would end in a TypeError of an operator."""
-    assert whole_number(8, "batch size") == 8
-    with pytest.raises(InvalidValueError, match="batch size must be a whole number of 1 or more"):
-        whole_number(value, "batch size")
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,13 @@ from joulery.cli.options import (
     written,
 )
 from joulery.clock import REAL_CLOCK
-from joulery.errors import FileError, JouleryError, UnknownRecordError, UsageError
+from joulery.errors import (
+    FileError,
+    JouleryError,
+    UnknownRecordError,
+    UsageError,
+    document_errors,
+)
 from joulery.frontier import Frontier, OperatingPoint, Origin, Provenance
 from joulery.objectives import OBJECTIVE_HELP, choose, parse_objective
 from joulery.units import human_duration
@@ -387,11 +393,9 @@ def _describe_log(totals: metering.LogTotals) -> str:
 
 
 def _frontier(path: Path, text: str) -> Frontier:
-    try:
+    statement = f"{path} is neither an energy log nor valid JSON"
+    with document_errors(statement, remedy=_REMEDY):
         document = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        reason = f"{path} is neither an energy log nor valid JSON: {error}"
-        raise FileError(reason, remedy=_REMEDY) from None
     try:
         if isinstance(document, list):
             return Frontier.from_points([OperatingPoint.from_dict(item) for item in document])

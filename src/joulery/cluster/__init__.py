@@ -85,11 +85,8 @@ if TYPE_CHECKING:
     from joulery.cluster._swings import (
         PowerTrace as PowerTrace,
         SwingLimits as SwingLimits,
-        Swings as Swings,
-        measure_swings as measure_swings,
         read_power_trace as read_power_trace,
         read_swing_limits as read_swing_limits,
-        swing_remedies as swing_remedies,
         swings_document as swings_document,
     )
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from joulery.documents import read_text
-from joulery.errors import FileError, InvalidValueError, JouleryError
+from joulery.errors import FileError, InvalidValueError, document_errors
 from joulery.units import finite
 
 _MEMBERS = {"name", "watts", "overhead_watts", "children"}
@@ -78,7 +78,8 @@ class Budget:
         pending: list[tuple[Any, str | None]] = [(document, None)]
         while pending:
             entry, parent = pending.pop(0)
-            try:
+            remedy = 'write {"name": "rack-1", "watts": 20000, "children": […]}'
+            with document_errors("not a part of a budget", remedy=remedy):
                 if unknown := sorted(entry.keys() - _MEMBERS):
                     raise FileError(
                         f"a part of a budget has an unknown member {unknown[0]!r}",
@@ -87,11 +88,6 @@ class Budget:
                 watts = math.inf if entry.get("watts") is None else float(entry["watts"])
                 cap = Cap(str(entry["name"]), watts, parent, entry.get("overhead_watts", 0.0))
                 pending += [(child, cap.name) for child in entry.get("children", ())]
-            except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as broken:
-                raise FileError(
-                    f"not a part of a budget: {broken}",
-                    remedy='write {"name": "rack-1", "watts": 20000, "children": […]}',
-                ) from None
             caps.append(cap)
         return cls(tuple(caps))
 
@@ -99,9 +95,6 @@ class Budget:
 def read_budget(path: Path | str) -> Budget:
     """Read a budget tree from a JSON file."""
     text = read_text(Path(path), "budget")
-    try:
-        return Budget.from_dict(json.loads(text))
-    except (ValueError, RecursionError) as error:
-        if isinstance(error, JouleryError):
-            raise
-        raise FileError(f"{path} holds no budget: {error}", remedy="give a JSON file") from None
+    with document_errors(f"{path} holds no budget", remedy="give a JSON file"):
+        document = json.loads(text)
+    return Budget.from_dict(document)

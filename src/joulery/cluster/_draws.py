@@ -34,8 +34,6 @@ _STEP = 1 / 40
 _TELLING = 0.01
 # Hosts count as their worst case at first, and less so within this time of readings; by hand.
 _HOST_SECONDS = 30.0
-# Stops in so much time of an agent may be for doubts that are gone after it; by hand.
-DOUBT_SECONDS = 60.0
 # Above the mean difference by so many standard deviations: exceeded in one of 6,000 readings, and
 # between them by more; chosen on the emulated plant of the tests, where 3.3 met the goal narrowly.
 _DEVIATIONS = 3.6

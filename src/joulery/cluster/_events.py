@@ -10,7 +10,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from joulery.clock import REAL_CLOCK, Clock
-from joulery.errors import FileError, InvalidValueError
+from joulery.errors import FileError, InvalidValueError, flaw_text
 from joulery.files import write_atomic
 from joulery.grid import GridEvent
 
@@ -124,7 +124,7 @@ def active_events(state: Path, until: float, now: float) -> tuple[list[GridEvent
             elif event.start <= until:
                 events.append(event)
         except (OSError, ValueError, TypeError, RecursionError) as error:
-            messages.append(f"event {file.name} is invalid and ignored: {error}")
+            messages.append(f"event {file.name} is invalid and ignored: {flaw_text(error)}")
     return events, messages
 
 

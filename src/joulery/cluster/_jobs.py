@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from joulery.documents import read_text
-from joulery.errors import FileError, InvalidValueError, JouleryError
+from joulery.errors import FileError, InvalidValueError, document_errors
 from joulery.frontier import SCHEMA, Frontier, OperatingPoint, Setting
 from joulery.units import finite
 
@@ -311,20 +311,13 @@ def read_jobs(path: Path) -> list[ClusterJob]:
     (least performance), ``limit_watts``, ``idle_watts`` and ``node`` are optional.
     """
     text = read_text(path, "jobs")
-    try:
+    remedy = 'write {"jobs": [{"id": "a", "points": [[watts, throughput], …]}]}'
+    with document_errors(f"{path} holds no jobs", remedy=remedy):
         document = json.loads(text)
         if isinstance(document, dict) and (unknown := sorted(document.keys() - {"jobs"})):
             raise FileError(f"{path} has an unknown member {unknown[0]!r}", remedy="give jobs only")
         entries = document["jobs"] if isinstance(document, dict) else document
         jobs = [_job(entry, path.parent) for entry in entries]
-    except (OSError, LookupError, ValueError, TypeError, AttributeError, RecursionError) as error:
-        if isinstance(error, JouleryError):
-            raise
-        flaw = f"{error} is missing" if isinstance(error, KeyError) else error
-        raise FileError(
-            f"{path} holds no jobs: {flaw}",
-            remedy='write {"jobs": [{"id": "a", "points": [[watts, throughput], …]}]}',
-        ) from None
     names: set[str] = set()
     for job in jobs:
         if job.id in names:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from joulery.clock import REAL_CLOCK, Clock
 from joulery.cluster._draws import Correction
-from joulery.errors import InvalidValueError, JouleryError, NotPossibleHereError
+from joulery.errors import InvalidValueError, JouleryError, NotPossibleHereError, flaw_text
 from joulery.grid import request
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ class PrometheusMeter:
             samples = [(float(at), float(value)) for at, value in pairs]
         except (ValueError, KeyError, TypeError, IndexError, RecursionError) as error:
             raise NotPossibleHereError(
-                f"{self._url} gives no watts for {query!r}: {error!r}",
+                f"{self._url} gives no watts for {query!r}: {flaw_text(error)}",
                 remedy="try the query in Prometheus; it must return a number",
             ) from None
         if not all(math.isfinite(value) for _, value in samples):

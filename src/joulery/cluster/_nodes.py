@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
-from joulery.errors import JouleryError, NotPossibleHereError
+from joulery.errors import JouleryError, NotPossibleHereError, flaw_text
 from joulery.governor import Connection, FencedError, check_secrecy
 from joulery.units import finite
 
@@ -104,7 +104,7 @@ class NodeClient:
             leader = answer.get("leader") or {}
             self.leader = leader.get("epoch", 0), leader.get("age_seconds", math.inf)
         except (KeyError, TypeError, AttributeError) as error:
-            flaw = f"node {self._name} sends an invalid answer: {error!r}"
+            flaw = f"node {self._name} sends an invalid answer: {flaw_text(error)}"
             raise NodeUnreachableError(flaw, remedy="update its governor") from None
         if 0 < self.epoch < self.leader[0]:
             flaw = f"node {self._name} is led by epoch {self.leader[0]}, not {self.epoch}"

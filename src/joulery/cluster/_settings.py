@@ -11,7 +11,7 @@ from joulery.cluster._allocate import check_policy
 from joulery.cluster._budget import Budget, Cap, read_budget
 from joulery.cluster._jobs import PowerCurve, read_jobs
 from joulery.documents import read_text
-from joulery.errors import FileError, InvalidValueError, JouleryError
+from joulery.errors import FileError, InvalidValueError, document_errors
 from joulery.grid import Signal, read_signal
 from joulery.units import finite
 
@@ -212,7 +212,8 @@ class AgentSettings:
 def read_agent_settings(path: Path) -> AgentSettings:
     """Read an agent's settings from TOML; paths in it are relative to the file."""
     text = read_text(path, "settings")
-    try:
+    remedy = "see docs/how-to/share-a-power-budget.md for an example"
+    with document_errors(f"{path} holds no settings", remedy=remedy):
         document = tomllib.loads(text)
         _check_names(path, document, AgentSettings)
         for name in _PATHS:
@@ -232,13 +233,6 @@ def read_agent_settings(path: Path) -> AgentSettings:
                 name: AccountShare(**entry) for name, entry in document["accounts"].items()
             }
         return AgentSettings(**document)
-    except (OSError, ValueError, TypeError, AttributeError) as error:
-        if isinstance(error, JouleryError):
-            raise
-        raise FileError(
-            f"{path} holds no settings: {error}",
-            remedy="see docs/how-to/share-a-power-budget.md for an example",
-        ) from None
 
 
 def _check_names(path: Path, document: Mapping[str, object], kind: type) -> None:

@@ -8,7 +8,7 @@ import subprocess
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from joulery.errors import InvalidValueError, NotPossibleHereError
+from joulery.errors import InvalidValueError, NotPossibleHereError, flaw_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -306,7 +306,7 @@ def _jobs(text: str, source: str) -> list[EngineJob]:
         return join_shared([job for job in jobs if job is not None])
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise EngineError(
-            f"{source} sends an invalid answer: {error!r}",
+            f"{source} sends an invalid answer: {flaw_text(error)}",
             remedy="install Slurm 22.05 or later with its JSON serializer",
         ) from None
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from joulery.documents import read_text
-from joulery.errors import FileError, InvalidValueError, JouleryError
+from joulery.errors import FileError, InvalidValueError, document_errors
 from joulery.grid import read_rows, read_table
 from joulery.units import finite
 
@@ -110,13 +110,9 @@ def _is_limit(value: float) -> bool:
 def read_swing_limits(path: Path | str) -> SwingLimits:
     """Read limits from a TOML file with the names of ``SwingLimits``."""
     text = read_text(Path(path), "limits")
-    try:
+    remedy = f"give {', '.join(limit.name for limit in fields(SwingLimits))}"
+    with document_errors(f"{path} holds no limits", remedy=remedy):
         return SwingLimits(**tomllib.loads(text))
-    except (ValueError, TypeError, RecursionError) as error:
-        if isinstance(error, JouleryError):
-            raise
-        names = ", ".join(f.name for f in fields(SwingLimits))
-        raise FileError(f"{path} holds no limits: {error}", remedy=f"give {names}") from None
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from joulery.errors import DeviceError, FileError, MissingRightsError
+from joulery.errors import DeviceError, FileError, MissingRightsError, flaw_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -56,7 +56,7 @@ def _read(path: Path) -> dict[str, dict[str, str]]:
         return {}
     except (OSError, ValueError, KeyError, IndexError, AttributeError) as error:
         raise FileError(
-            f"the commands in {path} cannot be used: {error!r}",
+            f"the commands in {path} cannot be used: {flaw_text(error)}",
             remedy="give [vendor] with set_power_limit, lock_clock or unlock_clock; commands may "
             "use {index}, and {watts} or {mhz}",
         ) from None

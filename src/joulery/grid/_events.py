@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from joulery.documents import read_text
-from joulery.errors import FileError, InvalidValueError, JouleryError
+from joulery.errors import InvalidValueError, document_errors
 from joulery.units import finite
 
 
@@ -80,12 +80,6 @@ class GridEvent:
 def read_events(path: Path | str) -> list[GridEvent]:
     """Read events from a JSON list of ``{"id", "start", "end", "target_watts" | "reduction"}``."""
     text = read_text(Path(path), "events")
-    try:
+    remedy = 'write [{"id": "a", "start": 1.7e9, "end": 1.7e9, "reduction": 0.25}]'
+    with document_errors(f"{path} holds no events", remedy=remedy):
         return [GridEvent(**entry) for entry in json.loads(text)]
-    except (ValueError, TypeError, RecursionError) as error:
-        if isinstance(error, JouleryError):
-            raise
-        raise FileError(
-            f"{path} holds no events: {error}",
-            remedy='write [{"id": "a", "start": 1.7e9, "end": 1.7e9, "reduction": 0.25}]',
-        ) from None

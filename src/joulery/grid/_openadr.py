@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
+from joulery.errors import flaw_text
 from joulery.grid._events import GridEvent
 from joulery.grid._http import SignalError, request, utc_seconds
 from joulery.units import finite
@@ -134,7 +135,7 @@ def grid_events(raw: dict[str, Any]) -> list[GridEvent]:
                     events.append(GridEvent(name, start, end, announced=announced_seconds, **wish))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise SignalError(
-            f"event {raw.get('id')!r} is not as OpenADR 3 has it: {error!r}",
+            f"event {raw.get('id')!r} is not as OpenADR 3 has it: {flaw_text(error)}",
             remedy="ask the program's operator; the caps in force stay",
         ) from None
     return events

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from xml.etree import ElementTree as ET
 
 from joulery.clock import REAL_CLOCK, Clock
-from joulery.errors import FileError, InvalidValueError
+from joulery.errors import FileError, InvalidValueError, flaw_text
 from joulery.files import cache_folder, write_atomic
 from joulery.grid._http import SignalError, request, utc_seconds
 from joulery.grid._signal import Signal
@@ -40,7 +40,7 @@ class Provider:
             return Signal.from_rows(self._rows(start, end), self.name, most_gap_steps=3)
         except (ValueError, KeyError, TypeError, ET.ParseError) as error:
             raise SignalError(
-                f"{self.name} does not answer as it documents: {error!r}",
+                f"{self.name} does not answer as it documents: {flaw_text(error)}",
                 remedy="try again later; if it stays so, its API has changed",
             ) from None
 

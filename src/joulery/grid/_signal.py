@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from joulery.errors import FileError, InvalidValueError, MissingExtraError
+from joulery.errors import FileError, InvalidValueError, MissingExtraError, document_errors
 from joulery.units import finite
 
 if TYPE_CHECKING:
@@ -204,14 +204,11 @@ def read_rows(
     assumed = UTC if time_column.lower() == "utc" else zone
     rows = []
     for number, row in enumerate(table, 2):
-        try:
+        remedy = "give a time and a number in every row"
+        with document_errors(f"{path}, line {number}", remedy=remedy):
             time, value = _seconds(row[time_column], assumed), float(row[value_column])
             if not abs(time) < _MOST_SECONDS:
-                raise ValueError(f"{time:g} s is not a time")  # noqa: TRY301
-        except (TypeError, ValueError, OverflowError) as error:
-            raise FileError(
-                f"{path}, line {number}: {error}", remedy="give a time and a number in every row"
-            ) from None
+                raise ValueError(f"{time:g} s is not a time")
         if math.isfinite(value):
             rows.append((time, value))
     return rows

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from joulery.clock import REAL_CLOCK
 from joulery.errors import DeviceError, DeviceLostError, JouleryError
+from joulery.files import system_text
 from joulery.frontier import Origin, Provenance
 from joulery.hardware._device import (
     Capability,
@@ -106,7 +107,7 @@ def survey(clock: Clock = REAL_CLOCK, root: Path = DEFAULT_ROOT) -> Survey:
 def _intel_gpus(root: Path, clock: Clock) -> Iterator[IntelGpu]:
     index = 0
     for folder in sorted(root.glob("card[0-9]*/device/hwmon/hwmon*")):
-        if _read_text(folder / "name") not in _INTEL_DRIVERS:
+        if system_text(folder / "name") not in _INTEL_DRIVERS:
             continue
         counters = (folder / name for name in _COUNTERS)
         counter = next((counter for counter in counters if counter.exists()), None)
@@ -121,22 +122,14 @@ def _intel_gpus(root: Path, clock: Clock) -> Iterator[IntelGpu]:
 def _rails(root: Path) -> Iterator[JetsonRail]:
     index = 0
     for folder in sorted(root.glob("hwmon*")):
-        labels = folder.glob("in*_label") if _read_text(folder / "name") == "ina3221" else ()
+        labels = folder.glob("in*_label") if system_text(folder / "name") == "ina3221" else ()
         for file in sorted(labels):
-            rail, channel = _read_text(file), file.name[len("in") : -len("_label")]
+            rail, channel = system_text(file), file.name[len("in") : -len("_label")]
             if rail in _RAILS:
                 info = DeviceInfo(f"jetson:{rail}", f"Jetson {rail}", _RAILS[rail], "jetson", index)
                 voltage, current = f"in{channel}_input", f"curr{channel}_input"
                 yield JetsonRail(info, folder / voltage, folder / current)
                 index += 1
-
-
-def _read_text(file: Path) -> str:
-    """Content of a file without the end of its line; empty where there is none."""
-    try:
-        return file.read_text(encoding="utf-8").strip()
-    except (OSError, ValueError):
-        return ""
 
 
 def _read_number(file: Path, name: str) -> int:

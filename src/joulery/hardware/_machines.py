@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from joulery.files import system_text
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -162,12 +164,14 @@ def find_machines(
         root: Folder that holds ``proc``, ``sys`` and ``dev``.
         environ: Variables, among which a pod has its own; by default those of this process.
     """
-    cpuinfo = _read(root / "proc/cpuinfo")
-    model = _read(root / "proc/device-tree/model")
-    vendors = {_read(path) for path in root.glob("sys/class/drm/card*/device/vendor")}
-    accelerators = {_read(path) for path in root.glob("sys/class/accel/accel*/device/vendor")}
-    parts = {(_read(path / "vendor"), _read(path / "device")) for path in root.glob(_PCI)}
-    product = " ".join(_read(root / "sys/class/dmi/id" / name) for name in _PRODUCT)
+    cpuinfo = system_text(root / "proc/cpuinfo")
+    model = system_text(root / "proc/device-tree/model")
+    vendors = {system_text(path) for path in root.glob("sys/class/drm/card*/device/vendor")}
+    accelerators = {system_text(path) for path in root.glob("sys/class/accel/accel*/device/vendor")}
+    parts = {
+        (system_text(path / "vendor"), system_text(path / "device")) for path in root.glob(_PCI)
+    }
+    product = " ".join(system_text(root / "sys/class/dmi/id" / name) for name in _PRODUCT)
     signs = {
         "Intel CPU": "GenuineIntel" in cpuinfo,
         "AMD CPU": "AuthenticAMD" in cpuinfo,
@@ -180,7 +184,7 @@ def find_machines(
         "Google TPU": _GOOGLE in accelerators or any((_GOOGLE, tpu) in parts for tpu in _TPUS),
         "AWS Trainium": any(root.glob("dev/neuron[0-9]*")),
         "laptop": any(root.glob("sys/class/power_supply/BAT*")),
-        "WSL": "microsoft" in _read(root / "proc/version").lower(),
+        "WSL": "microsoft" in system_text(root / "proc/version").lower(),
         "container": any((root / name).exists() for name in _CONTAINER_FILES)
         or _POD in (os.environ if environ is None else environ),
         "virtual machine": " hypervisor" in cpuinfo
@@ -192,10 +196,3 @@ def find_machines(
 def _is_virtual(product: str) -> bool:
     """Whether a product of a vendor is a virtual machine: EC2 also has whole machines."""
     return product.startswith(_VIRTUAL) and ".metal" not in product
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8", errors="replace").strip()
-    except OSError:
-        return ""

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 
 from joulery.clock import REAL_CLOCK
 from joulery.errors import DeviceError, DeviceLostError, JouleryError, MissingRightsError
+from joulery.files import system_text
 from joulery.frontier import Origin, Provenance
 from joulery.hardware._device import (
     Capability,
@@ -150,14 +151,14 @@ def _devices(root: Path, clock: Clock) -> Iterator[RaplDevice]:
 
 def _describe(folder: Path) -> DeviceInfo | None:
     """The device a zone stands for; None for parts of a package and for unknown zones."""
-    name = _text(folder / "name")
+    name = system_text(folder / "name")
     watts = _number(folder / "constraint_0_max_power_uw")
     max_watts = None if watts is None else watts_from_microwatts(watts)
     if package := _PACKAGE.fullmatch(name):
         kind, path, title, index = DeviceKind.CPU, name, f"CPU {name}", int(package[1])
     elif name == "dram":
         kind, path, title, index = DeviceKind.MEMORY, name, "DRAM", 0
-        parent = _text(folder.parent / folder.name.rpartition(":")[0] / "name")
+        parent = system_text(folder.parent / folder.name.rpartition(":")[0] / "name")
         if package := _PACKAGE.fullmatch(parent):
             path, title, index = f"{parent}:dram", f"DRAM of {parent}", int(package[1])
     else:
@@ -184,14 +185,7 @@ def _read_counter(path: Path, name: str) -> float:
         ) from None
 
 
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8").strip()
-    except (OSError, ValueError):
-        return ""
-
-
 def _number(path: Path) -> float | None:
     """A positive number from a file; the tree writes 0 where it does not know."""
-    text = _text(path)
+    text = system_text(path)
     return float(text) if text.isdecimal() and int(text) > 0 else None

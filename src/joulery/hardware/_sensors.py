@@ -17,7 +17,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from joulery.errors import FileError, JouleryError
+from joulery.errors import FileError, JouleryError, flaw_text
 from joulery.units import finite
 
 # File of a self-test whose sensor goes before those of the catalog.
@@ -147,7 +147,7 @@ def _own_entries(path: str) -> tuple[dict[str, Any], ...]:
         JouleryError,
     ) as error:
         raise FileError(
-            f"{SENSORS_VARIABLE}: cannot read {path!r}: {error}",
+            f"{SENSORS_VARIABLE}: cannot read {path!r}: {flaw_text(error)}",
             remedy="name a file that `joulery doctor --selftest` wrote, or leave it out",
         ) from None
 

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     )
     from joulery.jobs._documents import (
         check_documents as check_documents,
-        decision_energy as decision_energy,
         decision_page as decision_page,
         job_entry as job_entry,
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from joulery.errors import InvalidValueError, StoreError, UnknownRecordError
+from joulery.errors import InvalidValueError, StoreError, UnknownRecordError, flaw_text
 from joulery.frontier import Frontier
 from joulery.jobs._job_registry import job_from, own_parameters, warm_start_text
 from joulery.jobs._models import (
@@ -68,7 +68,7 @@ def check_documents(transaction: Transaction, heads: Sequence[JobHead]) -> None:
             decision_page(transaction, head.id, after, _CHECKED_EVENTS)
     except (InvalidValueError, LookupError, TypeError) as error:
         raise StoreError(
-            f"a job of this store was written by another version: {error}",
+            f"a job of this store was written by another version: {flaw_text(error)}",
             remedy="serve it with the version that wrote it, or begin a new store",
         ) from error
 

@@ -84,5 +84,5 @@ def run_history(
     if last is not None and (not beats or beats[-1].seconds < last.seconds):
         moment = entry.heartbeat_wall_seconds or entry.decision.issued_wall_seconds
         beats = (*beats, RunProgress(last.seconds, last.joules, last.epochs, moment))
-    energy = tuple(decision_energy(transaction, job, number))
+    energy = decision_energy(transaction, job, number)
     return RunHistory(job_entry(transaction.job(job)), entry, beats, energy)

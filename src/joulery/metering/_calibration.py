@@ -10,7 +10,7 @@ import math
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
-from joulery.errors import FileError, InvalidValueError
+from joulery.errors import FileError, InvalidValueError, document_errors
 from joulery.files import data_folder, write_atomic
 from joulery.units import finite
 
@@ -83,20 +83,16 @@ def load_calibrations() -> dict[str, SensorCalibration]:
         return {}
     import json  # costs 10 ms, which only those who have calibrations pay
 
-    try:
+    remedy = "run `joulery calibrate` again, or delete the file"
+    with document_errors(f"cannot read the calibrations in {path}", remedy=remedy):
         document = json.loads(path.read_bytes())
         if document["schema"] != SCHEMA:
-            raise ValueError(f"schema is {document['schema']!r}, not {SCHEMA!r}")  # noqa: TRY301
+            raise ValueError(f"schema is {document['schema']!r}, not {SCHEMA!r}")
         names = SensorCalibration.__dataclass_fields__
         entries = [
             SensorCalibration(**{name: entry[name] for name in names})
             for entry in document["calibrations"]
         ]
-    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        raise FileError(
-            f"cannot read the calibrations in {path}: {error}",
-            remedy="run `joulery calibrate` again, or delete the file",
-        ) from None
     return {calibration.device_id: calibration for calibration in entries}
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from joulery.errors import FileError
+from joulery.errors import FileError, document_errors
 from joulery.files import write_atomic
 
 if TYPE_CHECKING:
@@ -14,10 +14,8 @@ if TYPE_CHECKING:
 
 def parse_json(text: str, subject: str, remedy: str) -> Any:
     """The document in a text; a FileError if it is not valid JSON."""
-    try:
+    with document_errors(f"the {subject} is not valid JSON", remedy=remedy):
         return json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise FileError(f"the {subject} is not valid JSON: {error}", remedy=remedy) from None
 
 
 def write_text(path: Path, text: str, subject: str) -> None:

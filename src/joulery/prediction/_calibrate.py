@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from joulery.errors import FileError, InvalidValueError, UsageError
+from joulery.errors import FileError, InvalidValueError, UsageError, flaw_text
 from joulery.files import data_folder, write_atomic
 from joulery.prediction._bayes import (
     Belief,
@@ -479,9 +479,8 @@ def read_steps(path: Path, model: Transformer | None = None) -> list[MeasuredSte
         ValueError,
         RecursionError,
     ) as problem:
-        flaw = f"{problem} is missing" if isinstance(problem, KeyError) else problem
         raise FileError(
-            f"cannot read measured steps from {path}: {flaw}",
+            f"cannot read measured steps from {path}: {flaw_text(problem)}",
             remedy="write a list of objects with device, plan, batch_size, seconds, and where "
             "known precision, model, watts and measured",
         ) from None

@@ -119,15 +119,14 @@ class Graph:
             if _in_tf32(operator, device, precision):
                 target = "tf32"
             scale = BYTES[target] / BYTES[operator.precision]
-            element = BYTES[target]
             batch, _, n, k = operator.shape
-            weights = batch * n * k * element if operator.kind == "matmul" else 0.0
+            weights = batch * n * k * BYTES[target] if operator.kind == "matmul" else 0.0
             if operator.phase == "optimizer":
                 weights = operator.traffic_bytes
             remainder = max(operator.traffic_bytes * scale - weights, 0.0)
             rates = (1.0, 1.0) if stream else device.rates(target)
             shape = KINDS[operator.kind], *operator.shape
-            cost = operator.operations, weights, remainder, operator.reuse_bytes, element
+            cost = operator.operations, weights, remainder, operator.reuse_bytes
             rows.append([float(cell) for cell in (*shape, *cost, *rates, operator.count)])
         return Kernels(*np.array(rows, float).T)
 

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 _HOST_SECONDS, _SEQUENCE_SECONDS = 1.5e-3, 2e-5
 # Memory that an engine may take, as a share, and what activations take of it; vLLM's defaults.
 _MEMORY_SHARE, _ACTIVATION_BYTES = 0.92, 2e9
-_KV_BYTES = 2.0
 # Deviation of predicted times: against Splitwise's tables of Llama-2-70B on two boards (vLLM of
 # 2023) decode is 16 to 19 % too fast, on eight, where its host bound it, 55 to 59 %.
 _DEVIATION = 0.3
@@ -131,8 +130,8 @@ def predict_inference(  # noqa: PLR0913 - all but two by keyword only
             remedy=f"give a number of devices that divides {shape.heads}",
         )
     board.peak(precision)
-    weights = total_parameters(shape) * BYTES[precision] / devices
-    per_token = cache_bytes(shape) / devices
+    weights = shape.total_parameters() * BYTES[precision] / devices
+    per_token = shape.cache_bytes() / devices
     memory = weights + batch_size * (prompt_tokens + output_tokens) * per_token + _ACTIVATION_BYTES
     room = _MEMORY_SHARE * board.memory_bytes
     if memory > room:
@@ -193,26 +192,6 @@ def _joules(board: Accelerator, cost: LayerCost, waiting: float) -> float:
     return float(board.limit_watts * (min(demand, busy) + idle * waiting))
 
 
-def total_parameters(model: Transformer) -> float:
-    """All parameters of a model."""
-    dense = model.layers - model.expert_layers
-    expert = model.experts * model.block_parameters(model.expert_feedforward)
-    shared = model.block_parameters(model.shared_feedforward)
-    return float(
-        model.layers * model.attention_parameters()
-        + dense * model.block_parameters(model.feedforward)
-        + model.expert_layers * (expert + shared)
-        + (1 if model.tied else 2) * model.embedding_parameters()
-    )
-
-
-def cache_bytes(model: Transformer) -> float:
-    """Bytes of one token in the KV cache."""
-    if model.kv_rank:
-        return model.layers * (model.kv_rank + model.rope_dim) * _KV_BYTES
-    return 2 * model.layers * model.key_heads * model.value_width * _KV_BYTES
-
-
 def rollout_seconds(model: Transformer, plan: Plan, board: Accelerator) -> float:
     """Seconds of decoding the answers of a step (``grpo``) on the devices that train.
 
@@ -223,13 +202,13 @@ def rollout_seconds(model: Transformer, plan: Plan, board: Accelerator) -> float
         return 0.0
     prompt = plan.task.prompt_tokens or max(1, model.sequence // 8)
     answer = max(1, model.sequence - prompt)
-    weights = total_parameters(model) * 2.0
+    weights = model.total_parameters() * 2.0
     group = max(1, plan.tensor)
     while group < plan.devices and weights / group > 0.7 * board.memory_bytes:
         group *= 2
     together = max(1.0, plan.batch_size * group / plan.devices)
     room = group * _MEMORY_SHARE * board.memory_bytes - weights
-    at_once = max(1.0, min(together, room / (model.sequence * cache_bytes(model))))
+    at_once = max(1.0, min(together, room / (model.sequence * model.cache_bytes())))
     precision = "bf16" if plan.precision not in ("bf16", "fp16") else plan.precision
     rounds = together / at_once
     requests = Batch(0, at_once, 1, 1, 1, tensor=group, precision=precision)

@@ -67,7 +67,6 @@ class Kernels:
         weight_bytes: Traffic of tensors that the cache has lost, such as weights.
         activation_bytes: Traffic of tensors that the last kernels wrote or read.
         weight_footprint: Bytes between two uses of a weight; infinite in training.
-        element_bytes: Bytes of an element.
         peak: Dense peak of the device in the operator's precision.
         fed: Peak of long dense work, which the power limit bounds.
         count: Number of times that the kernel runs.
@@ -82,7 +81,6 @@ class Kernels:
     weight_bytes: Array
     activation_bytes: Array
     weight_footprint: Array
-    element_bytes: Array
     peak: Array
     fed: Array
     count: Array

@@ -119,7 +119,7 @@ class _Rows:
         for m, n, k in sides:
             weights = batch * columns * inner * element
             activations = batch * rows * (columns + inner) * max(2.0, element)
-            cost = (2 * batch * m * n * k, weights, activations, np.inf, element)
+            cost = (2 * batch * m * n * k, weights, activations, np.inf)
             self._rows.append((MATMUL, batch, m, n, k, *cost, *rates, 1.0))
         if element < 2.0:  # narrow formats cost a pass to convert each operand
             # Weights that do not change are converted once.
@@ -136,12 +136,12 @@ class _Rows:
         traffic = 2.0 * (heads * batch.queries + key_heads * batch.keys) * width * element
         for times in (1.0, 2.5) if batch.backward else (1.0,):
             shape = (heads, batch.queries, width, batch.keys)
-            cost = (operations * times, 0.0, traffic * times, np.inf, element)
+            cost = (operations * times, 0.0, traffic * times, np.inf)
             self._rows.append((ATTENTION, *shape, *cost, *self._wide, 1.0))
 
     def stream(self, traffic: float, footprint: float = np.inf) -> None:
         """Element-wise work of ``traffic`` bytes, over so many bytes at a time."""
-        self._rows.append((STREAM, 1, 0, 0, 0, 0, traffic, 0, footprint, 1, 1, 1, 1))
+        self._rows.append((STREAM, 1, 0, 0, 0, 0, traffic, 0, footprint, 1, 1, 1))
 
     def both_ways(self, elements: float, passes: float) -> None:
         """Element-wise passes over a tensor forward, and twice as many backward."""

@@ -57,11 +57,11 @@ def group_rate(device: Accelerator, size: int, inside: int = 1) -> float:
     return min(link, _LINK_SHARE * members * device.network_bytes_per_second)
 
 
-def call_seconds(device: Accelerator, size: int, traffic: float, inside: int = 1) -> float:
+def call_seconds(device: Accelerator, size: int, traffic: float) -> float:
     """Seconds of one gather or scatter of ``traffic`` bytes in all."""
     moved = others(size) * traffic + min(traffic / 2, _FILLING_BYTES)
     fixed = _CALL_SECONDS + _MEMBER_SECONDS * size
-    return fixed + moved / group_rate(device, size, inside)
+    return fixed + moved / group_rate(device, size)
 
 
 def ring_seconds(device: Accelerator, size: int, inside: int = 1) -> float:

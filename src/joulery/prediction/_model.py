@@ -13,7 +13,9 @@ from dataclasses import MISSING, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-from joulery.errors import FileError, InvalidValueError
+from joulery.errors import FileError, InvalidValueError, flaw_text
+
+_KV_BYTES = 2.0  # of a number in the KV cache, whatever the precision of the weights
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,6 +177,19 @@ class Transformer:
         dense = (self.layers - self.expert_layers) * self.block_parameters(self.feedforward)
         blocks = self.layers * self.attention_parameters() + dense + self.expert_layers * experts
         return blocks + self.embedding_parameters()
+
+    def total_parameters(self) -> int:
+        """All parameters."""
+        unvisited = (self.experts - self.experts_per_token) * self.expert_layers
+        blocks = unvisited * self.block_parameters(self.expert_feedforward)
+        embedding = 0 if self.tied else self.embedding_parameters()
+        return self.active_parameters() + blocks + embedding
+
+    def cache_bytes(self) -> float:
+        """Bytes of one token in the KV cache."""
+        if self.kv_rank:
+            return self.layers * (self.kv_rank + self.rope_dim) * _KV_BYTES
+        return 2 * self.layers * self.key_heads * self.value_width * _KV_BYTES
 
     def embedding_parameters(self) -> int:
         """Parameters of one embedding."""
@@ -447,7 +462,9 @@ def _read(path: Path) -> dict[str, Any]:
             remedy="give the path of a JSON file; of a model on a hub, that of its config.json",
         ) from None
     except (ValueError, RecursionError) as problem:
-        raise FileError(f"{path} is not JSON: {problem}", remedy="write one JSON object") from None
+        raise FileError(
+            f"{path} is not JSON: {flaw_text(problem)}", remedy="write one JSON object"
+        ) from None
     if not isinstance(document, dict):
         raise FileError(f"{path} holds no object", remedy='write {"layers": 32, …}')
     return document

@@ -6,9 +6,9 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from joulery.arguments import check_whole
 from joulery.errors import InvalidValueError
 from joulery.prediction._task import WORDS as TASK_WORDS, Task
-from joulery.units import whole_number
 
 if TYPE_CHECKING:
     from joulery.prediction._model import Transformer
@@ -108,7 +108,7 @@ class Plan:
 
     def __post_init__(self) -> None:
         for name in (*_SIDES.values(), "micro_batch", "batch_size"):
-            whole_number(getattr(self, name), f"{name.replace('_', ' ')} of a plan")
+            check_whole(getattr(self, name), f"{name.replace('_', ' ')} of a plan")
         for name, values in (
             ("shard", (0, 1, 2, 3)),
             ("recompute", RECOMPUTE),

@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from joulery.errors import FileError, InfeasibleError, InvalidValueError, JouleryError
+from joulery.arguments import check_whole
+from joulery.errors import (
+    FileError,
+    InfeasibleError,
+    InvalidValueError,
+    JouleryError,
+    flaw_text,
+)
 from joulery.objectives import Totals, parse_objective, score
 from joulery.prediction._assumptions import (
     Assumptions,
@@ -35,7 +42,6 @@ from joulery.units import (
     human_dollars,
     human_duration,
     quantity,
-    whole_number,
 )
 
 if TYPE_CHECKING:
@@ -255,7 +261,7 @@ class Recommendation(Tabular):
             )
         except (KeyError, TypeError, ValueError, JouleryError) as error:
             raise FileError(
-                f"this is no recommendation: {error}",
+                f"this is no recommendation: {flaw_text(error)}",
                 remedy="write it with `joulery recommend --json`",
             ) from None
 
@@ -564,8 +570,8 @@ def _check(
         raise InvalidValueError(
             "a recommendation needs at least one device type", remedy='name some, such as "h100"'
         )
-    whole_number(max_devices, "largest number of devices")
-    whole_number(work.sequences_per_step, "batch size")
+    check_whole(max_devices, "largest number of devices")
+    check_whole(work.sequences_per_step, "batch size")
     assumed.check_rents(boards)
     objective = _ALIASES.get(objective, objective)
     if objective not in OBJECTIVES:

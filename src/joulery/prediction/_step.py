@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from joulery.arguments import check_whole
 from joulery.errors import InfeasibleError, InvalidValueError
 from joulery.frontier import Frontier, OperatingPoint, Origin, Provenance, Setting
 from joulery.prediction._bayes import Interval, correlation, summed_deviation
@@ -27,7 +28,7 @@ from joulery.prediction._model import training_model
 from joulery.prediction._plan import Plan
 from joulery.prediction._power import LEAST_POWER_DEVIATION, Load, plan_load, step_cost
 from joulery.tables import Tabular
-from joulery.units import finite, per_cent, whole_number
+from joulery.units import finite, per_cent
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -283,7 +284,7 @@ def predict(  # noqa: PLR0913 - all but two by keyword only
         'fits'
     """
     if batch_size is not None:
-        batch_size = whole_number(batch_size, "batch size")
+        batch_size = check_whole(batch_size, "batch size")
     if isinstance(plan, str):
         plan = Plan.parse(plan, batch_size or 1)
     if not (plan is None or isinstance(plan, Plan)):

@@ -11,7 +11,7 @@ import base64
 import hmac
 import struct
 from collections import Counter, OrderedDict
-from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 from urllib.parse import unquote
 
 from starlette.concurrency import run_in_threadpool
@@ -52,13 +52,7 @@ if TYPE_CHECKING:
     from joulery.storage import Permission, Store, Transaction
 
 Found = TypeVar("Found")
-
-
-class _Expires(Protocol):
-    def valid(self, now_wall_seconds: float) -> bool: ...
-
-
-Credential = TypeVar("Credential", bound=_Expires)
+Credential = TypeVar("Credential")
 
 _TOUCH_SECONDS = 300.0  # by hand: a session is written to this often at most
 CACHED_SECONDS = 5.0  # by hand: a revoked token ends within seconds
@@ -90,7 +84,7 @@ class TokenCache(Generic[Credential]):
 
     Args:
         find: Function that looks a digest up in the store.
-        clock: Clock: monotonic for the cache, wall for expiry.
+        clock: Clock for the age of what is cached.
         size: Number of digests that are kept, those of no token included.
     """
 
@@ -105,11 +99,6 @@ class TokenCache(Generic[Credential]):
         self._size = size
         self._known: OrderedDict[bytes, tuple[float, Credential | None]] = OrderedDict()
         self._pending: dict[bytes, asyncio.Future[Credential | None]] = {}
-
-    async def verify(self, token: str) -> Credential | None:
-        """The record of a token, if it is valid now."""
-        record = await self.find(token)
-        return record if record is not None and record.valid(self._clock.wall()) else None
 
     async def find(self, token: str) -> Credential | None:
         """The record of a token, valid or not."""

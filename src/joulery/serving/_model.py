@@ -14,9 +14,8 @@ if TYPE_CHECKING:
     from joulery.prediction import Transformer
     from joulery.serving._boards import ServingBoard
 
-# Bytes of a weight by precision; KV caches stay in two bytes.
+# Bytes of a weight by precision.
 _WEIGHT_BYTES = {"bf16": 2.0, "fp16": 2.0, "fp8": 1.0, "int8": 1.0, "int4": 0.56}
-_KV_BYTES = 2.0
 # Share of the peak that products of a prefill and streams of a decode reach, and what an iteration
 # takes on the host: vLLM on an RTX 4090 and an RTX PRO 6000 (LLMServingSim data), first thirds.
 _COMPUTE_EFFICIENCY = 0.68
@@ -120,9 +119,9 @@ def served_model(
     if precision not in _WEIGHT_BYTES:
         known = ", ".join(_WEIGHT_BYTES)
         raise InvalidValueError(f"no precision {precision!r}", remedy=f"one of {known}")
-    active, total = _parameters(shape)
+    active, total = shape.active_parameters(), shape.total_parameters()
     weight_bytes = total * _WEIGHT_BYTES[precision] / count
-    kv_bytes = _kv_bytes(shape) / count
+    kv_bytes = shape.cache_bytes() / count
     room = _MEMORY_SHARE * board.memory_bytes - weight_bytes - _ACTIVATION_BYTES
     if room < 4096 * kv_bytes:
         raise InvalidValueError(
@@ -149,23 +148,3 @@ def served_model(
         link_token_seconds=reduces * message,
         expert_share=active / total if shape.experts else 1.0,
     )
-
-
-def _parameters(shape: Transformer) -> tuple[float, float]:
-    """Parameters that one token visits, and all."""
-    attention = shape.layers * shape.attention_parameters()
-    head = shape.embedding_parameters()
-    blocks = (shape.layers - shape.expert_layers) * shape.block_parameters(shape.feedforward)
-    expert = shape.block_parameters(shape.expert_feedforward) if shape.experts else 0
-    shared = shape.expert_layers * shape.block_parameters(shape.shared_feedforward)
-    visited = shape.expert_layers * shape.experts_per_token * expert
-    stored = shape.expert_layers * shape.experts * expert
-    active = attention + head + blocks + shared + visited
-    total = attention + (1 if shape.tied else 2) * head + blocks + shared + stored
-    return active, total
-
-
-def _kv_bytes(shape: Transformer) -> float:
-    if shape.kv_rank:
-        return shape.layers * (shape.kv_rank + shape.rope_dim) * _KV_BYTES
-    return 2 * shape.layers * shape.key_heads * shape.value_width * _KV_BYTES

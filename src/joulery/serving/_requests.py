@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from joulery.errors import FileError
+from joulery.errors import FileError, document_errors, flaw_text
 from joulery.units import finite
 
 if TYPE_CHECKING:
@@ -54,11 +54,9 @@ def read_trace(path: str | Path) -> list[ServedRequest]:
         FileError: The file cannot be read, or its columns are unknown.
     """
     rows = _rows(Path(path))
-    try:
+    remedy = "give a time and two whole numbers of tokens in every row"
+    with document_errors(str(path), remedy=remedy):
         return _requests(rows, Path(path))
-    except (ValueError, TypeError, OverflowError) as error:
-        remedy = "give a time and two whole numbers of tokens in every row"
-        raise FileError(f"{path}: {error}", remedy=remedy) from None
 
 
 def _rows(path: Path) -> list[dict[str, Any]]:
@@ -69,7 +67,9 @@ def _rows(path: Path) -> list[dict[str, Any]]:
             return [json.loads(line) for line in text.splitlines() if line.strip()]
         return list(csv.DictReader(io.StringIO(text)))
     except (OSError, EOFError, ValueError, csv.Error, RecursionError) as error:
-        raise FileError(f"cannot read {path}: {error}", remedy="give a CSV or JSONL file") from None
+        raise FileError(
+            f"cannot read {path}: {flaw_text(error)}", remedy="give a CSV or JSONL file"
+        ) from None
 
 
 def read_latencies(path: str | Path) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -80,14 +80,11 @@ def read_latencies(path: str | Path) -> tuple[NDArray[np.float64], NDArray[np.fl
     Raises:
         FileError: The file cannot be read, or lacks these names.
     """
-    try:
+    remedy = "give queued_ts, first_token_ts, …"
+    with document_errors(f"{path} is no log of an engine", remedy=remedy):
         rows = sorted(_rows(Path(path)), key=lambda row: float(row["arrival_time"]))
         stamps = ("queued_ts", "first_token_ts", "last_token_ts", "output_toks")
         table = np.array([[float(row[name]) for name in stamps] for row in rows]).reshape(-1, 4)
-    except (KeyError, ValueError, TypeError, OverflowError) as error:
-        raise FileError(
-            f"{path} is no log of an engine: {error}", remedy="give queued_ts, first_token_ts, …"
-        ) from None
     queued, first, last, tokens = table.T
     if not (
         len(table) and np.isfinite(table).all() and (queued <= first).all() & (first <= last).all()

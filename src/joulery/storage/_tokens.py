@@ -181,10 +181,6 @@ class Session:
             return f"no page was opened for {IDLE_SECONDS / 3600:g} hours"
         return ""
 
-    def valid(self, now_wall_seconds: float) -> bool:
-        """Whether it may be used."""
-        return not self.end_reason(now_wall_seconds)
-
 
 def begin_session(transaction: Transaction, token: int, now_wall_seconds: float) -> str:
     """Begin a session of a token; its id, which is not stored anywhere."""

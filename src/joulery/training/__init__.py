@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from joulery.training._run_log import (
         RunLog as RunLog,
         RunState as RunState,
-        logs_runs as logs_runs,
     )
     from joulery.training._tuning import (
         REPORTS_VARIABLE as REPORTS_VARIABLE,

@@ -370,14 +370,12 @@ class RunPower:
             _log.warning("no report on this run: %s", error)
 
 
-def write_report(
-    document: Mapping[str, Any], name: str, environ: Mapping[str, str] | None = None
-) -> None:
+def write_report(document: Mapping[str, Any], name: str) -> None:
     """Write the report of a run in place of its earlier one; a failure is ignored.
 
     ``joulery run`` names a folder in the environment and reads one small file per run from it.
     """
-    folder = (os.environ if environ is None else environ).get(REPORTS_VARIABLE)
+    folder = os.environ.get(REPORTS_VARIABLE)
     if not folder:
         return
     with suppress(OSError):

@@ -6,7 +6,6 @@ import pytest
 
 from joulery.errors import FileError, InfeasibleError, InvalidValueError
 from joulery.prediction import Plan, Transformer, predict_inference, training_model, transformer
-from joulery.prediction._inference import total_parameters
 from joulery.prediction._plan import local_parameters
 
 LLAMA = {
@@ -177,7 +176,7 @@ def test_layers_that_are_not_attention_are_refused_by_name(document, word):
 def test_configurations_have_the_published_size(document, billions):
     """Shared experts, tied embeddings and the width of a head would be read silently wrong."""
     model = training_model(document, 4096)
-    assert total_parameters(model) / 1e9 == pytest.approx(billions, rel=0.005)
+    assert model.total_parameters() / 1e9 == pytest.approx(billions, rel=0.005)
 
 
 def test_windows_of_configurations_are_those_of_their_classes():

@@ -224,9 +224,9 @@ def test_wrong_requests_are_refused():
     with pytest.raises(InvalidValueError, match="beyond every training"):
         recommend(LLAMA, Work(1e308), ["h100"])
     for most in ("8", 0):
-        with pytest.raises(InvalidValueError, match="largest number of devices must be a whole"):
+        with pytest.raises(InvalidValueError, match="number of devices must be a positive whole"):
             recommend(LLAMA, WORK, ["h100"], max_devices=most)
-    with pytest.raises(InvalidValueError, match="batch size must be a whole number"):
+    with pytest.raises(InvalidValueError, match="batch size must be a positive whole number"):
         recommend(LLAMA, Work(1e11, 0), ["h100"])
     with pytest.raises(InvalidValueError, match="rank"):
         recommend(LLAMA, replace(WORK, task=Task.parse("lora1000000000")), ["h100"])

@@ -64,8 +64,8 @@ def test_memory_and_intervals_are_on_the_result():
 @pytest.mark.parametrize(
     ("wrong", "words"),
     [
-        ({"batch_size": "8"}, "batch size must be a whole number of 1 or more, not '8'"),
-        ({"batch_size": -1}, "batch size must be a whole number of 1 or more, not -1"),
+        ({"batch_size": "8"}, "batch size must be a positive whole number, not '8'"),
+        ({"batch_size": -1}, "batch size must be a positive whole number, not -1"),
         ({"limits": 500}, "limits=500 is not a list"),
         ({"limits": "500,700"}, "limits='500,700' is not a list"),
         ({"limits": ["500"]}, "limits must be a number"),

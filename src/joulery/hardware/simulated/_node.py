@@ -17,7 +17,7 @@ from joulery.frontier import Origin, Provenance
 from joulery.hardware._device import Capability, DeviceInfo, DeviceKind, EnergyReading
 from joulery.hardware.simulated import catalog
 from joulery.hardware.simulated._board import SimulatedGpu
-from joulery.hardware.simulated._physics import Workload, settle
+from joulery.hardware.simulated._physics import Workload
 
 if TYPE_CHECKING:
     from joulery.clock import Clock
@@ -137,10 +137,6 @@ class SimulatedNode:
         self._job_watts = self._host_joules = 0.0
         self._updated_at, self._host_watts = clock.now(), self.host_watts()
         self._lock = threading.Lock()
-
-    def expected_seconds(self, gpus: int, watts: float) -> float:
-        """Time of a run under a limit, without noise."""
-        return settle(self.gpus[0].board, self.preset.work_on(gpus), watts).seconds
 
     def run(self, gpus: int, occasion: int = 0) -> float:
         """Run the job once on the first ``gpus`` boards; the others stay idle.

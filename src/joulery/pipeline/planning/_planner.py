@@ -13,7 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from joulery.errors import FileError, InfeasibleError, InvalidValueError, JouleryError
+from joulery.errors import (
+    FileError,
+    InfeasibleError,
+    InvalidValueError,
+    JouleryError,
+    flaw_text,
+)
 from joulery.frontier import Frontier, OperatingPoint, Origin, Provenance, Setting
 from joulery.objectives import check_objective, parse_objective, score
 from joulery.pipeline._files import write_text
@@ -495,7 +501,9 @@ def load_plan(path: Path | str) -> PipelinePlan:
     try:
         return PipelinePlan(PipelineProblem.from_dict(document["problem"]))
     except (KeyError, TypeError, ValueError, JouleryError) as error:
-        raise FileError(f"{path} holds a broken plan: {error}", remedy="save it again") from None
+        raise FileError(
+            f"{path} holds a broken plan: {flaw_text(error)}", remedy="save it again"
+        ) from None
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from joulery.documents import read_text
-from joulery.errors import FileError, InvalidValueError
+from joulery.errors import FileError, InvalidValueError, document_errors
 from joulery.pipeline._files import parse_json
 from joulery.pipeline._instructions import REDUCE, Instruction
 from joulery.pipeline.planning._holding import rank_orders
@@ -87,7 +87,8 @@ class RankPlan:
         Raises:
             InvalidValueError: The document is no plan of a rank.
         """
-        try:
+        remedy = "send what to_dict() gives"
+        with document_errors("this is no plan of a rank", remedy=remedy, kind=InvalidValueError):
             rank = int(document["rank"])
             steps = tuple(
                 RankStep(
@@ -101,10 +102,6 @@ class RankPlan:
             # Files of earlier versions do not state it.
             peak_watts = _positive(document.get("peak_watts"))
             return cls(rank, float(document["seconds"]), steps, peak_watts)
-        except (KeyError, TypeError, ValueError) as error:
-            raise InvalidValueError(
-                f"this is no plan of a rank: {error}", remedy="send what to_dict() gives"
-            ) from None
 
 
 def rank_plans(problem: PipelineProblem, plan: ClockPlan) -> tuple[RankPlan, ...]:

@@ -17,6 +17,7 @@ Numbers of iterations are compared for equality only, so that they may restart a
 from __future__ import annotations
 
 import math
+import statistics
 from bisect import bisect_left
 from collections import Counter, defaultdict, deque
 from dataclasses import dataclass, field
@@ -95,7 +96,7 @@ class LatenessTracker:
         ratios = self._ratios[pipeline]
         if self._noticed[pipeline]:
             self._noticed[pipeline] -= 1
-        elif self._late[pipeline] and ratio < (1 - _PUNCTUAL) * _median(ratios):
+        elif self._late[pipeline] and ratio < (1 - _PUNCTUAL) * statistics.median(ratios):
             ratios.clear()
             ratios.extend([ratio] * (_LEAST - 1))
         ratios.append(ratio)
@@ -130,7 +131,7 @@ class LatenessTracker:
 
     def _update(self) -> None:
         self._stale = False
-        medians = [_median(r) if len(r) >= _LEAST else math.inf for r in self._ratios]
+        medians = [statistics.median(r) if len(r) >= _LEAST else math.inf for r in self._ratios]
         best = min(range(len(medians)), key=medians.__getitem__)
         second = min((m for p, m in enumerate(medians) if p != best), default=math.inf)
         for pipeline, median in enumerate(medians):
@@ -149,26 +150,20 @@ class LatenessTracker:
                 self._factors[pipeline] = factor
 
 
-def _median(values: Collection[float]) -> float:
-    ordered = sorted(values)
-    middle = len(ordered) // 2
-    return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
-
-
 def _drift(ratios: Sequence[float]) -> float:
     """The median ratio of measured to planned times if it differs beyond chance, else 1."""
     latest = [ratios[k] for k in range(-min(_DRIFT_LEAST, len(ratios)), 0)]
-    if abs(_median(latest) - 1) <= _DRIFT_SHARE / 2:
+    if abs(statistics.median(latest) - 1) <= _DRIFT_SHARE / 2:
         return 1.0  # whatever it was, it is over; most work ends here
     factor = _beyond_chance(latest, _LATEST_SIGMAS)
     return factor if factor != 1.0 else _beyond_chance(ratios, _DRIFT_SIGMAS)
 
 
 def _beyond_chance(ratios: Collection[float], sigmas: float) -> float:
-    middle = _median(ratios)
+    middle = statistics.median(ratios)
     if abs(middle - 1) <= _DRIFT_SHARE:
         return 1.0
-    spread = _median([abs(ratio - middle) for ratio in ratios])
+    spread = statistics.median([abs(ratio - middle) for ratio in ratios])
     error = _MEDIAN_PENALTY * _SIGMA_OF_MAD * spread / math.sqrt(len(ratios))
     return middle if abs(middle - 1) > sigmas * error else 1.0
 
