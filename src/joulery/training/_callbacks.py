@@ -85,6 +85,9 @@ class CallbackLoop:
     @fail_open(None)
     def begin(self) -> None:
         """Training begins."""
+        self.goes_on = True
+        if self._energy.ended:  # that of a run which another training has used
+            self._energy = self._energy.renewed()
         if not self._energy.begun:
             self._energy.begin()
             self._begin_log()

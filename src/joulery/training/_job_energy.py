@@ -279,6 +279,11 @@ class JobEnergy:
         except OSError:
             return os.uname().nodename
 
+    @property
+    def ended(self) -> bool:
+        """Whether it was measured to the end."""
+        return self._total is not None
+
     def begin(self) -> None:
         """Begin to measure; finds the devices."""
         self.begun = True

@@ -153,6 +153,7 @@ class Run(Tabular):
         self._left_epoch = False
         self._epoch, self._in_epoch, self._in_steps = 0, False, False
         self._closed = False
+        self._said_ended = False
         self._process = os.getpid()
         _runs.add(self)
         _replace_earlier(self)
@@ -198,16 +199,22 @@ class Run(Tabular):
 
     def step(self) -> None:
         """Report the end of a training step."""
+        if self._closed:
+            self._say_ended()
+            return
         power = self._power
         power.steps += 1
         tuner = power.tuner
         if tuner is not None:
             tuner.step()
-        elif power.is_due and not self._closed:
+        elif power.is_due:
             self._begin_tuning()
 
     def steps(self, batches: Iterable[T]) -> Iterator[T]:
         """``batches``, with a step reported after each; none where the epoch was left."""
+        if self._closed:
+            self._say_ended()
+            return iter(batches)
         return iter(()) if self._left_epoch else self._steps(batches)
 
     def _steps(self, batches: Iterable[T]) -> Iterator[T]:
@@ -259,7 +266,9 @@ class Run(Tabular):
     @contextmanager
     def _phase(self, name: str) -> Iterator[None]:
         before = self.total_steps
-        if not (self._closed or self._recurs):
+        if self._closed:
+            self._say_ended()
+        elif not self._recurs:
             self._begin_energy()
             self._power.enter_phase(name)
         try:
@@ -277,10 +286,13 @@ class Run(Tabular):
 
         After ``load_state_dict``, the epochs that are left. Closes the run after the last,
         except within ``attempts``. A run without ``max_epochs`` and target has one epoch, and says
-        so.
+        so. A run that has ended trains its epochs again, untuned and not counted, and says so.
         """
         if self._config.max_epochs is None and self._config.target is None:
             _log.warning("joulery: one epoch, since neither max_epochs nor a target is given")
+        if self._closed:
+            self._say_ended()
+            self._epoch, self._left_epoch, self._target = 0, False, self._target.renewed()
         ended = False
         self._begin_energy()
         self._decide()
@@ -405,6 +417,16 @@ class Run(Tabular):
         self._power.close()
         self._close_recurrence()
         self._end_energy()
+
+    def _say_ended(self) -> None:
+        """Say once that what follows the end of the run is none of it."""
+        if not self._said_ended:
+            _log.warning(
+                "joulery: %s has ended; what follows is trained, but not tuned: make a new "
+                "joulery.Run for each training",
+                self.name or "this run",
+            )
+        self._said_ended = True
 
     def __enter__(self) -> Self:
         self._begin_energy()
@@ -568,6 +590,8 @@ class Run(Tabular):
 
     @fail_open(None)
     def _end_epoch(self) -> None:
+        if self._closed:
+            return
         if self._attempt is not None:
             self._attempt.end_epoch()
         if self._environment.group is not None:
@@ -687,7 +711,7 @@ class Run(Tabular):
     def _needs_another(self) -> bool:
         """Whether another attempt should be made, after an early stop or a probe."""
         attempt = self._attempt
-        if attempt is None or self._target.reached:
+        if attempt is None or self._closed or self._target.reached:
             return False
         if attempt.ended:
             return attempt.stop_reason is not None and not attempt.is_last

@@ -95,6 +95,20 @@ def test_the_target_ends_the_training(world, data, tmp_path):
     assert made.state.global_step == 8
 
 
+def test_a_second_trainer_with_a_run_that_has_ended_is_measured(world, data, tmp_path, caplog):
+    """If this fails, the energy of a second training is missing, and nothing says why."""
+    run = world.run(max_epochs=3)
+    for _ in range(2):
+        before = world.gpu.true_joules()
+        callback = make_callback(run)
+        made = trainer(world, data, tmp_path, callback)
+        made.train()
+        used = world.gpu.true_joules() - before
+        assert made.state.global_step == 24
+        assert callback.measurement.joules == pytest.approx(used, rel=0.05)
+    assert caplog.text.count("tiny has ended") == 1
+
+
 def test_evaluation_is_not_taken_for_slow_steps(world, data, tmp_path):
     """If this fails, validation between two steps makes the tuner believe that a step is slow."""
     run = world.run()

@@ -307,3 +307,51 @@ def test_a_run_that_lost_its_board_says_so(clock):
             gpu.run(WORK)
             run.step()
     assert "device lost" in str(run)
+
+
+def test_a_run_that_has_ended_trains_again_and_says_that_a_new_one_is_needed(clock, caplog):
+    """If this fails, the folds of a cross-validation after the first end with untrained models."""
+    gpu = SimulatedGpu(BOARD, clock)
+    written = []
+    run = Run("folds", max_epochs=2, target=0.9, devices=[gpu], sinks=[_Sink(written)])
+    for _ in range(3):
+        epochs = []
+        for epoch in run.epochs():
+            epochs.append((epoch, len(list(run.steps(range(3))))))
+            run.step()
+            run.report(0.5)
+        assert epochs == [(0, 3), (1, 3)]
+    assert [record.getMessage().partition(" has ended; ")[0] for record in caplog.records] == [
+        "joulery: folds"
+    ]
+    assert run.total_steps == 8
+    assert len(written) == 3
+    for _ in run.epochs():
+        run.report(0.95)
+    assert run.target_reached
+    assert [*run.epochs()] == [0, 1]
+
+
+def test_a_checkpoint_of_a_finished_run_has_no_epochs_left(clock, caplog):
+    """If this fails, a training that a scheduler starts again after its end trains twice."""
+    gpu = SimulatedGpu(BOARD, clock)
+    finished = Run(max_epochs=2, devices=[gpu])
+    train(finished, gpu, clock, steps=3)
+    again = Run(max_epochs=2, devices=[gpu])
+    again.load_state_dict(finished.state_dict())
+    assert [*again.epochs()] == []
+    assert "has ended" not in caplog.text
+
+
+class _Sink:
+    """A sink that remembers."""
+
+    def __init__(self, written):
+        self._written = written
+
+    def write(self, figures, _step):
+        """Remember."""
+        self._written.append(figures)
+
+    def close(self):
+        """Nothing is pending."""
