@@ -47,6 +47,7 @@ _SHARE_SECONDS = 1.0  # by hand: between two figures that a rank leaves for rank
 _LOG_SECONDS, _END_SECONDS = 1.0, 5.0
 _OLDEST_SECONDS = 2.0  # by hand: a rank that is silent for longer is taken to have ended
 _FOLLOWING = sys.maxsize  # log entries of a rank that makes none and is not waited for
+_SHORTEST_SECONDS = 0.5  # by hand: several refreshes of a counter; less says nothing of the power
 _POLL_SECONDS = 0.005  # by hand: between two looks while waiting
 _LARGEST_SAVING_ERROR = 0.05  # by hand: savings are said to whole per cents
 SUMS = "joules", "standard_error_joules", "seconds"
@@ -263,7 +264,8 @@ class JobEnergy:
         self._store: RankStore | None = None
         self._task: PeriodicTask | None = None
         self._entries = 0
-        self._before = 0, 0.0, 0.0, 0  # devices, joules, seconds and steps of the last figures
+        self._before = 0, 0.0, 0.0, 0  # devices, joules, seconds and steps at the last known power
+        self._most_joules = 0.0  # of all figures: a late correction must not make a total fall
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}: {self}>"
@@ -417,12 +419,17 @@ class JobEnergy:
         total = self.total(_LOG_SECONDS)
         if not total.devices:
             return {}
+        self._most_joules = max(self._most_joules, total.joules)
         count, joules, seconds, earlier_steps = self._before
-        self._before = len(total.devices), total.joules, total.seconds, steps
         # Devices of a rank that was not heard of before are no power of this moment.
-        since = total.joules - joules if count in (0, len(total.devices)) else math.nan
+        is_known = count in (0, len(total.devices))
+        since = total.joules - joules if is_known else math.nan
+        if is_known and (total.seconds - seconds < _SHORTEST_SECONDS or since < 0):
+            since = math.nan  # a part of the next interval
+        else:
+            self._before = len(total.devices), total.joules, total.seconds, steps
         before = before or dict.fromkeys(SUMS, 0.0)
-        joules = before["joules"] + total.joules
+        joules = before["joules"] + max(total.joules, self._most_joules)  # NaN where unknown
         error = before["standard_error_joules"] + total.joules * (total.relative_error or 0.0)
         figures = {
             "joulery/joules": joules,

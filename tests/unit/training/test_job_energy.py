@@ -199,6 +199,24 @@ def test_a_grid_that_does_not_exist_costs_the_co2_alone(monkeypatch, caplog):
     assert "Atlantis" in caplog.text
 
 
+def test_a_late_correction_makes_no_total_fall_and_no_power_of_a_moment(monkeypatch):
+    """If this fails, the last entry of a log has -2000 W, and less energy than the one before."""
+    clock = VirtualClock()
+    with Run(devices=[SimulatedGpu(catalog.board("V100"), clock)]) as run:
+        measured = [(5.0, 80.33), (5.001, 79.57), (5.002, 81.2), (10.0, 180.33)]
+        entries = []
+        for seconds, joules in measured:
+            total = merged([figures("a", device("GPU-1", joules), seconds=seconds)])
+            monkeypatch.setattr(run.energy, "total", lambda _wait, total=total: total)
+            entries.append(run.energy.figures(int(seconds), None))
+    assert [entry["joulery/joules"] for entry in entries] == [80.33, 80.33, 81.2, 180.33]
+    assert [entry.get("joulery/watts") for entry in entries] == pytest.approx(
+        [80.33 / 5, None, None, 20.0]
+    )
+    assert entries[-1]["joulery/joules_per_step"] == pytest.approx(20.0)
+    assert "joulery/joules_per_step" not in entries[1]
+
+
 @pytest.mark.parametrize(
     "options", [{"name": 5}, {"store": 5}, {"sinks": 5}, {"sinks": [5]}, {"store": b"x"}]
 )
