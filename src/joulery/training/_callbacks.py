@@ -84,8 +84,10 @@ class CallbackLoop:
 
     @fail_open(None)
     def begin(self) -> None:
-        """Training begins."""
+        """Training begins: anew, unless ``load_state_dict`` has continued an earlier one."""
         self.goes_on = True
+        if self._measurement is not None:  # an earlier training has ended, and is not resumed
+            self._measurement, self.steps, self._before = None, 0, dict.fromkeys(SUMS, 0.0)
         if self._energy.ended:  # that of a run which another training has used
             self._energy = self._energy.renewed()
         if not self._energy.begun:
@@ -227,6 +229,7 @@ class CallbackLoop:
         """Go on from the state in a checkpoint: figures count on from there."""
         if self._run is not None and "run" in state:
             self._run.load_state_dict(state["run"])
+        self._measurement = None
         self.steps = int(state["steps"])
         self._before = {name: float(state[name]) for name in SUMS}
 

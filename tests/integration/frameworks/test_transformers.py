@@ -150,6 +150,20 @@ def test_a_resumed_training_counts_on(world, data, tmp_path):
     assert second.measurement.joules < spent
 
 
+def test_a_callback_that_is_used_again_counts_anew(world, data, tmp_path):
+    """If this fails, the log of a second training begins with the energy of the first."""
+    callback = make_callback(meter=world.meter, sinks=[world])
+    made = trainer(world, data, tmp_path, callback)
+    for again in (made, made, trainer(world, data, tmp_path, callback, num_train_epochs=1)):
+        before = world.gpu.true_joules()
+        again.train()
+        step, figures = world.written[-2]
+        assert step == again.state.global_step
+        used = world.gpu.true_joules() - before
+        assert figures["joulery/joules"] == pytest.approx(used, rel=0.05)
+        assert callback.measurement.joules == pytest.approx(used, rel=0.05)
+
+
 def test_a_fault_of_ours_does_not_stop_the_training(world, data, tmp_path, monkeypatch, caplog):
     """If this fails, a bug in our code costs a user's training."""
     callback = make_callback(world.run(), meter=world.meter, sinks=[world])
