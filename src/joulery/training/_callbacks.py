@@ -72,6 +72,7 @@ class CallbackLoop:
         self._energy = _energy_of(run, meter)
         self._sinks = checked_sinks(sinks)
         self._before: dict[str, Any] = dict.fromkeys(SUMS, 0.0)
+        self._earlier_steps = 0
         self._epochs: Iterator[int] | None = None
         self._batches: Iterator[Any] | None = None
         self._epoch_steps: int | None = None
@@ -87,7 +88,8 @@ class CallbackLoop:
         """Training begins: anew, unless ``load_state_dict`` has continued an earlier one."""
         self.goes_on = True
         if self._measurement is not None:  # an earlier training has ended, and is not resumed
-            self._measurement, self.steps, self._before = None, 0, dict.fromkeys(SUMS, 0.0)
+            self._measurement, self._before = None, dict.fromkeys(SUMS, 0.0)
+            self.steps = self._earlier_steps = 0
         if self._energy.ended:  # that of a run which another training has used
             self._energy = self._energy.renewed()
         if not self._energy.begun:
@@ -179,7 +181,7 @@ class CallbackLoop:
         if not self._energy.begun:
             return _NO_FIGURES
         result = None if self._run is None else self._run.result
-        return self._energy.figures(self.steps, result, self._before)
+        return self._energy.figures(self.steps - self._earlier_steps, result, self._before)
 
     def end(self) -> Measurement | None:
         """Training has ended: the run is closed; the measurement of all devices of the job."""
@@ -230,7 +232,7 @@ class CallbackLoop:
         if self._run is not None and "run" in state:
             self._run.load_state_dict(state["run"])
         self._measurement = None
-        self.steps = int(state["steps"])
+        self.steps = self._earlier_steps = int(state["steps"])
         self._before = {name: float(state[name]) for name in SUMS}
 
     def fail(self, error: Exception) -> None:

@@ -411,7 +411,7 @@ class JobEnergy:
         """Figures for people, by name; unknown ones are left out.
 
         Args:
-            steps: Number of training steps.
+            steps: Number of training steps since the measurement began.
             result: Result of tuning, if there is one.
             before: Joules, their standard error and seconds before a checkpoint.
         """

@@ -617,7 +617,8 @@ class Run(Tabular):
 
     def _write_figures(self) -> None:
         if self._sinks:
-            figures = self.energy.figures(self.total_steps, self.result)
+            steps = self.total_steps - self._power.earlier_steps
+            figures = self.energy.figures(steps, self.result)
             write_figures(self._sinks, figures, self.total_steps)
 
     @fail_open(None)

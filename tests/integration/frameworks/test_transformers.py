@@ -147,6 +147,9 @@ def test_a_resumed_training_counts_on(world, data, tmp_path):
     made.train(resume_from_checkpoint=True)
     assert made.state.global_step == 24
     assert world.written[-2][1]["joulery/joules"] == pytest.approx(world.gpu.true_joules(), rel=0.1)
+    entries = [entry[1] for entry in world.written if entry != "closed"]
+    per_step = [e["joulery/joules_per_step"] for e in entries if "joulery/joules_per_step" in e]
+    assert per_step == pytest.approx([per_step[0]] * 3, rel=0.1)
     assert second.measurement.joules < spent
 
 

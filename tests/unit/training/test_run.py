@@ -343,6 +343,17 @@ def test_a_checkpoint_of_a_finished_run_has_no_epochs_left(clock, caplog):
     assert "has ended" not in caplog.text
 
 
+def test_energy_per_step_of_a_resumed_run_is_that_of_its_own_steps(clock):
+    """If this fails, the first entry after a restart spreads its energy over all steps before."""
+    gpu, written = SimulatedGpu(BOARD, clock), []
+    run = Run(max_epochs=2, devices=[gpu], sinks=[_Sink(written)])
+    run.load_state_dict({"steps": 4900, "epochs": 1, "profile": None, "decision": None})
+    train(run, gpu, clock)
+    assert written[0]["joulery/joules_per_step"] == pytest.approx(
+        written[0]["joulery/joules"] / 49, rel=0.1
+    )
+
+
 class _Sink:
     """A sink that remembers."""
 
