@@ -71,7 +71,8 @@ class KerasCallback(Callback):  # type: ignore[misc]
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         """Report the monitored metric, and add the figures to the logs."""
-        self._loop.pause()
+        self._loop.end_epoch()
+        self._stop_if_over()
         figures = self._loop.log()
         if logs is not None:
             if self._monitor in logs:

@@ -89,7 +89,8 @@ class LightningCallback(Callback):  # type: ignore[misc]
 
     def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
         """Write the figures to the loggers and to ``callback_metrics``."""
-        self._loop.pause()
+        self._loop.end_epoch()
+        self._stop_if_over(trainer)
         figures = self._loop.log()
         # They are of all ranks already. Lightning would warn of metrics that are not synchronised,
         # and does not synchronise those of rank 0 alone.

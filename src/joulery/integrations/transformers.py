@@ -90,6 +90,11 @@ class TransformersCallback(TrainerCallback):  # type: ignore[misc]
         self._loop.end_step()
         self._stop_if_over(control)
 
+    def on_epoch_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """End an epoch, and the training with the last epoch of the run."""
+        self._loop.end_epoch()
+        self._stop_if_over(control)
+
     def on_prediction_step(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Evaluation is not training."""
         self._loop.pause()

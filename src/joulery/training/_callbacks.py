@@ -130,6 +130,13 @@ class CallbackLoop:
             self._epochs = self._run.epochs()
         self.goes_on = next(self._epochs, None) is not None
 
+    @fail_open(None)
+    def end_epoch(self) -> None:
+        """The steps of an epoch have ended; its metric may follow."""
+        self._stop_batches()
+        if self._epochs is not None and self._run is not None and self._run.in_last_epoch:
+            self.goes_on = False
+
     def begin_step(self) -> None:
         """A training step begins."""
         if self._batches is None and self._run is not None:

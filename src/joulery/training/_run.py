@@ -518,6 +518,11 @@ class Run(Tabular):
         return self._config.target is not None or self._config.max_epochs is not None
 
     @property
+    def in_last_epoch(self) -> bool:
+        """Whether the epoch under way is the last, whatever its metric."""
+        return self._in_epoch and self._epoch + 1 >= self._config.most_epochs
+
+    @property
     def target_reached(self) -> bool:
         """Whether the target was reached."""
         return self._target.reached

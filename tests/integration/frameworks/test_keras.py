@@ -66,3 +66,11 @@ def test_the_target_ends_the_fit(world):
     history = fit(world, callback, epochs=9, validation_split=0.5)
     assert run.target_reached
     assert len(history.epoch) == 1
+
+
+def test_the_last_epoch_of_a_run_ends_the_fit(world):
+    """If this fails, a fit makes a step more than the run has epochs for."""
+    run = world.run(max_epochs=2)
+    history = fit(world, make_callback(run), epochs=9)
+    assert history.epoch == [0, 1]
+    assert run.total_steps == 16

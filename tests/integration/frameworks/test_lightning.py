@@ -102,6 +102,13 @@ def test_the_target_ends_the_fit(world, loader, tmp_path):
     assert made.global_step == 8
 
 
+def test_the_last_epoch_of_a_run_ends_the_fit(world, loader, tmp_path):
+    """If this fails, a fit makes a step more than the run has epochs for."""
+    run = world.run(max_epochs=2)
+    made = fit(world, loader, tmp_path, make_callback(run), max_epochs=9, validate=True)
+    assert made.global_step == run.total_steps == 16
+
+
 def test_accumulated_batches_are_one_step(world, loader, tmp_path):
     """If this fails, gradient accumulation changes what a step is between two runs of a job."""
     run = world.run()

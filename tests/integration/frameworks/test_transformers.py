@@ -109,6 +109,18 @@ def test_a_second_trainer_with_a_run_that_has_ended_is_measured(world, data, tmp
     assert caplog.text.count("tiny has ended") == 1
 
 
+@pytest.mark.parametrize("epochs", [1, 2])
+def test_the_last_epoch_of_a_run_ends_the_training(world, data, tmp_path, epochs):
+    """If this fails, a Trainer makes a step more than the run has epochs for."""
+    run = world.run(max_epochs=epochs)
+    made = trainer(
+        world, data, tmp_path, make_callback(run), num_train_epochs=4, eval_strategy="epoch"
+    )
+    made.train()
+    assert made.state.global_step == run.total_steps == 8 * epochs
+    assert sum("eval_loss" in entry for entry in made.state.log_history) == epochs
+
+
 def test_evaluation_is_not_taken_for_slow_steps(world, data, tmp_path):
     """If this fails, validation between two steps makes the tuner believe that a step is slow."""
     run = world.run()
