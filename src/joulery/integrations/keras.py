@@ -43,8 +43,8 @@ class KerasCallback(Callback):  # type: ignore[misc]
     ) -> None:
         super().__init__()
         self.measurement: Measurement | None = None
-        self._loop = CallbackLoop(run, meter=meter, sinks=sinks)
-        self._monitor = monitor
+        self._loop = CallbackLoop(run, meter=meter, sinks=sinks, metric=monitor)
+        self._is_of_training = monitor is None or not monitor.startswith("val_")
 
     __repr__ = callback_text
 
@@ -75,8 +75,9 @@ class KerasCallback(Callback):  # type: ignore[misc]
         self._stop_if_over()
         figures = self._loop.log()
         if logs is not None:
-            if self._monitor in logs:
-                self._loop.report(logs[self._monitor])
+            # Epochs between validations (validation_freq) lack their metrics.
+            if self._is_of_training or any(name.startswith("val_") for name in logs):
+                self._loop.report_from(logs)
                 self._stop_if_over()
             logs.update(figures)
 

@@ -44,8 +44,7 @@ class LightningCallback(Callback):  # type: ignore[misc]
     ) -> None:
         super().__init__()
         self.measurement: Measurement | None = None
-        self._loop = CallbackLoop(run, meter=meter, sinks=sinks)
-        self._monitor = monitor
+        self._loop = CallbackLoop(run, meter=meter, sinks=sinks, metric=monitor)
         self._optimizer_steps = 0
 
     __repr__ = callback_text
@@ -82,9 +81,8 @@ class LightningCallback(Callback):  # type: ignore[misc]
 
     def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
         """Report the monitored metric."""
-        metric = trainer.callback_metrics.get(self._monitor)
-        if metric is not None and not trainer.sanity_checking:
-            self._loop.report(metric)
+        if not trainer.sanity_checking:
+            self._loop.report_from(trainer.callback_metrics)
             self._stop_if_over(trainer)
 
     def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:

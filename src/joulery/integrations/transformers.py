@@ -50,8 +50,7 @@ class TransformersCallback(TrainerCallback):  # type: ignore[misc]
         sinks: Sequence[Sink] = (),
     ) -> None:
         self.measurement: Measurement | None = None
-        self._loop = CallbackLoop(run, meter=meter, sinks=sinks)
-        self._metric = metric
+        self._loop = CallbackLoop(run, meter=meter, sinks=sinks, metric=metric)
 
     __repr__ = callback_text
 
@@ -107,8 +106,8 @@ class TransformersCallback(TrainerCallback):  # type: ignore[misc]
         self, args: Any, state: Any, control: Any, metrics: Any = None, **_: Any
     ) -> None:
         """Report the metric."""
-        if metrics is not None and self._metric is not None and self._metric in metrics:
-            self._loop.report(metrics[self._metric])
+        if metrics is not None:
+            self._loop.report_from(metrics)
             self._stop_if_over(control)
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:

@@ -53,21 +53,27 @@ class CallbackLoop:
         run: Run whose power is tuned; without one, energy is measured and nothing is changed.
         meter: Meter of the devices; one over this job's devices unless given.
         sinks: Places that ``log`` writes to.
+        metric: Name of the metric that ``report_from`` reports.
 
     Attributes:
         steps: Number of training steps, earlier parts of a resumed training included.
         goes_on: Whether to train on; False once the run's target or cost limit is reached.
 
     Raises:
-        InvalidValueError: The run, the meter or a sink is something else.
+        InvalidValueError: The run, the meter, a sink or the name is something else.
     """
 
     def __init__(
-        self, run: Run | None = None, *, meter: Meter | None = None, sinks: Sequence[Sink] = ()
+        self,
+        run: Run | None = None,
+        *,
+        meter: Meter | None = None,
+        sinks: Sequence[Sink] = (),
+        metric: str | None = None,
     ) -> None:
         self.steps = 0
         self.goes_on = True
-        _check(run, meter)
+        _check(run, meter, metric)
         self._run = run
         self._energy = _energy_of(run, meter)
         self._sinks = checked_sinks(sinks)
@@ -77,6 +83,9 @@ class CallbackLoop:
         self._batches: Iterator[Any] | None = None
         self._epoch_steps: int | None = None
         self._measurement: Measurement | None = None
+        self._metric = metric
+        self._metric_seen = False
+        self._metric_names: set[str] = set()
         self._failed = False
         self._run_log: RunLog | None = None
 
@@ -144,6 +153,7 @@ class CallbackLoop:
 
     @fail_open(None)
     def _begin_batches(self) -> None:
+        self._note_missing_metric()
         if self._run is not None:
             self._batches = self._run.steps(_Batches(self._epoch_steps))
             next(self._batches, None)
@@ -170,6 +180,27 @@ class CallbackLoop:
         if self._run is not None:
             self._run.report(metric)
             self.goes_on = self.goes_on and not self._run.target_reached
+
+    @fail_open(None)
+    def report_from(self, metrics: Mapping[str, Any]) -> None:
+        """Report the metric of this name among those of an evaluation.
+
+        Of several evaluations in a row each may have other metrics; once training continues, one
+        line says that none of them had it.
+        """
+        if self._metric is None or self._run is None:
+            return
+        if self._metric in metrics:
+            self._metric_seen = True
+            self.report(metrics[self._metric])
+        self._metric_names.update(name for name in metrics if not name.startswith("joulery/"))
+
+    def _note_missing_metric(self) -> None:
+        """Say once that evaluations lack the metric."""
+        if self._metric_names and not self._metric_seen:
+            self._metric_seen = True
+            names = ", ".join(sorted(self._metric_names))
+            _log.warning("joulery: no %r among %s: the run gets no metric", self._metric, names)
 
     def log(self) -> dict[str, float]:
         """Write the figures to the sinks; one that fails is written to no more.
@@ -213,6 +244,7 @@ class CallbackLoop:
     @fail_open(None)
     def _close_run(self) -> None:
         self._stop_batches()
+        self._note_missing_metric()
         if self._epochs is not None:
             next(self._epochs, None)  # ends the last epoch
             self._epochs.close()  # type: ignore[attr-defined]
@@ -254,11 +286,15 @@ class CallbackLoop:
             batches.close()
 
 
-def _check(run: object, meter: object) -> None:
+def _check(run: object, meter: object, metric: object) -> None:
     if not (run is None or hasattr(run, "state_dict")):
         raise InvalidValueError(f"{run!r} is not a run", remedy='give joulery.Run("resnet")')
     if not (meter is None or isinstance(meter, Meter)):
         raise InvalidValueError(f"{meter!r} is not a meter", remedy="give joulery.Meter()")
+    if not (metric is None or (isinstance(metric, str) and metric)):
+        raise InvalidValueError(
+            f"{metric!r} is not the name of a metric", remedy='give "eval_accuracy" or alike'
+        )
 
 
 def _energy_of(run: Run | None, meter: Meter | None) -> JobEnergy:

@@ -74,3 +74,12 @@ def test_the_last_epoch_of_a_run_ends_the_fit(world):
     history = fit(world, make_callback(run), epochs=9)
     assert history.epoch == [0, 1]
     assert run.total_steps == 16
+
+
+def test_a_metric_that_no_validation_has_is_said_once(world, caplog):
+    """If this fails, a slip in its name fits past the target, or a rare validation is told of."""
+    for monitor, lines in (("val_lss", 1), ("acuracy", 1), ("val_loss", 0)):
+        caplog.clear()
+        callback = make_callback(world.run(target=-1.0, max_epochs=6), monitor=monitor)
+        fit(world, callback, epochs=6, validation_split=0.5, validation_freq=3)
+        assert len(caplog.records) == caplog.text.count(f"no '{monitor}' among loss, mae") == lines

@@ -102,6 +102,14 @@ def test_the_target_ends_the_fit(world, loader, tmp_path):
     assert made.global_step == 8
 
 
+def test_a_metric_that_no_validation_has_is_said_once(world, loader, tmp_path, caplog):
+    """If this fails, a slip in its name fits past the target without a word."""
+    callback = make_callback(world.run(target=0.8, max_epochs=3), monitor="val_acuracy")
+    fit(world, loader, tmp_path, callback, validate=True)
+    lines = [record.getMessage() for record in caplog.records if record.name == "joulery"]
+    assert lines == ["joulery: no 'val_acuracy' among val_accuracy: the run gets no metric"]
+
+
 def test_the_last_epoch_of_a_run_ends_the_fit(world, loader, tmp_path):
     """If this fails, a fit makes a step more than the run has epochs for."""
     run = world.run(max_epochs=2)

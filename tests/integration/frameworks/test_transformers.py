@@ -2,6 +2,7 @@
 
 import pytest
 
+from joulery.errors import InvalidValueError
 from support.torch_on_use import torch
 
 
@@ -107,6 +108,31 @@ def test_a_second_trainer_with_a_run_that_has_ended_is_measured(world, data, tmp
         assert made.state.global_step == 24
         assert callback.measurement.joules == pytest.approx(used, rel=0.05)
     assert caplog.text.count("tiny has ended") == 1
+
+
+def test_a_metric_that_no_evaluation_has_is_said_once(world, data, tmp_path, caplog):
+    """If this fails, a slip in its name trains past the target without a word."""
+    callback = make_callback(world.run(target=0.8, max_epochs=3), metric="eval_acuracy")
+    trainer(world, data, tmp_path, callback, eval_strategy="epoch").train()
+    lines = [record.getMessage() for record in caplog.records]
+    assert len(lines) == 1
+    assert lines[0].endswith(": the run gets no metric")
+    assert lines[0].startswith("joulery: no 'eval_acuracy' among epoch, eval_accuracy, ")
+    assert "joulery/" not in lines[0]
+    with pytest.raises(InvalidValueError, match="name of a metric"):
+        make_callback(metric=5)
+
+
+def test_a_metric_of_one_of_several_evaluations_is_not_missed(world, data, tmp_path, caplog):
+    """If this fails, a Trainer with several evaluation sets is told of a slip that is none."""
+    run = world.run(target=0.8, max_epochs=3)
+    made = trainer(
+        world, data, tmp_path, make_callback(run, metric="eval_b_accuracy"), eval_strategy="epoch"
+    )
+    made.eval_dataset = {"a": data, "b": data}
+    made.train()
+    assert run.target_reached
+    assert not caplog.records
 
 
 @pytest.mark.parametrize("epochs", [1, 2])
