@@ -484,7 +484,13 @@ class EmissionsTracker:
     def _version(self, measured: Measurement) -> str:
         """Who measured, and what was not: the format has no other column for it."""
         notes = ["simulated"] * (measured.provenance.origin is Origin.SIMULATED)
-        notes += [f"{kind} power assumed" for kind in self._forced_watts]
+        estimates = (
+            device.info.kind
+            for device in measured.devices
+            if device.provenance.origin is Origin.ASSUMED and not math.isnan(device.joules)
+        )
+        kinds = dict.fromkeys([*self._forced_watts, *estimates])
+        notes += [f"{kind} power assumed" for kind in kinds]
         return f"Joulery {__version__}" + (f" ({', '.join(notes)})" if notes else "")
 
     def _cpu_percent(self) -> float | None:

@@ -7,7 +7,9 @@ import logging
 
 import pytest
 
+from joulery.clock import VirtualClock
 from joulery.hardware import catalog
+from joulery.hardware._estimate import CpuEstimate, Processor
 from joulery.integrations import codecarbon, zeus
 from joulery.metering import Meter
 
@@ -218,6 +220,17 @@ def test_an_unknown_place_is_said_once(board, caplog, monkeypatch):
     first, second = (record.getMessage() for record in caplog.records)
     assert "no intensity of XYZ" in first
     assert "no country is given; the world's mean of 445 g/kWh" in second
+
+
+def test_an_estimate_is_called_assumed(monkeypatch):
+    """If this fails, energy by utilisation passes for measured in a CSV of CodeCarbon."""
+    clock = VirtualClock()
+    processors = CpuEstimate(Processor("EPYC", 1, 4, 8), 100.0, clock)
+    monkeypatch.setattr(codecarbon, "Meter", lambda *_: Meter([processors], clock=clock))
+    with codecarbon.EmissionsTracker(save_to_file=False) as tracker:
+        clock.sleep(10.0)
+    assert tracker.final_emissions_data.cpu_energy > 0
+    assert tracker.final_emissions_data.codecarbon_version.endswith(" (cpu power assumed)")
 
 
 def test_forced_powers_of_codecarbon_count_and_are_called_assumed(board):
