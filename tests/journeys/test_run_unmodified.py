@@ -112,11 +112,10 @@ def test_ranks_of_an_unmodified_script_are_tuned_together(tmp_path):
     with EmulatedNode(["V100", "V100"], directory=tmp_path) as node:
         document, _ = _run(node, tmp_path, RANK_LOAD + script, "400", launcher=launcher)
         assert [node.power_limit(board) for board in range(2)] == [250, 250]
-    runs = document["runs"]
-    assert [run["tuning_skipped"] for run in runs] == [None, None]
-    assert [run["steps"] for run in runs] == [396, 396]  # the first four agree
-    chosen = {run["result"]["chosen"]["setting"]["power_limit_watts"] for run in runs}
-    assert len(chosen) == 1
+    (run,) = document["runs"]  # of both ranks
+    assert run["tuning_skipped"] is None
+    assert run["steps"] == 400
+    assert run["result"]["chosen"]["setting"]["power_limit_watts"] < 250
     boards = [device["joules"] for device in document["devices"] if device["kind"] == "gpu"]
     assert boards[0] == pytest.approx(boards[1], rel=0.1)  # both are in the total
     assert document["joules"] > 0.95 * sum(boards)

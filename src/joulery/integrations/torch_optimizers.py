@@ -219,6 +219,8 @@ class OptimizerFollower:
         from joulery.training import Run
 
         self._run = Run(process_group=group)
+        # Steps that were taken before the ranks agreed count too.
+        self._run.load_state_dict({**self._run.state_dict(), "steps": self.steps - 1})
         self._run.step()
 
     def _stop(self, reason: str) -> None:

@@ -351,7 +351,9 @@ class RunPower:
         )
 
     def write_report(self, *, ended: bool = False) -> None:
-        """Report on the run to ``joulery run``, if that started this process."""
+        """Report on the run to the ``joulery run`` that started it; once for all of its ranks."""
+        if not _is_first_here(self._environment):
+            return
         try:
             result = self.result
             write_report(
@@ -392,6 +394,16 @@ def read_reports(folder: Path) -> list[dict[str, Any]]:
             if isinstance(document, dict):
                 documents.append(document)
     return documents
+
+
+def _is_first_here(environment: RunEnvironment) -> bool:
+    """Whether this is the first on its node of the processes that decide together."""
+    if environment.group is None:
+        return True
+    from joulery.metering import local_rank
+
+    local = local_rank(environment.environ)
+    return (environment.group.rank if local is None else local.rank) == 0
 
 
 def _software() -> str:
