@@ -100,6 +100,7 @@ class TuningResult(Tabular):
             time, or were to the end.
         whole_run: Saving and slowdown of the run so far, trials included, with their errors; None
             where they are not known, or the job has changed meanwhile.
+        max_slowdown: Largest slowdown that the objective allows a choice; None for any.
     """
 
     points: tuple[OperatingPoint, ...]
@@ -115,6 +116,7 @@ class TuningResult(Tabular):
     shares: tuple[float, ...] = ()
     comparing: bool = False
     whole_run: RunGains | None = None
+    max_slowdown: float | None = None
 
     @property
     def frontier(self) -> Frontier:
@@ -165,18 +167,26 @@ class TuningResult(Tabular):
                 f"{subject}: an earlier run found {per_cent(saving)} less energy"
                 f"{self._time_text()} than {self.reference.setting}; not measured in this run"
             )
-        if abs(saving) <= error:
+        is_within_error = abs(saving) <= error
+        if is_within_error and error > _TELLING_ERROR:
             return (
                 f"{subject}: what it {saves} against {self.reference.setting} is not known yet "
                 f"(± {per_cent(error)})"
             )
-        text = f"{subject}: {saves} {per_cent(saving)} of the energy"
+        amount = f"0 % (± {per_cent(error)})" if is_within_error else per_cent(saving)
+        text = f"{subject}: {saves} {amount} of the energy"
         if abs(self.slowdown) <= error > _TELLING_ERROR:
             return (
-                f"{text}{self._error_text()} against {self.reference.setting}; "
-                "the change in time is not known yet"
+                f"{text}{self._error_text()} against {self.reference.setting}; {self._bound_text()}"
             )
         return f"{text}{self._time_text()}{self._error_text()} than {self.reference.setting}"
+
+    def _bound_text(self) -> str:
+        """The time of a choice where it is not known better than its error."""
+        bound = self.max_slowdown
+        if self.held and bound is not None and self.slowdown <= bound:
+            return f"at most {per_cent(bound)} more time"  # what is not known counts as slower
+        return "the change in time is not known yet"
 
     def _time_text(self) -> str:
         slowdown = self.slowdown
@@ -220,6 +230,8 @@ class TuningResult(Tabular):
 def _difference_text(quantity: str, difference: float, error: float) -> str:
     """A difference in words, unless it is within its error."""
     if abs(difference) <= error:
+        if error <= _TELLING_ERROR:
+            return f"the same {quantity} (± {per_cent(error)})"
         return f"the change in {quantity} is not known yet (± {per_cent(error)})"
     direction = "more" if difference > 0 else "less"
     return f"{per_cent(abs(difference))} (± {per_cent(error)}) {direction} {quantity}"
@@ -516,7 +528,8 @@ class PowerTuner:
         ended = self._state is TunerState.STOPPED
         in_force = self._in_force if self._holds else None
         choice = self._with_latest(machine.choice)
-        return tuning_result(choice, self._knob, self._reference, origin, in_force, ended=ended)
+        result = tuning_result(choice, self._knob, self._reference, origin, in_force, ended=ended)
+        return replace(result, max_slowdown=self._objective.bounds.max_slowdown)
 
     def _with_latest(self, choice: TuningChoice) -> TuningChoice:
         """The choice with the steps since the latest reading, as they are known to be."""

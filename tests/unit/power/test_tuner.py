@@ -152,15 +152,18 @@ def test_a_choice_that_was_hardly_in_force_is_not_said_to_have_saved():
     choice_watts = result.chosen.setting.power_limit_watts
     near = sum(abs(watts / choice_watts - 1) < 0.02 for watts in in_force[-80:])
     assert near < 20
+    assert result.max_slowdown == 0.05
     assert result.comparing
     assert not result.held
     assert "saved" not in str(result)
     assert "; other settings were tried to the end; over all steps: " in str(result)
     vague = replace(result, whole_run=RunGains(-0.0007, 0.0047, -0.02, 0.01))
     assert str(vague).endswith(
-        "over all steps: the change in energy is not known yet (± 0.47 %), "
+        "over all steps: the same energy (± 0.47 %), "
         f"2 % (± 1 %) less time, against {result.reference.setting}"
     )
+    vague = replace(result, whole_run=RunGains(-0.007, 0.02, -0.02, 0.01))
+    assert "over all steps: the change in energy is not known yet (± 2 %), " in str(vague)
     original = loop.point(loop.board.default_limit_watts)
     joules = sum(gpu.true_joules() for gpu in loop.gpus)
     saving = 1 - joules / (len(in_force) * original.joules)
@@ -176,7 +179,7 @@ def test_a_figure_within_its_error_is_not_claimed():
         (0.02, 180.0, "200 W: saved 10 % of the energy at 4 % more time (± 2 %) than 250 W"),
         (0.05, 180.0, "200 W: saved 10 % of the energy (± 5 %) against 250 W; the change in time "),
         (0.18, 180.0, "200 W: what it saved against 250 W is not known yet (± 18 %)"),
-        (0.002, 199.8, "200 W: what it saved against 250 W is not known yet (± 0.2 %)"),
+        (0.002, 199.8, "200 W: saved 0 % (± 0.2 %) of the energy at 4 % more time than 250 W"),
     ):
         provenance = Provenance(Origin.SIMULATED, "", error)
         chosen = OperatingPoint(1.04, joules, Setting(power_limit_watts=200.0), provenance)
@@ -184,6 +187,10 @@ def test_a_figure_within_its_error_is_not_claimed():
         cost = dict.fromkeys(("profiling_seconds", "extra_seconds", "extra_joules"), 0.0)
         result = TuningResult((chosen,), chosen, reference, profiling_steps=1, **flags, **cost)
         assert str(result).startswith(text)
+        if error == 0.05:
+            bounded = replace(result, max_slowdown=0.05)
+            assert str(bounded).endswith(" (± 5 %) against 250 W; at most 5 % more time")
+            assert "not known yet" in str(replace(bounded, held=False))
 
 
 def test_stalls_of_the_job_are_no_cost_of_profiling():
