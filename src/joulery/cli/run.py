@@ -153,9 +153,8 @@ def _gpu_share(measured: metering.Measurement) -> str:
 
 
 def _summary(report: dict[str, Any]) -> str:
-    if report.get("summary"):
-        return str(report["summary"])
-    return str(report.get("tuning_skipped") or "it ended before a limit was chosen")
+    reasons = report.get("summary"), report.get("tuning_skipped")
+    return str(next(filter(None, reasons), "ended before a limit was chosen"))
 
 
 COMMAND = Action(

@@ -459,18 +459,11 @@ class Run(Tabular):
 
     def __str__(self) -> str:
         name, steps = self.name or "run", f"{self.total_steps} step{'s' * (self.total_steps != 1)}"
-        tuning = [str(part) for part in (self.result, self.tuning_skipped) if part]
-        tuning = tuning or [self._power.progress] * bool(self._power.progress)
         measurement = self.measurement
         if not measurement.seconds:
             steps = f"{steps}, nothing is measured yet" if self.total_steps else "no step yet"
             return f"{name}: {steps}"
-        parts = [
-            f"{name}: {measurement}",
-            steps,
-            *tuning,
-        ]
-        return "; ".join(parts)
+        return "; ".join(filter(None, [f"{name}: {measurement}", steps, self._power.summary]))
 
     def rows(self) -> list[dict[str, Any]]:
         """A row per device of the job: its joules, mean watts and their source."""
@@ -536,6 +529,11 @@ class Run(Tabular):
     def result(self) -> TuningResult | None:
         """Result of power tuning; None before the choice is made, or without tuning."""
         return self._power.result
+
+    @property
+    def summary(self) -> str:
+        """The limit that was chosen and what it saves, in words, or why there is none."""
+        return self._power.summary or "no limit is chosen yet"
 
     @property
     def tuning_skipped(self) -> str | None:

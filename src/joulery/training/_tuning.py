@@ -322,11 +322,16 @@ class RunPower:
         return _PHASES[tuner.state].format(setting)
 
     @property
-    def progress(self) -> str:
-        """How far tuning has come, while it has no result; empty without a tuner."""
-        if self.tuner is None:
-            return ""
-        ended = self.tuner.state is TunerState.STOPPED
+    def summary(self) -> str:
+        """What tuning has come to, in words; empty without a tuner."""
+        tuner = self.tuner
+        if tuner is None:
+            return self.skipped or ""
+        if tuner.failure is not None:
+            return f"tuning stopped: {tuner.failure}"
+        if self.result is not None:
+            return str(self.result)
+        ended = tuner.state is TunerState.STOPPED
         return "ended before a limit was chosen" if ended else self.phase()
 
     def estimates(self) -> dict[float, Estimate]:
@@ -364,7 +369,7 @@ class RunPower:
                     "tuning_skipped": self.skipped,
                     "phases": {name: use.to_dict() for name, use in self.phases.items()},
                     "result": None if result is None else result.to_dict(),
-                    "summary": None if result is None else str(result),
+                    "summary": self.summary if ended else None,
                 },
                 self._report_name,
             )

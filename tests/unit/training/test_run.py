@@ -343,6 +343,41 @@ def test_a_checkpoint_of_a_finished_run_has_no_epochs_left(clock, caplog):
     assert "has ended" not in caplog.text
 
 
+def test_a_run_on_a_busy_board_names_the_reason_and_no_limit(clock, tmp_path, monkeypatch):
+    """If this fails, a limit of a tuning that was stopped passes for the chosen one."""
+    monkeypatch.setenv(REPORTS_VARIABLE, str(tmp_path))
+    gpu = SimulatedGpu(BOARD, clock)
+    run = Run(max_epochs=9, devices=[gpu])
+    for epoch in run.epochs():
+        for _ in run.steps(range(49)):
+            gpu.run(WORK)
+        if epoch == 6:
+            assert run.result is not None
+            run._power.tuner.fail(RuntimeError("the board is held by process 7"))
+    assert run.summary == "tuning stopped: the board is held by process 7"
+    assert run.result is not None
+    assert str(run).endswith(f"; {run.summary}")
+    (report,) = read_reports(tmp_path)
+    assert report["summary"] == run.summary
+
+
+def test_the_summary_of_a_run_is_its_choice_or_the_reason_why_there_is_none(clock):
+    """If this fails, the line that ends a user's script prints None."""
+    gpu = SimulatedGpu(BOARD, clock)
+    run = Run(max_epochs=9, devices=[gpu])
+    assert run.summary == "no limit is chosen yet"
+    train(run, gpu, clock)
+    assert run.summary == str(run.result)
+    short = Run(max_epochs=1, devices=[gpu])
+    train(short, gpu, clock, steps=3)
+    assert short.summary == "ended before a limit was chosen"
+    without = Run(devices=[])
+    assert len([*without.steps(range(100))]) == 100
+    without.close()
+    assert without.summary == without.tuning_skipped
+    assert "no GPU" in without.summary
+
+
 def test_energy_per_step_of_a_resumed_run_is_that_of_its_own_steps(clock):
     """If this fails, the first entry after a restart spreads its energy over all steps before."""
     gpu, written = SimulatedGpu(BOARD, clock), []
