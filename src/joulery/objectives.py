@@ -340,6 +340,7 @@ def depends_on_reference(objective: Objective) -> bool:
     return objective.bounds.max_slowdown is not None or values[0] != values[1]
 
 
+_FORMS = "give its text, such as 'least-energy:slowdown=5%', or see joulery.objectives"
 _ORDER = "the objective comes first, then points: choose('edp', frontier)"
 
 
@@ -361,7 +362,7 @@ def choose(
         InfeasibleError: No point meets the objective's bounds.
     """
     if not isinstance(objective, str):
-        check_objective(objective)
+        check_objective(objective, f"{_FORMS}; {_ORDER}")
     candidates: list[OperatingPoint] = [
         *check_items(points, OperatingPoint, "points must be operating points", _ORDER)
     ]
@@ -443,15 +444,11 @@ OBJECTIVE_HELP = "objective: " + " | ".join(
 )
 
 
-def check_objective(objective: object) -> None:
+def check_objective(objective: object, remedy: str = _FORMS) -> None:
     """Raise ``InvalidValueError`` unless it has the value and the bounds of an objective."""
     has_value = callable(getattr(objective, "value", None)) and hasattr(objective, "bounds")
     if isinstance(objective, type) or not has_value:
-        raise InvalidValueError(
-            f"{objective!r} is not an objective",
-            remedy="give its text, such as 'least-energy:slowdown=5%', or see joulery.objectives; "
-            "it comes before points: choose('edp', frontier)",
-        )
+        raise InvalidValueError(f"{objective!r} is not an objective", remedy=remedy)
 
 
 def parse_objective(text: str, max_watts: float = 0.0) -> Objective:

@@ -61,6 +61,14 @@ def test_wrong_arguments_are_refused_when_the_run_is_made(wrong):
     assert refused.value.remedy
 
 
+def test_the_remedy_of_an_objective_is_that_of_a_run():
+    """If this fails, it explains the order of arguments of another function."""
+    with pytest.raises(InvalidValueError) as refused:
+        Run("job", objective=5)
+    assert "least-energy:slowdown=5%" in refused.value.remedy
+    assert "choose(" not in refused.value.remedy
+
+
 @pytest.mark.parametrize(
     "wrong",
     [
