@@ -7,7 +7,17 @@ from typing import TYPE_CHECKING
 
 from joulery import __version__, grid, prediction
 from joulery.cli.dispatch import Output
-from joulery.cli.options import Action, count, duration, file, names, option, page_option, whole
+from joulery.cli.options import (
+    Action,
+    count,
+    duration,
+    file,
+    names,
+    option,
+    page_option,
+    watts,
+    whole,
+)
 from joulery.cli.predict import CALIBRATION_OPTIONS, calibration
 from joulery.cli.progress import Progress
 from joulery.clock import REAL_CLOCK
@@ -59,7 +69,9 @@ def _run(arguments: argparse.Namespace) -> Output:
             arguments.device,
             max_devices=arguments.max_devices,
             objective=arguments.objective,
-            assumptions=prediction.Assumptions(arguments.pue, intensity, arguments.rent),
+            assumptions=prediction.Assumptions(
+                arguments.pue, intensity, arguments.rent, arguments.host_power
+            ),
             calibration=calibration(arguments, model),
             regions=regions if len(regions) > 1 else None,
             on_progress=lambda share: progress.show(f"joulery recommend: {100 * share:.0f} %"),
@@ -125,6 +137,7 @@ COMMAND = Action(
             names,
         ),
         option("--rent", "dollars per device and hour, all or by type", "USD|NAME=USD,…", _rent),
+        option("--host-power", "power of a host without its boards", "W", watts),
         option("--critical-batch", "sequences beyond which larger batches buy little", "N", count),
         *CALIBRATION_OPTIONS,
         page_option("write a page with the chart and the reasons"),

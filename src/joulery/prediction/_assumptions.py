@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from joulery.prediction._devices import Accelerator
 
 _SECONDS_PER_YEAR = 365.25 * 86400.0
-# Devices that links join in servers with switches, unlike bridges between two boards.
+# Devices that links join in servers with switches.
 _LINKED_DOMAIN = 4
 
 
@@ -32,14 +32,17 @@ class Assumptions:
         pue: Energy of the building per energy of the machines.
         grams_per_kilowatt_hour: Carbon of the grid.
         rent_per_hour: Dollars per device and hour, of all device types or by name.
+        host_watts: Power of a host with its fans and network, without its boards.
     """
 
     pue: float | None = None
     grams_per_kilowatt_hour: float | None = None
     rent_per_hour: float | Mapping[str, float] | None = None
+    host_watts: float | None = None
 
     def __post_init__(self) -> None:
-        for name, least in (("pue", 1.0), ("grams_per_kilowatt_hour", 0.0)):
+        leasts = {"pue": 1.0, "grams_per_kilowatt_hour": 0.0, "host_watts": 0.0}
+        for name, least in leasts.items():
             if (value := getattr(self, name)) is not None:
                 finite(value, name.replace("_", " "), minimum=least)
         rents = self.rent_per_hour
@@ -88,6 +91,41 @@ class Assumptions:
             return guess, "guessed from its power limit"
         return float(priced["dollars"]), str(priced["source"])
 
+    def host_share(self, device: Accelerator, devices: Array) -> Array:
+        """Watts of host, fans and network that fall on each of so many devices.
+
+        A host with fewer boards than it has room for is theirs alone, unless links join its boards:
+        such a server is rented by the board.
+        """
+        together = np.minimum(devices, device.host_devices)
+        if self.host_watts is not None:
+            return np.asarray(self.host_watts / together)
+        document = _document()
+        if _is_linked(device):
+            return np.full(together.shape, document["host_share"] * device.limit_watts)
+        return np.asarray(
+            document["pcie_host_watts"] * together ** (document["pcie_host_exponent"] - 1)
+        )
+
+    def host(self, device: Accelerator) -> str:
+        """Power of the hosts of a device type and where it comes from, in words."""
+        few, many = np.array([1.0]), np.array([float(device.host_devices)])
+        if self.host_watts is not None:
+            return f"hosts of {self.host_watts:g} W beside their boards (as given)"
+        if _is_linked(device):
+            watts, source = self.host_share(device, few)[0], _document()["linked_host_source"]
+            return f"hosts of {watts:.0f} W per {device.name} ({source})"
+        watts, most = self.host_share(device, few)[0], (many * self.host_share(device, many))[0]
+        more = f", {most:.0f} W of {many[0]:.0f}" if many[0] > 1 else ""
+        return (
+            f"hosts of {watts:.0f} W with one PCIe board{more} ({_document()['pcie_host_source']})"
+        )
+
+
+def _is_linked(device: Accelerator) -> bool:
+    """Whether links join the boards of a server, unlike bridges between two boards."""
+    return device.link_domain >= _LINKED_DOMAIN
+
 
 def embodied_kilograms(device: str | Accelerator) -> float:
     """Carbon of the manufacture of a device with its share of the server, in kilograms of CO2.
@@ -115,13 +153,6 @@ def embodied_grams(device: str | Accelerator, device_seconds: float) -> float:
 def embodied_source() -> str:
     """Source of the carbon of manufacture, in words."""
     return str(_document()["embodied_source"])
-
-
-def host_watts(device: Accelerator) -> float:
-    """Watts of host, fans and network per device, by the form of its server."""
-    linked = device.link_domain >= _LINKED_DOMAIN
-    share = _document()["host_share" if linked else "pcie_host_share"]
-    return float(share) * device.limit_watts
 
 
 def waiting_share() -> float:

@@ -100,6 +100,11 @@ class Accelerator:
         return _PCIE_SERVER if self.in_pcie_server else self.link_domain
 
     @property
+    def host_devices(self) -> int:
+        """Devices of a host: racks of more, such as NVL72, are made of hosts of four."""
+        return self.node_devices if self.node_devices <= _LARGEST_HOST else 4
+
+    @property
     def pcie_bytes_per_second(self) -> float:
         """Bandwidth of its PCIe slot, one direction."""
         return _PCIE.get(self.architecture, _OLD_PCIE)
@@ -148,8 +153,8 @@ _POWER, _POWER_ELSEWHERE = 0.3, 0.42
 # PCI Express × 16, one direction, after protocol overhead: 5.0 since Hopper, 4.0 for all before.
 _PCIE = dict.fromkeys(("Hopper", "Blackwell", "Blackwell Ultra", "CDNA3", "CDNA4"), 50e9)
 _OLD_PCIE = 25e9
-# Boards of a PCIe server, as most are sold for training.
-_PCIE_SERVER = 8
+# Boards of a PCIe server, as most are sold for training, and of the largest host; by the vendors.
+_PCIE_SERVER = _LARGEST_HOST = 8
 
 # One network card of 400 Gb/s per device; 200 before Hopper; as vendors' reference servers have it.
 _NETWORK = {"Hopper": 50e9, "Blackwell": 50e9, "Blackwell Ultra": 100e9, "CDNA3": 50e9}

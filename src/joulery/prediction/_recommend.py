@@ -45,7 +45,7 @@ from joulery.units import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     from joulery.prediction._model import Transformer
     from joulery.prediction._search import CandidateTable, Rows
@@ -525,13 +525,14 @@ def _left_out(
 
 
 def _list_assumptions(
-    assumed: Assumptions, tables: Iterable[CandidateTable], regions: Mapping[str, float]
+    assumed: Assumptions, tables: Collection[CandidateTable], regions: Mapping[str, float]
 ) -> Iterator[str]:
     for candidates in tables:
         rent, source = assumed.rent(candidates.device)
         yield f"{candidates.device.name} ${rent:.2f} an hour ({source})"
         if candidates.device.assumed:
             yield f"{candidates.device.name} has {', '.join(candidates.device.assumed)}"
+    yield from dict.fromkeys(assumed.host(candidates.device) for candidates in tables)
     grids = {name: f"{grams:g} g CO2 per kWh ({name})" for name, grams in regions.items()}
     plain = f"{assumed.grid():g} g CO2 per kWh"
     yield f"PUE {assumed.overhead():g}, {', '.join(grids.values()) or plain}"

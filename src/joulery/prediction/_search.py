@@ -15,7 +15,7 @@ import numpy as np
 
 from joulery.errors import InvalidValueError
 from joulery.objectives import Totals, parse_objective, score
-from joulery.prediction._assumptions import embodied_grams, host_watts, lost_time, waiting_share
+from joulery.prediction._assumptions import embodied_grams, lost_time, waiting_share
 from joulery.prediction._bayes import NINETY_BELOW, Belief, interval_scale
 from joulery.prediction._calibrate import predict_times
 from joulery.prediction._limits import power_limits
@@ -211,7 +211,8 @@ def tabulate(
     lost = lost_time().seconds(seconds)
     drawn = drawn + lost * np.minimum(loads[0].waiting_watts(board), limits)
     seconds = seconds + lost
-    count, host = np.array([plan.devices for plan in plans], float)[:, None], host_watts(board)
+    count = np.array([plan.devices for plan in plans], float)[:, None]
+    host = assumed.host_share(board, count)
     # Fans slow down while devices wait; the rest of a host does not.
     idle_host = host * (0.5 + 0.5 * waiting_share())
     hosts = working * host + (seconds - working) * idle_host
@@ -304,7 +305,7 @@ def _divided_plans(
     precision = work.precision if work.precision in board.peaks else "bf16"
     for batch, count, tensor, pipeline, context in itertools.product(
         work.batch_sizes(),
-        _counts(max_devices, board.node_devices),
+        _counts(max_devices, board.host_devices),
         _divisors(model.heads, min(8, board.link_domain)),
         [1] if work.framework in _WITHOUT_PIPELINES else _stages(model.layers),
         _powers(max(1, min(16, model.sequence // 8192))),
@@ -385,9 +386,8 @@ def _rounded_batch(batch: int, copies: int) -> int:
     return nearest if abs(nearest - batch) <= _BATCH_ROUNDING * batch else 0
 
 
-def _counts(largest: int, node: int) -> list[int]:
+def _counts(largest: int, unit: int) -> list[int]:
     """Numbers of devices: parts of a node, then whole nodes, by factors of 2, 3 and 5."""
-    unit = max(node if node <= _LARGEST_NODE else 4, 1)
     parts = [size for size in _powers(min(unit, largest)) if size < unit]
     nodes = [number for number in range(1, largest // unit + 1) if _is_smooth(number)]
     spread: list[int] = []
@@ -401,8 +401,6 @@ def _counts(largest: int, node: int) -> list[int]:
 
 # Beyond so many nodes candidates are a fifth apart; by hand.
 _MANY_NODES = 12
-# Racks of more devices, such as NVL72, are made of servers of four; by the vendor.
-_LARGEST_NODE = 8
 
 
 def _is_smooth(number: int) -> bool:

@@ -5,6 +5,7 @@ import math
 import time
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from joulery.errors import FileError, InfeasibleError, InvalidValueError, UnknownDeviceError
@@ -140,6 +141,38 @@ def test_assumptions_change_the_bill():
     assert any("as given" in word for word in mixed.assumed)
     cool = recommend(LLAMA, WORK, ["h100"], max_devices=8, assumptions=Assumptions(pue=1.0))
     assert cool.best.joules < cheap.best.joules
+
+
+def test_hosts_do_not_shrink_with_their_boards():
+    """Four L4 at 45 W would win by a host of 9 W per board."""
+    assumed = Assumptions()
+    for name in ("l4", "t4", "rtx4090", "a100-pcie-80gb"):
+        board = accelerator(name)
+        watts = assumed.host_share(board, np.array([1.0, 2.0, 8.0, 64.0]))
+        assert watts[0] > 118  # the least that a host of MLPerf Inference with one board takes
+        assert watts[2] == watts[3] > 66
+        assert watts[0] > watts[1] > watts[2]
+    assert assumed.host_share(accelerator("h100"), np.array([1.0, 8.0])) == pytest.approx(252)
+    stated = Assumptions(host_watts=400.0).host_share(accelerator("h100"), np.array([1.0, 8.0]))
+    assert stated.tolist() == [400.0, 50.0]
+    with pytest.raises(InvalidValueError, match="host watts"):
+        Assumptions(host_watts=-1.0)
+
+
+TUNING = Work(5e7, framework="transformers", task=Task.parse("lora"))
+
+
+def test_host_power_is_said_and_can_be_given():
+    """A choice that hangs on the hosts would hide what they were taken to draw."""
+    model = LLAMA | {"sequence": 2048}
+    answer = recommend(model, TUNING, ["l4", "h100"], max_devices=4)
+    hosts = [line for line in answer.assumed if line.startswith("hosts of")]
+    assert hosts[0].startswith("hosts of 172 W with one PCIe board")
+    assert hosts[1].startswith("hosts of 252 W per H100")
+    stated = Assumptions(host_watts=2000.0)
+    dearer = recommend(model, TUNING, ["l4", "h100"], max_devices=4, assumptions=stated)
+    assert "hosts of 2000 W beside their boards (as given)" in dearer.assumed
+    assert dearer.best.joules > 1.5 * answer.best.joules
 
 
 def test_an_impossible_deadline_names_the_fastest():
