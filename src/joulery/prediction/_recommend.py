@@ -271,7 +271,8 @@ _MERITS = {"time": "fastest", "money": "cheapest", "energy": "least energy", "ca
 _MOST_ALTERNATIVES = 5  # by hand: as many as are read at a glance
 _SAME = "the same"
 # Costs of two plans on one device type that differ by less are alike: half of what one plan
-# deviates from another of the same model (0.06, Megatron-Bridge's tables).
+# deviates from another of the same model (0.06, Megatron-Bridge's tables). Those of two device
+# types are alike by the same rule: where they differ by less than half of the comparison's error.
 _ALIKE = 0.03
 # Choices that another one beats or equals within this share in every cost say nothing new; by hand.
 _EQUAL = 0.005
@@ -319,6 +320,23 @@ class _Search:
             cheapest = alike[np.argmin(candidates.costs["money"][alike])]
             best.append(self.choice(candidates, int(cheapest)))
         return sorted(best, key=lambda choice: choice.value(objective))
+
+    def choose(self, objective: str) -> list[Choice]:
+        """The recommended choice, then the best on each other device type, the best first.
+
+        Of device types whose costs the errors cannot tell apart, but whose times they can, the
+        fastest is taken.
+        """
+        least, *others = ranked = self.rank(objective)
+        faster = [
+            choice
+            for choice in others
+            if choice.seconds < least.seconds
+            and _are_alike(choice, least, objective)
+            and not _are_alike(choice, least, "time")
+        ]
+        winner = min(faster, key=lambda choice: choice.seconds, default=least)
+        return [winner, *(choice for choice in ranked if choice is not winner)]
 
     def least(self, objective: str, device: str) -> Choice:
         """The choice of least predicted cost on a device type."""
@@ -447,7 +465,7 @@ def recommend(  # noqa: PLR0913 - all but three by keyword only
         notes.append(f"no deadline: {note}")
     if work.task.kind == "grpo":
         notes.append(f"nothing of {ROLLOUTS_LACK}")
-    winner, *rivals = search.rank(objective)
+    winner, *rivals = search.choose(objective)
     return Recommendation(
         best=winner,
         pareto=search.pareto(),
@@ -647,14 +665,13 @@ def _reasons(
 ) -> Iterator[str]:
     for rival in rivals:
         excess = rival.value(objective) / winner.value(objective) - 1
-        yield f"{rival.device} needs {100 * excess:.0f} % more {objective} at its best"
+        if excess < 0:
+            yield _alike_but_slower(winner, rival, objective)
+        else:
+            yield f"{rival.device} needs {100 * excess:.0f} % more {objective} at its best"
     cheapest = search.least(objective, winner.device)
     if cheapest.seconds > 1.05 * winner.seconds:
-        more = 100 * (winner.value(objective) / cheapest.value(objective) - 1)
-        yield (
-            f"{cheapest} needs {more:.1f} % less {objective}, which the errors cannot tell apart, "
-            f"and {cheapest.seconds / winner.seconds:.1f} times the time: the faster one is taken"
-        )
+        yield _alike_but_slower(winner, cheapest, objective)
     elif objective == "time" and cheapest.dollars > 1.05 * winner.dollars:
         gain = human_duration(winner.seconds - cheapest.seconds)
         yield (
@@ -684,13 +701,22 @@ def _reasons(
         )
 
 
+def _alike_but_slower(winner: Choice, rival: Choice, objective: str) -> str:
+    """Why a choice of less predicted cost is not taken."""
+    less = 100 * (1 - rival.value(objective) / winner.value(objective))
+    return (
+        f"{rival} needs {less:.1f} % less {objective}, which the errors cannot tell apart, "
+        f"and {rival.seconds / winner.seconds:.1f} times the time: the faster one is taken"
+    )
+
+
 def _changes(
     search: _Search, winner: Choice, rivals: Sequence[Choice], objective: str
 ) -> Iterator[str]:
     if rivals:
         yield _overtaking(winner, rivals[0], objective)
     if search.asked and search.deadline is not None:
-        rival = replace(search, deadline=None).rank(objective)[0]
+        rival = replace(search, deadline=None).choose(objective)[0]
         if rival.value(objective) < 0.95 * winner.value(objective):
             less = 1 - rival.value(objective) / winner.value(objective)
             late = float(rival.interval("time").high)
@@ -725,14 +751,26 @@ def _dearer_than(rival: Choice, winner: Choice) -> Iterator[str]:
 def _overtaking(winner: Choice, rival: Choice, objective: str) -> str:
     """How far off predictions must be for the closest rival to win, and the chance of that."""
     gap = math.log(rival.value(objective) / winner.value(objective))
-    error = math.hypot(_own_error(winner, objective), _own_error(rival, objective))
-    chance = NormalDist().cdf(-gap / error)
+    chance = NormalDist().cdf(-gap / _comparison_error(winner, rival, objective))
     odds = "below 1" if chance < 0.005 else f"{100 * chance:.0f}"
+    if gap < 0:
+        return f"{rival.device} needs less {objective} than {winner.device} with {odds} % chance"
     less = f"{100 * (1 - math.exp(-gap)):.0f} % less {objective}"
     return (
         f"{rival.device} would win if, compared with {winner.device}, it needed {less} than "
         f"predicted; the chance is {odds} %"
     )
+
+
+def _are_alike(choice: Choice, other: Choice, objective: str) -> bool:
+    """Whether costs on two device types differ by less than half of the comparison's error."""
+    gap = abs(math.log(choice.value(objective) / other.value(objective)))
+    return gap < _comparison_error(choice, other, objective) / 2
+
+
+def _comparison_error(choice: Choice, other: Choice, objective: str) -> float:
+    """Error of the ratio of two device types' costs."""
+    return math.hypot(_own_error(choice, objective), _own_error(other, objective))
 
 
 def _own_error(choice: Choice, objective: str) -> float:

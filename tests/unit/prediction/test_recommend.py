@@ -175,6 +175,20 @@ def test_host_power_is_said_and_can_be_given():
     assert dearer.best.joules > 1.5 * answer.best.joules
 
 
+def test_of_device_types_that_cannot_be_told_apart_the_faster_is_taken():
+    """A coin's toss for 4 % of the energy would cost three times the time."""
+    model, small = LLAMA | {"sequence": 2048}, Assumptions(host_watts=30.0)
+    answer = recommend(model, TUNING, ["l4", "l40s"], max_devices=4, assumptions=small)
+    (slower,) = answer.rivals
+    assert answer.best.device == "L40S"
+    assert 0.9 * answer.best.joules < slower.joules < answer.best.joules
+    assert slower.seconds > 2 * answer.best.seconds
+    (reason,) = (line for line in answer.reasons if str(slower) in line)
+    assert "which the errors cannot tell apart" in reason
+    chance = next(line for line in answer.changes if "L4 needs less energy" in line)
+    assert 50 < float(chance.split()[-3]) < 70
+
+
 def test_an_impossible_deadline_names_the_fastest():
     """The user must learn what would be possible."""
     with pytest.raises(InfeasibleError) as refused:
