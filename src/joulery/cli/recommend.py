@@ -123,7 +123,12 @@ COMMAND = Action(
             "N",
             whole(1, _MOST),
         ),
-        option("--precision", "by default bf16; bf16 where it lacks", "WORD", default="bf16"),
+        option(
+            "--precision",
+            "bf16 by default; 16 bits where a device lacks it",
+            "WORD",
+            default="bf16",
+        ),
         option("--deadline", "such as 30d or 12h, kept with 90 %% confidence", "TIME", duration),
         option("--objective", "energy, time, money, carbon, edp, …", "WORD", default="energy"),
         option("--sequence", "tokens per sequence in training", "N", whole(1, _MOST)),

@@ -90,6 +90,11 @@ class Accelerator:
         return _POWER if self.vendor == "nvidia" else _POWER_ELSEWHERE
 
     @property
+    def sixteen_bits(self) -> str:
+        """The precision of 16 bits that mixed precision takes: bf16, or fp16 where it lacks."""
+        return "bf16" if "bf16" in self.peaks else "fp16"
+
+    @property
     def in_pcie_server(self) -> bool:
         """Whether boards exchange data over PCIe, but for bridges between two."""
         return self.link_domain == 2 or self.link_bytes_per_second <= self.pcie_bytes_per_second
@@ -166,6 +171,9 @@ _OLD_NETWORK = 25e9
 # Half of that in logarithms: one board says little about others of its process.
 _LEAKY = {("Ampere", "GDDR"): 1.6}
 
+
+# Generations without BF16 units: NVIDIA's before compute capability 8.0, AMD's before CDNA.
+_WITHOUT_BF16 = ("Kepler", "Maxwell", "Pascal", "Volta", "Turing", "GCN")
 
 # Power that no arithmetic gets: 10 W and 6 % of the limit, from the operator times of P4, P100, T4
 # and V100 (NeuSight data), which their power limits explain with one energy per generation.
@@ -386,7 +394,7 @@ def _assembled(specs: catalog.Specs, board: Board) -> Accelerator:
     peaks = {
         "fp32": specs.fp32_flops or tensor,
         "tf32": specs.tf32_flops,
-        "bf16": tensor,
+        "bf16": 0.0 if specs.architecture in _WITHOUT_BF16 else tensor,
         "fp16": tensor,
         "fp8": specs.fp8_flops,
         "mxfp8": specs.fp8_flops,

@@ -460,6 +460,11 @@ def recommend(  # noqa: PLR0913 - all but three by keyword only
             f"{work.sequences_per_step} sequences per step, as is usual for {usual}; --batch-size "
             "gives another"
         )
+    notes += [
+        f"{name} computes in {board.sixteen_bits}, since it has no {work.precision}"
+        for name, board in boards.items()
+        if work.precision not in board.peaks and name in tables
+    ]
     if search.deadline is None:
         search, objective, note = _bound_time(search, objective)
         notes.append(f"no deadline: {note}")

@@ -104,7 +104,8 @@ class Work:
     Attributes:
         tokens: Tokens to train on, at the batch size given.
         batch_size: Sequences per step; where None 1024, and 64 for a fine-tuning.
-        precision: Precision of the matrix products; devices that lack it use ``bf16``.
+        precision: Precision of the matrix products; devices that lack it use ``bf16``, or ``fp16``
+            where they lack that too.
         deadline_seconds: Time that the training may take, kept with 90 % confidence.
         convergence: Growth of the tokens to the same loss with the batch size; where given, batch
             sizes from a quarter to four times the given one are candidates too.
@@ -302,7 +303,7 @@ def _divided_plans(
     model: Transformer, work: Work, board: Accelerator, max_devices: int
 ) -> Iterator[Plan]:
     """Plans that divide model and batch, with nothing that saves memory."""
-    precision = work.precision if work.precision in board.peaks else "bf16"
+    precision = work.precision if work.precision in board.peaks else board.sixteen_bits
     for batch, count, tensor, pipeline, context in itertools.product(
         work.batch_sizes(),
         _counts(max_devices, board.host_devices),

@@ -60,7 +60,7 @@ class Prediction(Tabular):
         verdict: Whether memory ``fits`` with 8 % to spare, is ``tight`` (tensors alone fit) or
             ``does not fit``: then a variant does.
         moved: Share by which measured steps changed the time.
-        assumed: What the description of the device does not state and is assumed, in words.
+        assumed: What was not stated of the device or the step and is assumed, in words.
         variant: Variant of a plan that does not fit which does, whose points these are; None where
             the plan itself fits or is tight.
         variant_bytes: Peak that the allocator takes on the fullest device with the variant.
@@ -262,7 +262,8 @@ def predict(  # noqa: PLR0913 - all but two by keyword only
             micro-batch of 1.
         batch_size: Sequences per step of all devices, by default the plan's; a captured graph has
             its own.
-        precision: Precision of the matrix products, such as ``bf16`` or ``fp8``.
+        precision: Precision of the matrix products, such as ``bf16`` or ``fp8``; where None the
+            plan's, but ``fp16`` for ``bf16`` where the device lacks it.
         sequence: Tokens per sequence in training, where the description does not say.
         limits: Power limits in watts; from the lowest to the default one where None.
         clocks: Locked clocks in hertz; where None, some of the device's if no power limit binds,
@@ -299,11 +300,8 @@ def predict(  # noqa: PLR0913 - all but two by keyword only
     else:
         model = training_model(model, sequence)
         plan = plan or Plan(micro_batch=batch_size or 1)
-        plan = replace(
-            plan,
-            batch_size=batch_size or plan.batch_size,
-            precision=precision or plan.precision,
-        )
+        asked = accelerator(device).sixteen_bits if plan.precision == "bf16" else plan.precision
+        plan = replace(plan, batch_size=batch_size or plan.batch_size, precision=precision or asked)
         work = f"step of {model.name or 'a transformer'}"
     step = prediction(model, device, plan, limits=limits, clocks=clocks, calibration=calibration)
     if step.variant is not None:

@@ -189,6 +189,16 @@ def test_of_device_types_that_cannot_be_told_apart_the_faster_is_taken():
     assert 50 < float(chance.split()[-3]) < 70
 
 
+def test_devices_without_bf16_compute_in_fp16():
+    """A T4 would be timed in BF16 on tensor cores that compute none."""
+    work = replace(TUNING, task=Task.parse("qlora"))
+    answer = recommend(LLAMA | {"sequence": 2048}, work, ["t4", "l4"], max_devices=8)
+    plans = [choice.plan for choice in (answer.best, *answer.rivals)]
+    assert sorted(plan.precision for plan in plans) == ["bf16", "fp16"]
+    assert "T4 computes in fp16, since it has no bf16" in answer.assumed
+    assert not any(line.startswith("L4 computes") for line in answer.assumed)
+
+
 def test_an_impossible_deadline_names_the_fastest():
     """The user must learn what would be possible."""
     with pytest.raises(InfeasibleError) as refused:

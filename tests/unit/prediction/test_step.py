@@ -208,3 +208,13 @@ def test_convolutions_in_tf32_are_uncertain():
 
     assert deviation("convolution", "fp32") > 1.4 * deviation("mm", "fp32")
     assert deviation("convolution", "fp32", "v100") == deviation("mm", "fp32", "v100")
+
+
+def test_the_default_precision_is_one_that_the_device_has():
+    """A V100 would be timed in BF16, or refused with a plan that names no precision."""
+    small = {**LLAMA, "layers": 2}
+    for plan in (None, "dp1-mb1", Plan(batch_size=2)):
+        assert predict(small, "v100", plan=plan).prediction.plan.precision == "fp16"
+        assert predict(small, "a100", plan=plan).prediction.plan.precision == "bf16"
+    with pytest.raises(InvalidValueError, match="V100 does not compute in bf16"):
+        predict(small, "v100", precision="bf16")
