@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -74,8 +75,8 @@ class Assumptions:
                         remedy=f"leave it out, or look at {name} too",
                     )
 
-    def rent(self, device: Accelerator) -> tuple[float, str]:
-        """Dollars per device and hour, and where they come from, in words."""
+    def rent(self, device: Accelerator) -> Rent:
+        """Dollars per device and hour."""
         rents = self.rent_per_hour
         if isinstance(rents, Mapping):
             by_device = {
@@ -84,12 +85,11 @@ class Assumptions:
             }
             rents = by_device.get(device.name)
         if rents is not None:
-            return rents, "as given"
+            return Rent(rents, "as given")
         priced = _document()["rent_per_hour"].get(device.name)
         if priced is None:
-            guess = float(_document()["rent_per_watt"] * device.limit_watts)
-            return guess, "guessed from its power limit"
-        return float(priced["dollars"]), str(priced["source"])
+            return _guess_rent(device)
+        return Rent(float(priced["dollars"]), str(priced["source"]))
 
     def host_share(self, device: Accelerator, devices: Array) -> Array:
         """Watts of host, fans and network that fall on each of so many devices.
@@ -125,6 +125,38 @@ class Assumptions:
 def _is_linked(device: Accelerator) -> bool:
     """Whether links join the boards of a server, unlike bridges between two boards."""
     return device.link_domain >= _LINKED_DOMAIN
+
+
+class Rent(NamedTuple):
+    """Dollars per device and hour.
+
+    Attributes:
+        dollars: The rent.
+        source: Where it comes from, in words.
+        guessed: Whether it is a guess.
+    """
+
+    dollars: float
+    source: str
+    guessed: bool = False
+
+
+def _guess_rent(device: Accelerator) -> Rent:
+    """The rent of boards of the same class, by size."""
+    rents = _document()["rent_per_hour"]
+    boards = [board for board in map(accelerator, rents) if board.consumer == device.consumer]
+    per_size = [math.log(rents[board.name]["dollars"] / _size(board)) for board in boards]
+    kind = "consumer" if device.consumer else "server and workstation"
+    error = 100 * _document()["guess_deviation"]
+    source = (
+        f"guessed from {len(boards)} {kind} boards by memory, bandwidth and peak, ± {error:.0f} %"
+    )
+    return Rent(math.exp(math.fsum(per_size) / len(boards)) * _size(device), source, guessed=True)
+
+
+def _size(device: Accelerator) -> float:
+    peak = device.peak(device.sixteen_bits)
+    return float((device.memory_bytes * device.bytes_per_second * peak) ** (1 / 3))
 
 
 def embodied_kilograms(device: str | Accelerator) -> float:

@@ -61,6 +61,7 @@ class Accelerator:
         operation_joules: Energy of one operation that the power limit has to feed, by precision.
         assumed: What a description does not state and is assumed, in words.
         observed: What a self-test of the board says instead of its specification, in words.
+        consumer: Whether it is sold for games and desktops.
     """
 
     name: str
@@ -83,6 +84,7 @@ class Accelerator:
     operation_joules: Mapping[str, float] = field(hash=False)
     assumed: tuple[str, ...] = ()
     observed: tuple[str, ...] = ()
+    consumer: bool = False
 
     @property
     def power_deviation(self) -> float:
@@ -389,6 +391,9 @@ _TEXTS = (
 )
 
 
+_CONSUMER = ("GeForce", "TITAN", "Radeon RX")
+
+
 def _assembled(specs: catalog.Specs, board: Board) -> Accelerator:
     tensor = specs.tensor_flops or specs.fp32_flops or 0.0
     peaks = {
@@ -420,4 +425,5 @@ def _assembled(specs: catalog.Specs, board: Board) -> Accelerator:
         network_bytes_per_second=_NETWORK.get(specs.architecture, _OLD_NETWORK),
         vendor=specs.vendor,
         operation_joules={name: _operation_joules(specs, name) for name in BYTES},
+        consumer=any(word in specs.full_name for word in _CONSUMER),
     )

@@ -79,6 +79,7 @@ class Choice:
         relative_error_time: Standard deviation of the time, relative.
         relative_error_energy: Standard deviation of the energy, relative.
         source: Evidence behind the prediction, in words.
+        rent_guessed: Whether the rent of the device type is a guess.
     """
 
     device: str
@@ -92,6 +93,7 @@ class Choice:
     relative_error_time: float
     relative_error_energy: float
     source: str
+    rent_guessed: bool = False
 
     def __str__(self) -> str:
         return f"{self.devices} × {self.device}, {self.plan}, {self.power_limit_watts:.0f} W"
@@ -111,6 +113,11 @@ class Choice:
         """Number of devices."""
         return self.plan.devices
 
+    @property
+    def money(self) -> str:
+        """Its dollars, marked where they are a guess."""
+        return human_dollars(self.dollars) + " (guess)" * self.rent_guessed
+
     def row(self) -> dict[str, Any]:
         """Its row in a table."""
         names = ("device", "devices", "plan", "power_limit_watts", "seconds", "joules", "dollars")
@@ -124,6 +131,10 @@ class Choice:
             return float(getattr(self, names[objective]))
         goal = parse_objective(objective, self.joules / self.seconds)
         return float(score(goal, self.seconds, self.joules, Totals(self.seconds, self.joules)))
+
+    def rank(self, objective: str) -> tuple[bool, float]:
+        """Key of its place by an objective: a guessed rent comes after all that are known."""
+        return objective == "money" and self.rent_guessed, self.value(objective)
 
     def to_dict(self) -> dict[str, Any]:
         """Ready for JSON."""
@@ -147,7 +158,8 @@ class Choice:
         figures = {name: finite(document[name], name, minimum=0.0) for name in _FIGURES}
         plan = Plan.parse(document["plan"], int(document["batch_size"]), document["precision"])
         device, source = str(document["device"]), str(document["source"])
-        return cls(device=device, plan=plan, source=source, **figures)
+        guessed = bool(document.get("rent_guessed", False))
+        return cls(device=device, plan=plan, source=source, rent_guessed=guessed, **figures)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -197,9 +209,11 @@ class Recommendation(Tabular):
         Others are the ends of the Pareto set and the best choices on other device types.
         """
         merits: dict[Choice, list[str]] = {self.best: ["recommended"]}
+        choices = dict.fromkeys((*self.pareto, self.best, *self.rivals))
         *ends, last = (
-            (min(self.pareto, key=lambda choice: choice.value(objective)), merit)
+            (min(choices, key=lambda choice: choice.rank(objective)), merit)
             for objective, merit in _MERITS.items()
+            if objective != "money" or not all(choice.rent_guessed for choice in choices)
         )
         rivals = [(choice, f"best on {choice.device}") for choice in self.rivals]
         for choice, merit in (*ends, *rivals, last):
@@ -210,7 +224,7 @@ class Recommendation(Tabular):
                 "devices": f"{choice.devices} × {choice.device}, {choice.power_limit_watts:.0f} W",
                 "time": _lasting(choice.seconds),
                 "energy": human(choice.joules / 3600, "Wh"),
-                "money": human_dollars(choice.dollars),
+                "money": choice.money,
                 "plan": _SAME
                 if choice is not self.best and choice.plan == self.best.plan
                 else str(choice.plan),
@@ -319,7 +333,7 @@ class _Search:
             alike = alike[seconds <= seconds.min() + start]
             cheapest = alike[np.argmin(candidates.costs["money"][alike])]
             best.append(self.choice(candidates, int(cheapest)))
-        return sorted(best, key=lambda choice: choice.value(objective))
+        return sorted(best, key=lambda choice: choice.rank(objective))
 
     def choose(self, objective: str) -> list[Choice]:
         """The recommended choice, then the best on each other device type, the best first.
@@ -332,6 +346,7 @@ class _Search:
             choice
             for choice in others
             if choice.seconds < least.seconds
+            and choice.rank(objective)[0] == least.rank(objective)[0]
             and _are_alike(choice, least, objective)
             and not _are_alike(choice, least, "time")
         ]
@@ -366,6 +381,7 @@ class _Search:
             math.hypot(error, lost),
             math.hypot(error, power, waiting_share() * lost),
             self.calibration.source(candidates.device),
+            candidates.rent_guessed,
         )
 
     def pareto(self) -> tuple[Choice, ...]:
@@ -517,7 +533,7 @@ def _headline(winner: Choice, aim: str, work: Work, model: Transformer, board: A
         f"{winner.power_limit_watts:.0f} W ({plan}, {plan.precision}{batch}) in "
         f"{_lasting(winner.seconds)} ± {100 * winner.relative_error_time:.0f} %, with "
         f"{human(winner.joules / 3600, 'Wh')} ± {100 * winner.relative_error_energy:.0f} % and "
-        f"{human_dollars(winner.dollars)}; it fits into memory, with "
+        f"{winner.money}; it fits into memory, with "
         f"{winner.memory_bytes / 1e9:.1f} of {board.memory_bytes / 1e9:.1f} GB"
     )
 
@@ -551,8 +567,8 @@ def _list_assumptions(
     assumed: Assumptions, tables: Collection[CandidateTable], regions: Mapping[str, float]
 ) -> Iterator[str]:
     for candidates in tables:
-        rent, source = assumed.rent(candidates.device)
-        yield f"{candidates.device.name} ${rent:.2f} an hour ({source})"
+        rent = assumed.rent(candidates.device)
+        yield f"{candidates.device.name} ${rent.dollars:.2f} an hour ({rent.source})"
         if candidates.device.assumed:
             yield f"{candidates.device.name} has {', '.join(candidates.device.assumed)}"
     yield from dict.fromkeys(assumed.host(candidates.device) for candidates in tables)
@@ -670,7 +686,10 @@ def _reasons(
 ) -> Iterator[str]:
     for rival in rivals:
         excess = rival.value(objective) / winner.value(objective) - 1
-        if excess < 0:
+        if rival.rank(objective)[0] != winner.rank(objective)[0]:
+            more = f"{100 * abs(excess):.0f} % {'more' if excess > 0 else 'less'} {objective}"
+            yield f"the rent of {rival.device} is a guess, by which it needs {more} at its best"
+        elif excess < 0:
             yield _alike_but_slower(winner, rival, objective)
         else:
             yield f"{rival.device} needs {100 * excess:.0f} % more {objective} at its best"
@@ -718,7 +737,7 @@ def _alike_but_slower(winner: Choice, rival: Choice, objective: str) -> str:
 def _changes(
     search: _Search, winner: Choice, rivals: Sequence[Choice], objective: str
 ) -> Iterator[str]:
-    if rivals:
+    if rivals and rivals[0].rank(objective)[0] == winner.rank(objective)[0]:
         yield _overtaking(winner, rivals[0], objective)
     if search.asked and search.deadline is not None:
         rival = replace(search, deadline=None).choose(objective)[0]

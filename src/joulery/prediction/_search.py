@@ -156,6 +156,7 @@ class CandidateTable:
     memory: Array  # bytes that each candidate reserves
     deviation: Array  # standard deviation of the logarithm of each candidate's time of steps
     power_deviation: Array  # likewise, of the power
+    rent_guessed: bool = False
 
     def late_seconds(self) -> Array:
         """Time that each candidate keeps with 90 % confidence."""
@@ -222,7 +223,7 @@ def tabulate(
     costs = {
         "energy": joules,
         "time": seconds,
-        "money": device_seconds / 3600 * assumed.rent(board)[0],
+        "money": device_seconds / 3600 * assumed.rent(board).dollars,
         "carbon": grams_co2(1.0, assumed.grid()) * joules
         + embodied_grams(board, 1.0) * device_seconds,
     }
@@ -237,6 +238,7 @@ def tabulate(
         memory[rows],
         np.hypot(times.deviation, _convergence_error(work, plans))[rows],
         _power_deviations(board, loads, limits, power_deviation),
+        assumed.rent(board).guessed,
     )
 
 

@@ -189,6 +189,34 @@ def test_of_device_types_that_cannot_be_told_apart_the_faster_is_taken():
     assert 50 < float(chance.split()[-3]) < 70
 
 
+def test_rents_are_guessed_within_a_class():
+    """An RTX 3080 would cost four times what its bigger sister does."""
+    rent = {name: Assumptions().rent(accelerator(name)) for name in ("rtx3080", "mi300x", "l40s")}
+    assert rent["rtx3080"].dollars < Assumptions().rent(accelerator("rtx4090")).dollars
+    assert 2 < rent["mi300x"].dollars < 6
+    assert "guessed from 3 consumer boards" in rent["rtx3080"].source
+    assert [rent[name].guessed for name in rent] == [True, True, False]
+
+
+def test_a_guessed_rent_is_marked_and_never_the_cheapest():
+    """A guess would decide what is cheapest."""
+    model = LLAMA | {"sequence": 2048}
+    work = replace(TUNING, task=Task.parse("qlora"))
+    answer = recommend(model, work, ["a10", "l4"], max_devices=1, objective="money")
+    guess = min(choice.dollars for choice in answer.pareto if choice.device == "A10")
+    assert guess < answer.best.dollars
+    assert answer.best.device == "L4"
+    assert "(guess)" not in answer.headline
+    assert any("the rent of A10 is a guess" in reason for reason in answer.reasons)
+    rows = answer.short_list()
+    assert {"(guess)" in row["money"] for row in rows if "A10" in row["devices"]} == {True}
+    assert all("L4" in row["devices"] for row in rows if "cheapest" in row["choice"])
+    alone = recommend(model, work, "a10", max_devices=1, objective="money")
+    assert "(guess)" in alone.headline
+    assert not any("cheapest" in row["choice"] for row in alone.short_list())
+    assert Recommendation.from_dict(json.loads(json.dumps(alone.to_dict()))) == alone
+
+
 def test_devices_without_bf16_compute_in_fp16():
     """A T4 would be timed in BF16 on tensor cores that compute none."""
     work = replace(TUNING, task=Task.parse("qlora"))
