@@ -204,19 +204,19 @@ class Recommendation(Tabular):
         return [choice.row() for choice in dict.fromkeys((self.best, *self.pareto))]
 
     def short_list(self) -> list[dict[str, str]]:
-        """The best choice and at most five others, in words: what they are best at, and what for.
+        """The best choice and others, in words: what they are best at, and what for.
 
-        Others are the ends of the Pareto set and the best choices on other device types.
+        Others are those of least time, money, energy and CO2, and the best on other device types.
         """
         merits: dict[Choice, list[str]] = {self.best: ["recommended"]}
         choices = dict.fromkeys((*self.pareto, self.best, *self.rivals))
-        *ends, last = (
+        ends = [
             (min(choices, key=lambda choice: choice.rank(objective)), merit)
             for objective, merit in _MERITS.items()
             if objective != "money" or not all(choice.rent_guessed for choice in choices)
-        )
+        ]
         rivals = [(choice, f"best on {choice.device}") for choice in self.rivals]
-        for choice, merit in (*ends, *rivals, last):
+        for choice, merit in (*ends, *rivals):
             merits.setdefault(choice, []).append(merit)
         return [
             {
@@ -229,7 +229,7 @@ class Recommendation(Tabular):
                 if choice is not self.best and choice.plan == self.best.plan
                 else str(choice.plan),
             }
-            for choice, words in list(merits.items())[: 1 + _MOST_ALTERNATIVES]
+            for choice, words in merits.items()
         ]
 
     def _repr_html_(self) -> str:
@@ -282,7 +282,6 @@ class Recommendation(Tabular):
 
 # What the least of each cost is called, the most asked for first.
 _MERITS = {"time": "fastest", "money": "cheapest", "energy": "least energy", "carbon": "least CO2"}
-_MOST_ALTERNATIVES = 5  # by hand: as many as are read at a glance
 _SAME = "the same"
 # Costs of two plans on one device type that differ by less are alike: half of what one plan
 # deviates from another of the same model (0.06, Megatron-Bridge's tables). Those of two device

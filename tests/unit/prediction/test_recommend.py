@@ -189,6 +189,17 @@ def test_of_device_types_that_cannot_be_told_apart_the_faster_is_taken():
     assert 50 < float(chance.split()[-3]) < 70
 
 
+def test_the_short_list_leaves_nothing_out():
+    """A device type that was asked about, or the choice of least CO2, would not be in the list."""
+    devices = ["l4", "rtx4090", "a100", "h100", "l40s", "rtx3090", "a10"]
+    answer = recommend(LLAMA | {"sequence": 2048}, TUNING, devices, max_devices=8)
+    rows = answer.short_list()
+    words = {word for row in rows for word in row["choice"].split(", ")}
+    ends = {"recommended", "fastest", "cheapest", "least energy", "least CO2"}
+    assert words == ends | {f"best on {choice.device}" for choice in answer.rivals}
+    assert len(answer.rivals) == 6
+
+
 def test_rents_are_guessed_within_a_class():
     """An RTX 3080 would cost four times what its bigger sister does."""
     rent = {name: Assumptions().rent(accelerator(name)) for name in ("rtx3080", "mi300x", "l40s")}
