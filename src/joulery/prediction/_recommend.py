@@ -29,10 +29,10 @@ from joulery.prediction._bayes import Interval
 from joulery.prediction._calibrate import Calibration, best_probe
 from joulery.prediction._devices import PRECISIONS, Accelerator, accelerator
 from joulery.prediction._inference import ROLLOUTS_LACK
-from joulery.prediction._memory import FITS_SHARE
+from joulery.prediction._memory import FITS_SHARE, plan_memory
 from joulery.prediction._model import training_model
 from joulery.prediction._plan import Plan
-from joulery.prediction._search import OBJECTIVES, Work, least_memory, tabulate
+from joulery.prediction._search import OBJECTIVES, Work, leanest_plan, least_memory, tabulate
 from joulery.prediction._task import Task
 from joulery.tables import Tabular, html_table
 from joulery.units import (
@@ -468,24 +468,12 @@ def recommend(  # noqa: PLR0913 - all but three by keyword only
     search = _Search(description, tables, calibration, work.deadline_seconds)
     if not search.list_eligible():
         raise _too_slow(search)
-    notes, asked = [], objective
-    if work.batch_size is None:
-        usual = "a fine-tuning" if work.task.is_tuning else "a training"
-        notes.append(
-            f"{work.sequences_per_step} sequences per step, as is usual for {usual}; --batch-size "
-            "gives another"
-        )
-    notes += [
-        f"{name} computes in {board.sixteen_bits}, since it has no {work.precision}"
-        for name, board in boards.items()
-        if work.precision not in board.peaks and name in tables
-    ]
+    deadline_notes, asked = [], objective
     if search.deadline is None:
         search, objective, note = _bound_time(search, objective)
-        notes.append(f"no deadline: {note}")
-    if work.task.kind == "grpo":
-        notes.append(f"nothing of {ROLLOUTS_LACK}")
+        deadline_notes.append(f"no deadline: {note}")
     winner, *rivals = search.choose(objective)
+    notes = (*_list_notes(search, work, winner), *deadline_notes)
     return Recommendation(
         best=winner,
         pareto=search.pareto(),
@@ -503,6 +491,26 @@ def recommend(  # noqa: PLR0913 - all but three by keyword only
         ),
         regions=_regions(winner, tables[winner.device].device, regions or {}),
     )
+
+
+def _list_notes(search: _Search, work: Work, winner: Choice) -> Iterator[str]:
+    """What was assumed of the training."""
+    if work.batch_size is None:
+        usual = "a fine-tuning" if work.task.is_tuning else "a training"
+        yield (
+            f"{work.sequences_per_step} sequences per step, as is usual for {usual}; --batch-size "
+            "gives another"
+        )
+    boards = {name: candidates.device for name, candidates in search.tables.items()}
+    for name, board in boards.items():
+        if work.precision not in board.peaks:
+            yield f"{name} computes in {board.sixteen_bits}, since it has no {work.precision}"
+    if winner.plan.offload:
+        state = plan_memory(search.model, replace(winner.plan, offload=False)).optimizer
+        together = min(winner.devices, boards[winner.device].host_devices)
+        yield f"hosts with {together * state / 1e9:.0f} GB for the optimizer's state (offload)"
+    if work.task.kind == "grpo":
+        yield f"nothing of {ROLLOUTS_LACK}"
 
 
 def _bound_time(search: _Search, objective: str) -> tuple[_Search, str, str]:
@@ -660,6 +668,15 @@ def _too_large(
         ]
         if fitting:
             ways.insert(0, f"--task {frozen.task}, which fits on {', '.join(fitting)}")
+    for name, board in boards.items():
+        plan = leanest_plan(model, work, board, max_devices)
+        need = plan_memory(model, plan).reserved
+        if need <= FITS_SHARE * board.memory_bytes:
+            ways.append(
+                f"an optimizer of fewer bits: `joulery predict --device {name} --plan {plan} "
+                f"--batch-size {plan.batch_size}` fits, with {need / 1e9:.1f} GB"
+            )
+            break
     return InfeasibleError(
         f"{model.name or 'the model'} does not fit: {'; '.join(lacks)}",
         remedy=f"give {', or '.join(ways)}",

@@ -281,12 +281,15 @@ def candidate_plans(
     """Plans that divide, fit into memory and are worth a look, with the bytes they reserve."""
     room = FITS_SHARE * board.memory_bytes
     plans = list(_divided_plans(model, work, board, max_devices))
-    # Logits a part at a time need other software, so they are for where nothing else fits.
-    for chunked in (False, True):
+    # Logits a part at a time need other software, and an optimizer on the host much of its memory,
+    # so they are for where nothing else fits.
+    for offload, chunked in itertools.product((False, True), repeat=2):
         fitting = [
             pair
             for plan in plans
-            for pair in _least_saving(model, replace(plan, chunked_loss=chunked), room)
+            for pair in _least_saving(
+                model, replace(plan, chunked_loss=chunked, offload=offload), room
+            )
         ]
         yield from fitting
         if fitting:
@@ -296,9 +299,26 @@ def candidate_plans(
 def least_memory(model: Transformer, work: Work, board: Accelerator, max_devices: int) -> float:
     """Bytes that the plan of least memory reserves on the fullest device."""
     return min(
-        plan_memory(model, _leanest(replace(plan, chunked_loss=True))).reserved
+        plan_memory(model, _leanest(replace(plan, chunked_loss=True, offload=True))).reserved
         for plan in _divided_plans(model, work, board, max_devices)
     )
+
+
+def leanest_plan(model: Transformer, work: Work, board: Accelerator, max_devices: int) -> Plan:
+    """The plan of least memory with an optimizer of fewer bits, which trains otherwise."""
+    plans = (
+        replace(
+            _leanest(plan),
+            batch_size=plan.data * plan.micro_batch,
+            chunked_loss=True,
+            state_bits=8,
+            master=False,
+            fused_backward=True,
+        )
+        for plan in _divided_plans(model, work, board, max_devices)
+        if plan.pipeline == 1
+    )
+    return min(plans, key=lambda plan: plan_memory(model, plan).reserved)
 
 
 def _divided_plans(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -31,7 +32,7 @@ from joulery.tables import Tabular
 from joulery.units import finite, per_cent
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from joulery.prediction._bayes import Array
@@ -309,7 +310,8 @@ def predict(  # noqa: PLR0913 - all but two by keyword only
         raise InfeasibleError(
             f"{plan} needs {needed / 1e9:.1f} GB, {step.device} has {step.memory_bytes / 1e9:.1f}",
             remedy=f'give plan="{step.variant}", which needs {step.variant_bytes / 1e9:.1f} GB '
-            f"({step.variant_verdict}), or {_saving_advice(model, step.variant)}",
+            f"({step.variant_verdict}), or "
+            f"{_saving_advice(model, step.variant, accelerator(device))}",
         )
     frontier = step.frontier(work)
     return PredictedFrontier(frontier.points, frontier.work, prediction=step)
@@ -355,12 +357,16 @@ def _lean(
         return variant, memory_verdict(step, variant, board, factor)[0].reserved
     raise InfeasibleError(
         f"the step needs {needed / 1e9:.1f} GB, {board.name} has {board.memory_bytes / 1e9:.1f}",
-        remedy=_saving_advice(step, plan),
+        remedy=_saving_advice(step, plan, board),
     )
 
 
-def _saving_advice(step: Transformer | Graph, plan: Plan) -> str:
-    """Ways to take less memory that a plan does not use yet."""
+# Copies to try where a plan does not fit, as factors; by hand.
+_COPIES = (2, 4, 8, 16, 32)
+
+
+def _saving_advice(step: Transformer | Graph, plan: Plan, board: Accelerator) -> str:
+    """Ways to take less memory that a plan does not use yet; first those that are known to fit."""
     if isinstance(step, Graph):
         ways = ["capture a smaller batch or recomputed activations"]
     else:
@@ -369,9 +375,22 @@ def _saving_advice(step: Transformer | Graph, plan: Plan) -> str:
             ways.append("recompute activations (full-recompute)")
         if plan.micro_batch > 1:
             ways.append("take smaller micro-batches")
+        ways[:0] = _fitting_ways(step, plan, board)
     if plan.shard < 3:
         ways.append("shard it over copies (dp and zero3)")
     return ", or ".join(ways)
+
+
+def _fitting_ways(step: Transformer, plan: Plan, board: Accelerator) -> Iterator[str]:
+    """Plans like one that does not fit which do: the optimizer on the host, or more copies."""
+    lean = replace(plan, recompute="full")
+    sharded = [
+        replace(lean, shard=3, data=factor * plan.data, batch_size=factor * plan.batch_size)
+        for factor in _COPIES
+    ]
+    for variants in ([replace(lean, offload=True)], sharded):
+        fitting = (trial for trial in variants if memory_verdict(step, trial, board)[1] == "fits")
+        yield from (f"give {trial}, which fits" for trial in islice(fitting, 1))
 
 
 def _check_copies(plan: Plan) -> None:

@@ -309,6 +309,30 @@ def test_a_model_too_large_for_a_device_gets_a_remedy_that_helps():
     assert recommend(LLAMA | {"sequence": 2048}, frozen, "t4", max_devices=1).best.devices == 1
 
 
+@pytest.mark.parametrize("device", ["a100", "h100"])
+def test_an_optimizer_on_the_host_is_the_last_resort(device):
+    """A fine-tuning that a prediction says fits would be refused."""
+    model, work = LLAMA | {"sequence": 2048}, Work(5e7, task=Task.parse("sft"))
+    answer = recommend(model, work, device, max_devices=1)
+    assert answer.best.plan.offload
+    assert prediction(model, device, answer.best.plan).verdict == "fits"
+    # Two moments and the master copy of eight billion parameters.
+    assert "hosts with 96 GB for the optimizer's state (offload)" in answer.assumed
+    assert not recommend(model, work, device, max_devices=8).best.plan.offload
+
+
+def test_a_refusal_names_the_plan_that_fits():
+    """Who may take an optimizer of fewer bits would not learn that it fits."""
+    model, work = LLAMA | {"sequence": 2048}, Work(5e7, task=Task.parse("sft"))
+    with pytest.raises(InfeasibleError) as refused:
+        recommend(model, work, ["l4", "a40"], max_devices=1)
+    words = refused.value.remedy.split()
+    plan = Plan.parse(words[words.index("--plan") + 1], 1)
+    assert plan.state_bits == 8
+    assert words[words.index("--device") + 1] == "A40"
+    assert prediction(model, "a40", plan).verdict == "fits"
+
+
 def test_wrong_requests_are_refused():
     """Typos are one line and a remedy."""
     with pytest.raises(InvalidValueError):
@@ -355,10 +379,10 @@ def test_carbon_of_manufacture() -> None:
 
 def test_device_types_that_cannot_do_it_are_named():
     """A device type would vanish from the answer without a word."""
-    answer = recommend(LLAMA, replace(WORK, deadline_seconds=None), ["h100", "t4"], max_devices=8)
+    answer = recommend(LLAMA, replace(WORK, deadline_seconds=None), ["h100", "p4"], max_devices=8)
     (left_out,) = answer.left_out
-    assert left_out.startswith("T4: ")
-    assert "GB or more are needed on each of up to 8 devices, of 16.1 GB" in left_out
+    assert left_out.startswith("P4: ")
+    assert "GB or more are needed on each of up to 8 devices, of 8." in left_out
 
 
 def test_layers_that_do_not_divide_still_get_pipelines():

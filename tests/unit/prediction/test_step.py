@@ -42,6 +42,21 @@ def test_what_does_not_fit_is_refused_with_what_helps():
         predict(LLAMA, "l4", batch_size=1)
 
 
+def test_a_refusal_names_copies_that_fit():
+    """The advice would be to split matrices, where twice the copies fit."""
+    large = {**LLAMA, "layers": 80, "hidden": 8192, "heads": 64, "feedforward": 28672}
+    large |= {"vocabulary": 32000, "sequence": 4096}
+    with pytest.raises(InfeasibleError) as refused:
+        predict(large, "h100", plan="dp16-mb1-zero3-full-recompute", batch_size=16)
+    plans = re.findall(r"give (\S+), which fits", refused.value.remedy)
+    assert plans == [
+        "dp16-mb1-zero3-full-recompute-offload",
+        "dp32-mb1-zero3-full-recompute",
+    ]
+    for plan in plans:
+        assert predict(large, "h100", plan=plan, batch_size=32).prediction.verdict == "fits"
+
+
 def test_a_plan_that_does_not_fit_is_not_replaced_without_a_word():
     """A notebook would show time and energy of another plan than the one asked for."""
     experts = LLAMA | {"sequence": 4096, "vocabulary": 32000, "experts": 8, "experts_per_token": 2}
