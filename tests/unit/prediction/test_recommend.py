@@ -25,6 +25,7 @@ from joulery.prediction import (
 )
 from joulery.prediction._memory import FITS_SHARE
 from joulery.prediction._search import candidate_plans
+from joulery.units import human_dollars
 
 LLAMA = {
     "layers": 32,
@@ -122,24 +123,25 @@ def test_objectives_choose_by_what_they_say(answer):
     """Asking for money must not return least energy."""
     for name in ("time", "money", "carbon"):
         rival = recommend(LLAMA, WORK, ["h100", "b200", "a100"], max_devices=FEW, objective=name)
-        assert rival.best.value(name) <= answer.best.value(name)
+        # Of choices within 3 % the fastest is taken.
+        assert rival.best.value(name) <= 1.03 * min(c.value(name) for c in answer.pareto)
 
 
 def test_assumptions_change_the_bill():
     """Every number of the catalog can be overridden."""
     cheap = recommend(
-        LLAMA, WORK, ["h100"], max_devices=8, assumptions=Assumptions(rent_per_hour=1.0)
+        LLAMA, WORK, ["h100"], max_devices=16, assumptions=Assumptions(rent_per_hour=1.0)
     )
     dear = recommend(
-        LLAMA, WORK, ["h100"], max_devices=8, assumptions=Assumptions(rent_per_hour=2.0)
+        LLAMA, WORK, ["h100"], max_devices=16, assumptions=Assumptions(rent_per_hour=2.0)
     )
     assert dear.best.dollars == pytest.approx(2 * cheap.best.dollars)
     mixed = recommend(
-        LLAMA, WORK, ["h100"], max_devices=8, assumptions=Assumptions(rent_per_hour={"h100": 3.0})
+        LLAMA, WORK, ["h100"], max_devices=16, assumptions=Assumptions(rent_per_hour={"h100": 3.0})
     )
     assert mixed.best.dollars == pytest.approx(3 * cheap.best.dollars)
     assert any("as given" in word for word in mixed.assumed)
-    cool = recommend(LLAMA, WORK, ["h100"], max_devices=8, assumptions=Assumptions(pue=1.0))
+    cool = recommend(LLAMA, WORK, ["h100"], max_devices=16, assumptions=Assumptions(pue=1.0))
     assert cool.best.joules < cheap.best.joules
 
 
@@ -177,7 +179,7 @@ def test_host_power_is_said_and_can_be_given():
 
 def test_of_device_types_that_cannot_be_told_apart_the_faster_is_taken():
     """A coin's toss for 4 % of the energy would cost three times the time."""
-    model, small = LLAMA | {"sequence": 2048}, Assumptions(host_watts=30.0)
+    model, small = LLAMA | {"sequence": 2048}, Assumptions(host_watts=20.0)
     answer = recommend(model, TUNING, ["l4", "l40s"], max_devices=4, assumptions=small)
     (slower,) = answer.rivals
     assert answer.best.device == "L40S"
@@ -254,7 +256,7 @@ def test_money_that_a_lower_limit_costs_is_said():
     (sentence,) = (change for change in answer.changes if "who rents" in change)
     fastest = answer.pareto[0]
     assert f"limit of {answer.best.power_limit_watts:.0f} W" in sentence
-    assert f"{fastest.power_limit_watts:.0f} W costs $10.6 k" in sentence
+    assert f"{fastest.power_limit_watts:.0f} W costs {human_dollars(fastest.dollars)}" in sentence
     cheapest = recommend(LLAMA, work, "h100", max_devices=64, objective="money")
     assert not any("who rents" in change for change in cheapest.changes)
 
@@ -399,12 +401,14 @@ def test_a_training_takes_longer_than_its_steps(answer):
     best, document = answer.best, answer.to_dict()
     steps = WORK.tokens / (best.plan.batch_size * LLAMA["sequence"])
     alone = prediction(LLAMA, best.device, best.plan, limits=[best.power_limit_watts])
-    assert best.seconds == pytest.approx(1.2 * steps * alone.points[0].seconds + 600, rel=0.01)
+    assert best.seconds == pytest.approx(1.65 * steps * alone.points[0].seconds + 600, rel=0.01)
     assert best.relative_error_time > alone.deviation + 0.1
     low, high = document["best"]["seconds_90_per_cent"]
     assert high / low > 1.5**2
-    assert document["lost_time"]["factor"] == 1.2
-    assert any("restarts, checkpoints and evaluations" in line for line in answer.assumed)
+    assert document["lost_time"]["factor"] == 1.65
+    assert any(
+        "restarts, checkpoints, evaluations and slower plans" in line for line in answer.assumed
+    )
     sure = next(line for line in answer.reasons if "confidence" in line)
     assert float(sure.split(" % confidence")[0].split()[-1]) <= 95
 
@@ -412,7 +416,7 @@ def test_a_training_takes_longer_than_its_steps(answer):
 @pytest.mark.parametrize("objective", ["energy", "time"])
 def test_a_short_training_does_not_get_a_cluster(objective):
     """Five minutes on 512 devices would be proposed, which take longer than that to start."""
-    work = Work(1e9, 128)
+    work = Work(5e8, 128)
     answer = recommend(LLAMA, work, ["h100"], max_devices=256, objective=objective)
     assert answer.best.devices < 256
     assert answer.best.seconds > 2 * 600
