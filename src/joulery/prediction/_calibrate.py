@@ -468,7 +468,7 @@ def read_steps(path: Path, model: Transformer | None = None) -> list[MeasuredSte
         FileError: The file cannot be read or lacks a name.
     """
     try:
-        rows = json.loads(path.read_text(encoding="utf-8"))
+        rows = json.loads(path.read_text(encoding="utf-8-sig"))
         rows = rows if isinstance(rows, list) else [rows]
         return [MeasuredStep.from_dict(row, model) for row in rows]
     except (

@@ -269,7 +269,7 @@ def _plain(name: str) -> str:
 
 def _read_file(path: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except OSError as problem:
         raise FileError(
             f"cannot read {path}: {problem.strerror}", remedy="give the path of a TOML file"

@@ -28,6 +28,7 @@ from joulery.prediction._memory import (
 from joulery.prediction._model import training_model
 from joulery.prediction._plan import Plan
 from joulery.prediction._power import LEAST_POWER_DEVIATION, Load, plan_load, step_cost
+from joulery.prediction._task import Task
 from joulery.tables import Tabular
 from joulery.units import finite, per_cent
 
@@ -246,6 +247,7 @@ def predict(  # noqa: PLR0913 - all but two by keyword only
     plan: Plan | str | None = None,
     batch_size: int | None = None,
     precision: str | None = None,
+    task: Task | str | None = None,
     sequence: int | None = None,
     limits: Sequence[float] | None = None,
     clocks: Sequence[float] | None = None,
@@ -265,6 +267,8 @@ def predict(  # noqa: PLR0913 - all but two by keyword only
             its own.
         precision: Precision of the matrix products, such as ``bf16`` or ``fp8``; where None the
             plan's, but ``fp16`` for ``bf16`` where the device lacks it.
+        task: What a step trains, such as ``Task.parse("lora")`` or its text; by default the plan's
+            (``dp1-mb4-lora``), which is pre-training where it names none.
         sequence: Tokens per sequence in training, where the description does not say.
         limits: Power limits in watts; from the lowest to the default one where None.
         clocks: Locked clocks in hertz; where None, some of the device's if no power limit binds,
@@ -304,6 +308,8 @@ def predict(  # noqa: PLR0913 - all but two by keyword only
         asked = accelerator(device).sixteen_bits if plan.precision == "bf16" else plan.precision
         plan = replace(plan, batch_size=batch_size or plan.batch_size, precision=precision or asked)
         work = f"step of {model.name or 'a transformer'}"
+    if task is not None:
+        plan = replace(plan, task=Task.parse(str(task)))
     step = prediction(model, device, plan, limits=limits, clocks=clocks, calibration=calibration)
     if step.variant is not None:
         needed = max(stage.reserved for stage in step.memory)

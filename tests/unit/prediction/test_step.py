@@ -9,7 +9,16 @@ import pytest
 
 from joulery.errors import InfeasibleError, InvalidValueError
 from joulery.frontier import Origin
-from joulery.prediction import Graph, Operator, Plan, accelerator, predict, prediction, total
+from joulery.prediction import (
+    Graph,
+    Operator,
+    Plan,
+    Task,
+    accelerator,
+    predict,
+    prediction,
+    total,
+)
 from joulery.prediction._step import _advice
 from joulery.prediction.models import Load
 
@@ -233,3 +242,16 @@ def test_the_default_precision_is_one_that_the_device_has():
         assert predict(small, "a100", plan=plan).prediction.plan.precision == "bf16"
     with pytest.raises(InvalidValueError, match="V100 does not compute in bf16"):
         predict(small, "v100", precision="bf16")
+
+
+def test_a_task_is_given_by_name_or_within_the_plan():
+    """The option of the command would be a TypeError in Python."""
+    within = predict(LLAMA, "h100", plan="dp1-mb1-lora64").prediction
+    assert predict(LLAMA, "h100", plan="dp1-mb1", task="lora64").prediction == within
+    assert predict(LLAMA, "h100", task=Task.parse("lora64")).prediction == within
+    with pytest.raises(InvalidValueError, match="task 'lara' is not understood"):
+        predict(LLAMA, "h100", task="lara")
+    product = Operator("mm", "matmul", "forward", (1.0, 64.0, 64.0, 64.0), 5e5, 2e4, "bf16")
+    graph = Graph("product", (product,), 1, 1e6, 2e6, 1e6, 2e6)
+    with pytest.raises(InvalidValueError, match="changes what a captured step computes"):
+        predict(graph, "h100", task="lora")
