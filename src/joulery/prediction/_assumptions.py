@@ -197,7 +197,8 @@ class LostTime:
     """Time of a training beyond its steps: start, restarts, checkpoints, evaluations.
 
     Attributes:
-        factor: Time of the training relative to that of its steps, without its start.
+        factor: Time of the training relative to that of its steps, without its start, at the
+            default power limit; lower ones stretch the steps alone.
         deviation: Standard deviation of the factor's logarithm.
         start_seconds: Seconds until the first step.
         source: Where they come from, in words.

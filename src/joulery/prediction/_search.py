@@ -210,7 +210,8 @@ def tabulate(
     drawn = steps * np.array([energy for _, energy in totals])
     busy = np.array([load.busy_seconds for load in loads])[:, None]
     working = steps * busy * np.array([slowdown for slowdown, _ in responses])
-    lost = lost_time().seconds(seconds)
+    # A lower limit stretches kernels, not restarts, checkpoints and slow links.
+    lost = lost_time().seconds(seconds[:, -1:])
     drawn = drawn + lost * np.minimum(loads[0].waiting_watts(board), limits)
     seconds = seconds + lost
     count = np.array([plan.devices for plan in plans], float)[:, None]
