@@ -109,17 +109,14 @@ class Assumptions:
 
     def host(self, device: Accelerator) -> str:
         """Power of the hosts of a device type and where it comes from, in words."""
-        few, many = np.array([1.0]), np.array([float(device.host_devices)])
         if self.host_watts is not None:
             return f"hosts of {self.host_watts:g} W beside their boards (as given)"
+        document, numbers = _document(), np.array([1.0, device.host_devices])
+        single, full = numbers * self.host_share(device, numbers)
         if _is_linked(device):
-            watts, source = self.host_share(device, few)[0], _document()["linked_host_source"]
-            return f"hosts of {watts:.0f} W per {device.name} ({source})"
-        watts, most = self.host_share(device, few)[0], (many * self.host_share(device, many))[0]
-        more = f", {most:.0f} W of {many[0]:.0f}" if many[0] > 1 else ""
-        return (
-            f"hosts of {watts:.0f} W with one PCIe board{more} ({_document()['pcie_host_source']})"
-        )
+            return f"hosts of {single:.0f} W per {device.name} ({document['linked_host_source']})"
+        more = f", {full:.0f} W with {device.host_devices}" if device.host_devices > 1 else ""
+        return f"hosts of {single:.0f} W with one PCIe board{more} ({document['pcie_host_source']})"
 
 
 def _is_linked(device: Accelerator) -> bool:
