@@ -41,7 +41,7 @@ from predict_fit import (
     gemm_rows,
     limit_curves,
 )
-from predict_runs import further_runs, published_runs
+from predict_runs import further_runs, published_runs, whole_trainings
 from predict_scores import Score, figures, report, scored, summaries
 
 from joulery.errors import JouleryError
@@ -52,12 +52,14 @@ from joulery.prediction import (
     MeasuredStep,
     Operator,
     Plan,
+    Work,
     accelerator,
     limit_curve,
     memory_verdict,
     operator_seconds,
     plan_memory,
     prediction,
+    recommend,
 )
 from joulery.prediction.models import assume, best_probe
 
@@ -362,6 +364,31 @@ def run_scores(data: Path, *, quick: bool) -> Iterator[Score]:
                 yield from _scores((task, "specs", source), cases)
 
 
+def whole_scores(data: Path, *, quick: bool) -> Iterator[Score]:
+    """Hours of whole trainings by `recommend`, with the lost time of all other sources.
+
+    The constants of the steps are the shipped ones, which know some of these sources.
+    """
+    del data, quick
+    rows: dict[str, list[tuple[float, float, float]]] = {}
+    for training in whole_trainings():
+        work = Work(training.tokens, training.batch_size)
+        answer = recommend(
+            training.model, work, training.device, max_devices=training.devices, objective="time"
+        )
+        best, lost = answer.best, answer.to_dict()["lost_time"]
+        seconds = (best.seconds - lost["start_seconds"]) / lost["factor"]
+        hours = best.devices * seconds / 3600
+        row = (hours, training.hours, best.relative_error_time)
+        rows.setdefault(training.source, []).append(row)
+    for source, members in rows.items():
+        others = [row for name, column in rows.items() if name != source for row in column]
+        factor = np.exp(np.mean([np.log(hours / steps) for steps, hours, _ in others]))
+        steps, hours, errors = zip(*members, strict=True)
+        labels = ("whole trainings, time", "specs", source, "ours")
+        yield scored(labels, factor * np.array(steps), hours, errors)
+
+
 # Memory.
 
 
@@ -490,6 +517,7 @@ PARTS: dict[str, Callable[..., Iterator[Score]]] = {
     "plans": plan_scores,
     "node": node_scores,
     "published": run_scores,
+    "whole": whole_scores,
     "memory": memory_scores,
     "limits": limit_scores,
     "clocks": clock_scores,

@@ -252,6 +252,21 @@ _SHAPES = {
     "opt-175b": (96, 12288, 96, 0, 49152, 50272, False, True),
     "neox-20b": (44, 6144, 64, 0, 24576, 50432, False, False),
     "mpt-7b": (32, 4096, 32, 0, 16384, 50432, False, True),
+    "llama-7b": (32, 4096, 32, 0, 11008, 32000, True, False),
+    "llama-13b": (40, 5120, 40, 0, 13824, 32000, True, False),
+    "llama-33b": (60, 6656, 52, 0, 17920, 32000, True, False),
+    "llama-65b": (80, 8192, 64, 0, 22016, 32000, True, False),
+    "bloom-176b": (70, 14336, 112, 0, 57344, 250880, False, True),
+    "bloomberg-50b": (70, 7680, 40, 0, 30720, 131072, False, True),
+    "starcoder": (40, 6144, 48, 1, 24576, 49152, False, True),
+    "falcon-7b": (32, 4544, 71, 1, 18176, 65024, False, True),
+    "falcon-40b": (60, 8192, 128, 8, 32768, 65024, False, True),
+    "falcon-180b": (80, 14848, 232, 8, 59392, 65024, False, True),
+    "phi3-mini": (32, 3072, 32, 0, 8192, 32064, True, False),
+    "phi3-medium": (40, 5120, 40, 10, 17920, 32064, True, False),
+    "phi-4": (40, 5120, 40, 10, 17920, 100352, True, False),
+    "stablelm-3b": (32, 2560, 32, 0, 6912, 50304, True, False),
+    "granite-8b": (40, 4096, 32, 8, 12800, 49155, True, True),
 }
 _TUNE = "torchtune, README of autumn 2024"
 _LLAMA2 = "Llama 2, 2023, table 2: hours of GPUs; plan not stated"
@@ -309,16 +324,102 @@ _FURTHER_RUNS = (
         2769.0,
     ),
 )
+# Hours of devices that whole trainings took, with their stops, by model cards and papers.
+_LLAMA1 = "LLaMA, arXiv 2302.13971, table 15"
+_LLAMA2_CARD = "Llama 2, arXiv 2307.09288, table 2"
+_LLAMA3_CARD = "Llama 3 and 3.1, model cards; 405B: arXiv 2407.21783"
+_BLOOM = "BLOOM, arXiv 2211.05100 and 2211.02001, table 1"
+_OPT_LOG = "OPT-175B, logbook: some eight weeks on 992 A100"
+_FALCON = (
+    "Falcon, model cards (two weeks, two months on 384 A100) and huggingface.co/blog/falcon-180b"
+)
+_PHI = "Phi-3 and phi-4, model cards: days and devices"
+_BLOOMBERG = "BloombergGPT, arXiv 2303.17564: 53 days on 512 A100"
+_STARCODER = "StarCoderBase, arXiv 2305.06161, section 5.7"
+_STABLELM = "StableLM-3B-4E1T, model card: 30 days on 256 A100"
+_NEOX_PAPER = "GPT-NeoX-20B, arXiv 2204.06745: 1,830 hours on 96 A100"
+_MPT = "MPT-7B, databricks.com/blog/mpt-7b: 9.5 days on 440 A100"
+_SMOL3 = "SmolLM3, huggingface.co/blog/smollm3: 24 days on 384 H100"
+_GRANITE = "Granite 3.0 technical report: hours of H100"
+# Source, model, device, devices, tokens, tokens per sequence, sequences per step, hours of devices.
+# Devices of LLaMA 7B to 33B, Llama 2, Llama 3 8B and 70B and Granite are not stated, nor is the
+# batch of Granite. Sources that compute their hours from the time of a step (Pythia, DeepSeek-V3)
+# are left out: these contain no stops.
+_WHOLE_TRAININGS = (
+    (_LLAMA1, "llama-7b", "a100", 2048, 1e12, 2048, 2048, 82_432),
+    (_LLAMA1, "llama-13b", "a100", 2048, 1e12, 2048, 2048, 135_168),
+    (_LLAMA1, "llama-33b", "a100", 2048, 1.4e12, 2048, 2048, 530_432),
+    (_LLAMA1, "llama-65b", "a100", 2048, 1.4e12, 2048, 2048, 1_022_362),
+    (_LLAMA2_CARD, "llama2-7b", "a100", 1024, 2e12, 4096, 1024, 184_320),
+    (_LLAMA2_CARD, "llama2-13b", "a100", 1024, 2e12, 4096, 1024, 368_640),
+    (_LLAMA2_CARD, "llama2-70b", "a100", 2048, 2e12, 4096, 1024, 1_720_320),
+    (_LLAMA3_CARD, "llama3-8b", "h100", 1024, 15e12, 8192, 1024, 1.3e6),
+    (_LLAMA3_CARD, "llama3-70b", "h100", 4096, 15e12, 8192, 2048, 6.4e6),
+    (_LLAMA3_CARD, "llama3-405b", "h100", 16384, 15.6e12, 8192, 2048, 30.84e6),
+    (_BLOOM, "bloom-176b", "a100", 384, 366e9, 2048, 2048, 1_082_990),
+    (_MPT, "mpt-7b", "A100-SXM4-40GB", 440, 1e12, 2048, 1760, 440 * 9.5 * 24),
+    (_SMOL3, "smollm3", "h100", 384, 11.2e12, 4096, 576, 384 * 24 * 24),
+    (_BLOOMBERG, "bloomberg-50b", "A100-SXM4-40GB", 512, 569e9, 2048, 2048, 512 * 53 * 24),
+    (_STARCODER, "starcoder", "a100", 512, 1e12, 8192, 512, 320_256),
+    (_FALCON, "falcon-7b", "A100-SXM4-40GB", 384, 1.5e12, 2048, 2304, 384 * 14 * 24),
+    (_FALCON, "falcon-40b", "A100-SXM4-40GB", 384, 1e12, 2048, 1152, 384 * 61 * 24),
+    (_FALCON, "falcon-180b", "A100-SXM4-40GB", 4096, 3.5e12, 2048, 2048, 7e6),
+    (_OPT_LOG, "opt-175b", "a100", 992, 300e9, 2048, 992, 992 * 56 * 24),
+    (_PHI, "phi3-mini", "h100", 512, 3.3e12, 4096, 1024, 512 * 7 * 24),
+    (_PHI, "phi3-medium", "h100", 512, 4.8e12, 4096, 1024, 512 * 42 * 24),
+    (_PHI, "phi-4", "h100", 1920, 9.8e12, 4096, 5760, 1920 * 21 * 24),
+    (_STABLELM, "stablelm-3b", "A100-SXM4-40GB", 256, 4e12, 4096, 1024, 256 * 30 * 24),
+    (_NEOX_PAPER, "neox-20b", "A100-SXM4-40GB", 96, 472e9, 2048, 1536, 96 * 1830),
+    (_GRANITE, "granite-8b", "h100", 512, 12e12, 4096, 1024, 832_102),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Training:
+    """A whole published training.
+
+    Attributes:
+        source: Document that states it.
+        model: Description of the model.
+        device: Accelerator.
+        devices: Number of devices.
+        tokens: Tokens in all.
+        batch_size: Sequences per step.
+        hours: Hours of all devices.
+    """
+
+    source: str
+    model: Transformer
+    device: str
+    devices: int
+    tokens: float
+    batch_size: int
+    hours: float
+
+
+def whole_trainings() -> Iterator[Training]:
+    """Whole trainings; the factor of lost time was chosen on them, leaving each source out."""
+    for source, name, device, devices, tokens, sequence, batch, hours in _WHOLE_TRAININGS:
+        model = _shape(name, sequence)
+        yield Training(source, model, device, devices, tokens, batch, hours)
+
+
+def _shape(name: str, sequence: int) -> Transformer:
+    names = ("layers", "hidden", "heads", "kv_heads", "feedforward", "vocabulary", "gated", "tied")
+    shape = dict(zip(names, _SHAPES[name], strict=True))
+    if name.startswith("falcon"):
+        shape["head_dim"] = 64
+    return transformer({**shape, "sequence": sequence, "name": name})
+
+
 # Software of 2022 whose scores of attention reach memory.
 _UNFUSED = ((_NANO, "eager"), (_OPT, "eager"), (_NEOX, "megatron"))
 
 
 def further_runs() -> Iterator[Run]:
     """Trainings that no constant was chosen on."""
-    names = ("layers", "hidden", "heads", "kv_heads", "feedforward", "vocabulary", "gated", "tied")
     for source, name, device, text, batch, sequence, rate in _FURTHER_RUNS:
-        shape = dict(zip(names, _SHAPES[name], strict=True))
-        model = transformer({**shape, "sequence": sequence, "name": name})
+        model = _shape(name, sequence)
         plan = Plan.parse(text, batch)
         plan = replace(plan, fused_attention=(source, plan.framework) not in _UNFUSED)
         yield Run(f"{name} {text}", source, model, accelerator(device), plan, rate)

@@ -55,10 +55,12 @@ def test_a_training_of_llama_405b_is_possible_and_takes_what_its_authors_say(jou
     assert step["points"][-1]["seconds"] == pytest.approx(published, rel=0.3)
     answer = joulery(
         *("recommend", "--model", "405b.json", "--tokens", "15.6T", "--device", "h100"),
-        *("--max-devices", 16384, "--batch-size", 2048, "--deadline", "120d"),
+        *("--max-devices", 16384, "--batch-size", 2048, "--deadline", "180d"),
     )
     assert answer["best"]["devices"] <= 16384
-    assert answer["best"]["seconds"] < 100 * 86400
+    # Its model card says 30.84 million hours of devices.
+    low, high = answer["best"]["seconds_90_per_cent"]
+    assert low < 30.84e6 * 3600 / answer["best"]["devices"] < high
     assert answer["headline"].startswith("Least energy: train llama-405b on ")
 
 

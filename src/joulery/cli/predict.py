@@ -97,7 +97,8 @@ def _run(arguments: argparse.Namespace) -> Output:
     if arguments.serve is not None:
         return _serve(arguments)
     model = prediction.training_model(arguments.model, arguments.sequence)
-    plan = prediction.Plan.parse(arguments.plan, arguments.batch_size, arguments.precision)
+    precision, assumed = _precision(arguments)
+    plan = prediction.Plan.parse(arguments.plan, arguments.batch_size, precision)
     if arguments.task:
         plan = replace(plan, task=prediction.Task.parse(arguments.task))
     evidence = calibration(arguments, model)
@@ -109,6 +110,7 @@ def _run(arguments: argparse.Namespace) -> Output:
         clocks=arguments.clocks,
         calibration=evidence,
     )
+    result = replace(result, assumed=(*result.assumed, *assumed))
     if arguments.out is not None:
         rows = prediction.stage_rows(
             model,
@@ -124,9 +126,18 @@ def _run(arguments: argparse.Namespace) -> Output:
     return Output(result.to_dict(), lambda: _text(result, arguments.steps, strange))
 
 
+def _precision(arguments: argparse.Namespace) -> tuple[str, tuple[str, ...]]:
+    """The precision that was asked for or else of 16 bits, and a word where that is not bf16."""
+    if arguments.precision is not None:
+        return arguments.precision, ()
+    precision = prediction.accelerator(arguments.device).sixteen_bits
+    return precision, () if precision == "bf16" else (f"{precision}, since it has no bf16",)
+
+
 def _serve(arguments: argparse.Namespace) -> Output:
     prompt, answer = arguments.serve
-    plan = prediction.Plan.parse(arguments.plan, arguments.batch_size, arguments.precision)
+    precision, assumed = _precision(arguments)
+    plan = prediction.Plan.parse(arguments.plan, arguments.batch_size, precision)
     trained = [f"--{name}" for name in _OF_TRAINING if getattr(arguments, name) not in (None, 1)]
     if plan != prediction.Plan(
         tensor=plan.tensor, batch_size=plan.batch_size, precision=plan.precision
@@ -144,15 +155,15 @@ def _serve(arguments: argparse.Namespace) -> Output:
         batch_size=arguments.batch_size,
         prompt_tokens=prompt,
         output_tokens=answer,
-        precision=arguments.precision,
+        precision=precision,
     )
-    return Output(result.to_dict(), lambda: _serving_text(result))
+    return Output(result.to_dict(), lambda: _serving_text(result, assumed))
 
 
 _OF_TRAINING = ("limits", "clocks", "task", "steps", "out", "sequence", "calibrate")
 
 
-def _serving_text(result: prediction.Inference) -> str:
+def _serving_text(result: prediction.Inference, assumed: Sequence[str]) -> str:
     per_second, power = per_cent(result.relative_error), per_cent(result.relative_error_watts)
     among = " of all devices" if result.devices > 1 else ""
     return (
@@ -166,6 +177,7 @@ def _serving_text(result: prediction.Inference) -> str:
         f"memory: {result.memory_bytes / 1e9:.1f} GB per device; "
         f"room for {result.cache_tokens} tokens in the cache\n"
         f"evidence: {result.source}; ± is one standard error"
+        + "".join(f"\nassumed of {result.device}: {word}" for word in assumed)
     )
 
 
@@ -178,7 +190,7 @@ def _list_devices(names: Sequence[str]) -> str:
             "generation": lambda board: board.architecture,
             ">memory": lambda board: f"{board.memory_bytes / 1e9:.1f} GB",
             ">bandwidth": lambda board: f"{board.bytes_per_second / 1e9:.0f} GB/s",
-            ">16 bit": lambda board: f"{board.peaks['bf16'] / 1e12:.0f} Tflop/s",
+            ">16 bit": lambda board: f"{board.peaks[board.sixteen_bits] / 1e12:.0f} Tflop/s",
             ">limit": lambda board: f"{board.limit_watts:.0f} W",
         },
     )
@@ -310,7 +322,7 @@ COMMAND = Action(
         option("--sequence", "tokens per sequence in training", "N", whole(1, _MOST)),
         option("--task", "what a step trains: sft, lora, dpo, …; pretrain by default", "TASK"),
         option("--serve", "predict inference: tokens of prompt and answer", "N:N", _tokens),
-        option("--precision", "fp32, tf32, bf16, fp16, fp8, …", "WORD", default="bf16"),
+        option("--precision", "fp32, tf32, fp16, fp8, …; bf16 (fp16 where it lacks)", "WORD"),
         option("--limits", "power limits in watts, by default the device's", "W,W,…", limits),
         option(
             "--clocks",

@@ -7,7 +7,17 @@ from typing import TYPE_CHECKING
 
 from joulery import __version__, grid, prediction
 from joulery.cli.dispatch import Output
-from joulery.cli.options import Action, count, duration, file, names, option, page_option, whole
+from joulery.cli.options import (
+    Action,
+    count,
+    duration,
+    file,
+    names,
+    option,
+    page_option,
+    watts,
+    whole,
+)
 from joulery.cli.predict import CALIBRATION_OPTIONS, calibration
 from joulery.cli.progress import Progress
 from joulery.clock import REAL_CLOCK
@@ -59,7 +69,9 @@ def _run(arguments: argparse.Namespace) -> Output:
             arguments.device,
             max_devices=arguments.max_devices,
             objective=arguments.objective,
-            assumptions=prediction.Assumptions(arguments.pue, intensity, arguments.rent),
+            assumptions=prediction.Assumptions(
+                arguments.pue, intensity, arguments.rent, arguments.host_power
+            ),
             calibration=calibration(arguments, model),
             regions=regions if len(regions) > 1 else None,
             on_progress=lambda share: progress.show(f"joulery recommend: {100 * share:.0f} %"),
@@ -111,7 +123,12 @@ COMMAND = Action(
             "N",
             whole(1, _MOST),
         ),
-        option("--precision", "by default bf16; bf16 where it lacks", "WORD", default="bf16"),
+        option(
+            "--precision",
+            "bf16 by default; 16 bits where a device lacks it",
+            "WORD",
+            default="bf16",
+        ),
         option("--deadline", "such as 30d or 12h, kept with 90 %% confidence", "TIME", duration),
         option("--objective", "energy, time, money, carbon, edp, …", "WORD", default="energy"),
         option("--sequence", "tokens per sequence in training", "N", whole(1, _MOST)),
@@ -125,6 +142,7 @@ COMMAND = Action(
             names,
         ),
         option("--rent", "dollars per device and hour, all or by type", "USD|NAME=USD,…", _rent),
+        option("--host-power", "power of a host without its boards", "W", watts),
         option("--critical-batch", "sequences beyond which larger batches buy little", "N", count),
         *CALIBRATION_OPTIONS,
         page_option("write a page with the chart and the reasons"),

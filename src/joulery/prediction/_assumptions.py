@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from joulery.prediction._devices import Accelerator
 
 _SECONDS_PER_YEAR = 365.25 * 86400.0
-# Devices that links join in servers with switches, unlike bridges between two boards.
+# Devices that links join in servers with switches.
 _LINKED_DOMAIN = 4
 
 
@@ -32,14 +33,17 @@ class Assumptions:
         pue: Energy of the building per energy of the machines.
         grams_per_kilowatt_hour: Carbon of the grid.
         rent_per_hour: Dollars per device and hour, of all device types or by name.
+        host_watts: Power of a host with its fans and network, without its boards.
     """
 
     pue: float | None = None
     grams_per_kilowatt_hour: float | None = None
     rent_per_hour: float | Mapping[str, float] | None = None
+    host_watts: float | None = None
 
     def __post_init__(self) -> None:
-        for name, least in (("pue", 1.0), ("grams_per_kilowatt_hour", 0.0)):
+        leasts = {"pue": 1.0, "grams_per_kilowatt_hour": 0.0, "host_watts": 0.0}
+        for name, least in leasts.items():
             if (value := getattr(self, name)) is not None:
                 finite(value, name.replace("_", " "), minimum=least)
         rents = self.rent_per_hour
@@ -71,8 +75,8 @@ class Assumptions:
                         remedy=f"leave it out, or look at {name} too",
                     )
 
-    def rent(self, device: Accelerator) -> tuple[float, str]:
-        """Dollars per device and hour, and where they come from, in words."""
+    def rent(self, device: Accelerator) -> Rent:
+        """Dollars per device and hour."""
         rents = self.rent_per_hour
         if isinstance(rents, Mapping):
             by_device = {
@@ -81,12 +85,75 @@ class Assumptions:
             }
             rents = by_device.get(device.name)
         if rents is not None:
-            return rents, "as given"
+            return Rent(rents, "as given")
         priced = _document()["rent_per_hour"].get(device.name)
         if priced is None:
-            guess = float(_document()["rent_per_watt"] * device.limit_watts)
-            return guess, "guessed from its power limit"
-        return float(priced["dollars"]), str(priced["source"])
+            return _guess_rent(device)
+        return Rent(float(priced["dollars"]), str(priced["source"]))
+
+    def host_share(self, device: Accelerator, devices: Array) -> Array:
+        """Watts of host, fans and network that fall on each of so many devices.
+
+        A host with fewer boards than it has room for is theirs alone, unless links join its boards:
+        such a server is rented by the board.
+        """
+        together = np.minimum(devices, device.host_devices)
+        if self.host_watts is not None:
+            return np.asarray(self.host_watts / together)
+        document = _document()
+        if _is_linked(device):
+            return np.full(together.shape, document["host_share"] * device.limit_watts)
+        return np.asarray(
+            document["pcie_host_watts"] * together ** (document["pcie_host_exponent"] - 1)
+        )
+
+    def host(self, device: Accelerator) -> str:
+        """Power of the hosts of a device type and where it comes from, in words."""
+        if self.host_watts is not None:
+            return f"hosts of {self.host_watts:g} W beside their boards (as given)"
+        document, numbers = _document(), np.array([1.0, device.host_devices])
+        single, full = numbers * self.host_share(device, numbers)
+        if _is_linked(device):
+            return f"hosts of {single:.0f} W per {device.name} ({document['linked_host_source']})"
+        more = f", {full:.0f} W with {device.host_devices}" if device.host_devices > 1 else ""
+        return f"hosts of {single:.0f} W with one PCIe board{more} ({document['pcie_host_source']})"
+
+
+def _is_linked(device: Accelerator) -> bool:
+    """Whether links join the boards of a server, unlike bridges between two boards."""
+    return device.link_domain >= _LINKED_DOMAIN
+
+
+class Rent(NamedTuple):
+    """Dollars per device and hour.
+
+    Attributes:
+        dollars: The rent.
+        source: Where it comes from, in words.
+        guessed: Whether it is a guess.
+    """
+
+    dollars: float
+    source: str
+    guessed: bool = False
+
+
+def _guess_rent(device: Accelerator) -> Rent:
+    """The rent of boards of the same class, by size."""
+    rents = _document()["rent_per_hour"]
+    boards = [board for board in map(accelerator, rents) if board.consumer == device.consumer]
+    per_size = [math.log(rents[board.name]["dollars"] / _size(board)) for board in boards]
+    kind = "consumer" if device.consumer else "server and workstation"
+    error = 100 * _document()["guess_deviation"]
+    source = (
+        f"guessed from {len(boards)} {kind} boards by memory, bandwidth and peak, ± {error:.0f} %"
+    )
+    return Rent(math.exp(math.fsum(per_size) / len(boards)) * _size(device), source, guessed=True)
+
+
+def _size(device: Accelerator) -> float:
+    peak = device.peak(device.sixteen_bits)
+    return float((device.memory_bytes * device.bytes_per_second * peak) ** (1 / 3))
 
 
 def embodied_kilograms(device: str | Accelerator) -> float:
@@ -117,13 +184,6 @@ def embodied_source() -> str:
     return str(_document()["embodied_source"])
 
 
-def host_watts(device: Accelerator) -> float:
-    """Watts of host, fans and network per device, by the form of its server."""
-    linked = device.link_domain >= _LINKED_DOMAIN
-    share = _document()["host_share" if linked else "pcie_host_share"]
-    return float(share) * device.limit_watts
-
-
 def waiting_share() -> float:
     """Power of a waiting node relative to a busy one."""
     return float(_document()["waiting_share"])
@@ -134,7 +194,8 @@ class LostTime:
     """Time of a training beyond its steps: start, restarts, checkpoints, evaluations.
 
     Attributes:
-        factor: Time of the training relative to that of its steps, without its start.
+        factor: Time of the training relative to that of its steps, without its start, at the
+            default power limit; lower ones stretch the steps alone.
         deviation: Standard deviation of the factor's logarithm.
         start_seconds: Seconds until the first step.
         source: Where they come from, in words.

@@ -158,7 +158,8 @@ class MeasuredStep:
         if unknown := [name for name in row if name not in _NAMES]:
             raise ValueError(f"unknown name {unknown[0]!r}; known are {', '.join(_NAMES)}")
         description = read_model(row["model"]) if "model" in row or model is None else model
-        plan = Plan.parse(row["plan"], int(row["batch_size"]), row.get("precision", "bf16"))
+        precision = row.get("precision") or accelerator(row["device"]).sixteen_bits
+        plan = Plan.parse(row["plan"], int(row["batch_size"]), precision)
         day = row.get("measured")
         when: dict[str, Any] = {} if day is None else {"measured": date.fromisoformat(day)}
         peak = row.get("peak_bytes")
@@ -456,7 +457,7 @@ def read_steps(path: Path, model: Transformer | None = None) -> list[MeasuredSte
     """Measured steps from a JSON file.
 
     The file holds a list of objects with ``device``, ``plan`` (such as ``dp8-mb1-zero3``),
-    ``batch_size``, ``seconds``, and where known ``precision`` (``bf16`` where missing), ``watts``
+    ``batch_size``, ``seconds``, and where known ``precision`` (16 bits where missing), ``watts``
     of one device, ``measured`` (a day such as ``2026-11-16``; today where missing) and ``model``.
 
     Args:
@@ -467,7 +468,7 @@ def read_steps(path: Path, model: Transformer | None = None) -> list[MeasuredSte
         FileError: The file cannot be read or lacks a name.
     """
     try:
-        rows = json.loads(path.read_text(encoding="utf-8"))
+        rows = json.loads(path.read_text(encoding="utf-8-sig"))
         rows = rows if isinstance(rows, list) else [rows]
         return [MeasuredStep.from_dict(row, model) for row in rows]
     except (

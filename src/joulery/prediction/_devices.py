@@ -61,6 +61,7 @@ class Accelerator:
         operation_joules: Energy of one operation that the power limit has to feed, by precision.
         assumed: What a description does not state and is assumed, in words.
         observed: What a self-test of the board says instead of its specification, in words.
+        consumer: Whether it is sold for games and desktops.
     """
 
     name: str
@@ -83,11 +84,17 @@ class Accelerator:
     operation_joules: Mapping[str, float] = field(hash=False)
     assumed: tuple[str, ...] = ()
     observed: tuple[str, ...] = ()
+    consumer: bool = False
 
     @property
     def power_deviation(self) -> float:
         """Standard deviation of the logarithm of predicted power without a reading."""
         return _POWER if self.vendor == "nvidia" else _POWER_ELSEWHERE
+
+    @property
+    def sixteen_bits(self) -> str:
+        """The precision of 16 bits that mixed precision takes: bf16, or fp16 where it lacks."""
+        return "bf16" if "bf16" in self.peaks else "fp16"
 
     @property
     def in_pcie_server(self) -> bool:
@@ -98,6 +105,11 @@ class Accelerator:
     def node_devices(self) -> int:
         """Devices of a server."""
         return _PCIE_SERVER if self.in_pcie_server else self.link_domain
+
+    @property
+    def host_devices(self) -> int:
+        """Devices of a host: racks of more, such as NVL72, are made of hosts of four."""
+        return self.node_devices if self.node_devices <= _LARGEST_HOST else 4
 
     @property
     def pcie_bytes_per_second(self) -> float:
@@ -148,8 +160,8 @@ _POWER, _POWER_ELSEWHERE = 0.3, 0.42
 # PCI Express × 16, one direction, after protocol overhead: 5.0 since Hopper, 4.0 for all before.
 _PCIE = dict.fromkeys(("Hopper", "Blackwell", "Blackwell Ultra", "CDNA3", "CDNA4"), 50e9)
 _OLD_PCIE = 25e9
-# Boards of a PCIe server, as most are sold for training.
-_PCIE_SERVER = 8
+# Boards of a PCIe server, as most are sold for training, and of the largest host; by the vendors.
+_PCIE_SERVER = _LARGEST_HOST = 8
 
 # One network card of 400 Gb/s per device; 200 before Hopper; as vendors' reference servers have it.
 _NETWORK = {"Hopper": 50e9, "Blackwell": 50e9, "Blackwell Ultra": 100e9, "CDNA3": 50e9}
@@ -161,6 +173,9 @@ _OLD_NETWORK = 25e9
 # Half of that in logarithms: one board says little about others of its process.
 _LEAKY = {("Ampere", "GDDR"): 1.6}
 
+
+# Generations without BF16 units: NVIDIA's before compute capability 8.0, AMD's before CDNA.
+_WITHOUT_BF16 = ("Kepler", "Maxwell", "Pascal", "Volta", "Turing", "GCN")
 
 # Power that no arithmetic gets: 10 W and 6 % of the limit, from the operator times of P4, P100, T4
 # and V100 (NeuSight data), which their power limits explain with one energy per generation.
@@ -254,7 +269,7 @@ def _plain(name: str) -> str:
 
 def _read_file(path: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except OSError as problem:
         raise FileError(
             f"cannot read {path}: {problem.strerror}", remedy="give the path of a TOML file"
@@ -376,12 +391,15 @@ _TEXTS = (
 )
 
 
+_CONSUMER = ("GeForce", "TITAN", "Radeon RX")
+
+
 def _assembled(specs: catalog.Specs, board: Board) -> Accelerator:
     tensor = specs.tensor_flops or specs.fp32_flops or 0.0
     peaks = {
         "fp32": specs.fp32_flops or tensor,
         "tf32": specs.tf32_flops,
-        "bf16": tensor,
+        "bf16": 0.0 if specs.architecture in _WITHOUT_BF16 else tensor,
         "fp16": tensor,
         "fp8": specs.fp8_flops,
         "mxfp8": specs.fp8_flops,
@@ -407,4 +425,5 @@ def _assembled(specs: catalog.Specs, board: Board) -> Accelerator:
         network_bytes_per_second=_NETWORK.get(specs.architecture, _OLD_NETWORK),
         vendor=specs.vendor,
         operation_joules={name: _operation_joules(specs, name) for name in BYTES},
+        consumer=any(word in specs.full_name for word in _CONSUMER),
     )

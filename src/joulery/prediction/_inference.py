@@ -94,7 +94,7 @@ def predict_inference(  # noqa: PLR0913 - all but two by keyword only
     batch_size: int = 1,
     prompt_tokens: int = 512,
     output_tokens: int = 128,
-    precision: str = "bf16",
+    precision: str | None = None,
 ) -> Inference:
     """Prefill and decode of equal requests at the default power limit.
 
@@ -110,7 +110,8 @@ def predict_inference(  # noqa: PLR0913 - all but two by keyword only
         batch_size: Requests at a time.
         prompt_tokens: Tokens of a prompt.
         output_tokens: Tokens of an answer.
-        precision: Precision of weights and products.
+        precision: Precision of weights and products; ``bf16``, or ``fp16`` where the device lacks
+            it, where None.
 
     Raises:
         InvalidValueError: A count is below 1, the model does not decode, or the device lacks the
@@ -129,6 +130,7 @@ def predict_inference(  # noqa: PLR0913 - all but two by keyword only
             f"{shape.heads} heads do not divide among {devices} devices",
             remedy=f"give a number of devices that divides {shape.heads}",
         )
+    precision = precision or board.sixteen_bits
     board.peak(precision)
     weights = shape.total_parameters() * BYTES[precision] / devices
     per_token = shape.cache_bytes() / devices
@@ -209,7 +211,7 @@ def rollout_seconds(model: Transformer, plan: Plan, board: Accelerator) -> float
     together = max(1.0, plan.batch_size * group / plan.devices)
     room = group * _MEMORY_SHARE * board.memory_bytes - weights
     at_once = max(1.0, min(together, room / (model.sequence * model.cache_bytes())))
-    precision = "bf16" if plan.precision not in ("bf16", "fp16") else plan.precision
+    precision = plan.precision if plan.precision in ("bf16", "fp16") else board.sixteen_bits
     rounds = together / at_once
     requests = Batch(0, at_once, 1, 1, 1, tensor=group, precision=precision)
     prefill, _ = _iteration(model, board, requests, prompt, prompt)

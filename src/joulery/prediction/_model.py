@@ -214,7 +214,7 @@ def transformer(source: Transformer | dict[str, Any] | str | Path | Any) -> Tran
         source = _read(Path(source))
     if not isinstance(source, dict):
         raise InvalidValueError(
-            f"a {type(source).__name__} does not describe a transformer",
+            f"an object of type {type(source).__name__} does not describe a transformer",
             remedy="give a JSON file or document, or joulery.prediction.capture(model, inputs)",
         )
     names = {field.name for field in fields(Transformer)}
@@ -455,7 +455,8 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        document = json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=_once)
+        text = path.read_text(encoding="utf-8-sig")  # editors on Windows write a byte order mark
+        document = json.loads(text, object_pairs_hook=_once)
     except OSError as problem:
         raise FileError(
             f"cannot read {path}: {problem.strerror}",

@@ -29,10 +29,10 @@ from joulery.prediction._bayes import Interval
 from joulery.prediction._calibrate import Calibration, best_probe
 from joulery.prediction._devices import PRECISIONS, Accelerator, accelerator
 from joulery.prediction._inference import ROLLOUTS_LACK
-from joulery.prediction._memory import FITS_SHARE
+from joulery.prediction._memory import FITS_SHARE, plan_memory
 from joulery.prediction._model import training_model
 from joulery.prediction._plan import Plan
-from joulery.prediction._search import OBJECTIVES, Work, least_memory, tabulate
+from joulery.prediction._search import OBJECTIVES, Work, leanest_plan, least_memory, tabulate
 from joulery.prediction._task import Task
 from joulery.tables import Tabular, html_table
 from joulery.units import (
@@ -45,7 +45,7 @@ from joulery.units import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     from joulery.prediction._model import Transformer
     from joulery.prediction._search import CandidateTable, Rows
@@ -79,6 +79,7 @@ class Choice:
         relative_error_time: Standard deviation of the time, relative.
         relative_error_energy: Standard deviation of the energy, relative.
         source: Evidence behind the prediction, in words.
+        rent_guessed: Whether the rent of the device type is a guess.
     """
 
     device: str
@@ -92,6 +93,7 @@ class Choice:
     relative_error_time: float
     relative_error_energy: float
     source: str
+    rent_guessed: bool = False
 
     def __str__(self) -> str:
         return f"{self.devices} × {self.device}, {self.plan}, {self.power_limit_watts:.0f} W"
@@ -111,6 +113,11 @@ class Choice:
         """Number of devices."""
         return self.plan.devices
 
+    @property
+    def money(self) -> str:
+        """Its dollars, marked where they are a guess."""
+        return human_dollars(self.dollars) + " (guess)" * self.rent_guessed
+
     def row(self) -> dict[str, Any]:
         """Its row in a table."""
         names = ("device", "devices", "plan", "power_limit_watts", "seconds", "joules", "dollars")
@@ -124,6 +131,10 @@ class Choice:
             return float(getattr(self, names[objective]))
         goal = parse_objective(objective, self.joules / self.seconds)
         return float(score(goal, self.seconds, self.joules, Totals(self.seconds, self.joules)))
+
+    def rank(self, objective: str) -> tuple[bool, float]:
+        """Key of its place by an objective: a guessed rent comes after all that are known."""
+        return objective == "money" and self.rent_guessed, self.value(objective)
 
     def to_dict(self) -> dict[str, Any]:
         """Ready for JSON."""
@@ -147,7 +158,8 @@ class Choice:
         figures = {name: finite(document[name], name, minimum=0.0) for name in _FIGURES}
         plan = Plan.parse(document["plan"], int(document["batch_size"]), document["precision"])
         device, source = str(document["device"]), str(document["source"])
-        return cls(device=device, plan=plan, source=source, **figures)
+        guessed = bool(document.get("rent_guessed", False))
+        return cls(device=device, plan=plan, source=source, rent_guessed=guessed, **figures)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -192,17 +204,19 @@ class Recommendation(Tabular):
         return [choice.row() for choice in dict.fromkeys((self.best, *self.pareto))]
 
     def short_list(self) -> list[dict[str, str]]:
-        """The best choice and at most five others, in words: what they are best at, and what for.
+        """The best choice and others, in words: what they are best at, and what for.
 
-        Others are the ends of the Pareto set and the best choices on other device types.
+        Others are those of least time, money, energy and CO2, and the best on other device types.
         """
         merits: dict[Choice, list[str]] = {self.best: ["recommended"]}
-        *ends, last = (
-            (min(self.pareto, key=lambda choice: choice.value(objective)), merit)
+        choices = dict.fromkeys((*self.pareto, self.best, *self.rivals))
+        ends = [
+            (min(choices, key=lambda choice: choice.rank(objective)), merit)
             for objective, merit in _MERITS.items()
-        )
+            if objective != "money" or not all(choice.rent_guessed for choice in choices)
+        ]
         rivals = [(choice, f"best on {choice.device}") for choice in self.rivals]
-        for choice, merit in (*ends, *rivals, last):
+        for choice, merit in (*ends, *rivals):
             merits.setdefault(choice, []).append(merit)
         return [
             {
@@ -210,12 +224,12 @@ class Recommendation(Tabular):
                 "devices": f"{choice.devices} × {choice.device}, {choice.power_limit_watts:.0f} W",
                 "time": _lasting(choice.seconds),
                 "energy": human(choice.joules / 3600, "Wh"),
-                "money": human_dollars(choice.dollars),
+                "money": choice.money,
                 "plan": _SAME
                 if choice is not self.best and choice.plan == self.best.plan
                 else str(choice.plan),
             }
-            for choice, words in list(merits.items())[: 1 + _MOST_ALTERNATIVES]
+            for choice, words in merits.items()
         ]
 
     def _repr_html_(self) -> str:
@@ -268,10 +282,10 @@ class Recommendation(Tabular):
 
 # What the least of each cost is called, the most asked for first.
 _MERITS = {"time": "fastest", "money": "cheapest", "energy": "least energy", "carbon": "least CO2"}
-_MOST_ALTERNATIVES = 5  # by hand: as many as are read at a glance
 _SAME = "the same"
 # Costs of two plans on one device type that differ by less are alike: half of what one plan
-# deviates from another of the same model (0.06, Megatron-Bridge's tables).
+# deviates from another of the same model (0.06, Megatron-Bridge's tables). Those of two device
+# types are alike by the same rule: where they differ by less than half of the comparison's error.
 _ALIKE = 0.03
 # Choices that another one beats or equals within this share in every cost say nothing new; by hand.
 _EQUAL = 0.005
@@ -280,7 +294,7 @@ _HORIZON_SECONDS = 180 * 86400.0
 _LARGEST_MEMORY = 310e9  # of a device type of 2026: MI355X
 _WORTH_SAYING = 0.01  # by hand: of the money
 _MOST_TOKENS = 1e18  # by hand: ten thousand times the largest trainings of 2026
-# No deadline is said to be kept with more confidence: few trainings say how much time they lost.
+# No deadline is said to be kept with more confidence: 25 trainings say how long they took in all.
 _SUREST = 0.95
 _HARDLY_NARROWER = 0.85  # by hand: less is not worth renting a machine for
 
@@ -318,7 +332,25 @@ class _Search:
             alike = alike[seconds <= seconds.min() + start]
             cheapest = alike[np.argmin(candidates.costs["money"][alike])]
             best.append(self.choice(candidates, int(cheapest)))
-        return sorted(best, key=lambda choice: choice.value(objective))
+        return sorted(best, key=lambda choice: choice.rank(objective))
+
+    def choose(self, objective: str) -> list[Choice]:
+        """The recommended choice, then the best on each other device type, the best first.
+
+        Of device types whose costs the errors cannot tell apart, but whose times they can, the
+        fastest is taken.
+        """
+        least, *others = ranked = self.rank(objective)
+        faster = [
+            choice
+            for choice in others
+            if choice.seconds < least.seconds
+            and choice.rank(objective)[0] == least.rank(objective)[0]
+            and _are_alike(choice, least, objective)
+            and not _are_alike(choice, least, "time")
+        ]
+        winner = min(faster, key=lambda choice: choice.seconds, default=least)
+        return [winner, *(choice for choice in ranked if choice is not winner)]
 
     def least(self, objective: str, device: str) -> Choice:
         """The choice of least predicted cost on a device type."""
@@ -348,6 +380,7 @@ class _Search:
             math.hypot(error, lost),
             math.hypot(error, power, waiting_share() * lost),
             self.calibration.source(candidates.device),
+            candidates.rent_guessed,
         )
 
     def pareto(self) -> tuple[Choice, ...]:
@@ -435,19 +468,12 @@ def recommend(  # noqa: PLR0913 - all but three by keyword only
     search = _Search(description, tables, calibration, work.deadline_seconds)
     if not search.list_eligible():
         raise _too_slow(search)
-    notes, asked = [], objective
-    if work.batch_size is None:
-        usual = "a fine-tuning" if work.task.is_tuning else "a training"
-        notes.append(
-            f"{work.sequences_per_step} sequences per step, as is usual for {usual}; --batch-size "
-            "gives another"
-        )
+    deadline_notes, asked = [], objective
     if search.deadline is None:
         search, objective, note = _bound_time(search, objective)
-        notes.append(f"no deadline: {note}")
-    if work.task.kind == "grpo":
-        notes.append(f"nothing of {ROLLOUTS_LACK}")
-    winner, *rivals = search.rank(objective)
+        deadline_notes.append(f"no deadline: {note}")
+    winner, *rivals = search.choose(objective)
+    notes = (*_list_notes(search, work, winner), *deadline_notes)
     return Recommendation(
         best=winner,
         pareto=search.pareto(),
@@ -465,6 +491,26 @@ def recommend(  # noqa: PLR0913 - all but three by keyword only
         ),
         regions=_regions(winner, tables[winner.device].device, regions or {}),
     )
+
+
+def _list_notes(search: _Search, work: Work, winner: Choice) -> Iterator[str]:
+    """What was assumed of the training."""
+    if work.batch_size is None:
+        usual = "a fine-tuning" if work.task.is_tuning else "a training"
+        yield (
+            f"{work.sequences_per_step} sequences per step, as is usual for {usual}; --batch-size "
+            "gives another"
+        )
+    boards = {name: candidates.device for name, candidates in search.tables.items()}
+    for name, board in boards.items():
+        if work.precision not in board.peaks:
+            yield f"{name} computes in {board.sixteen_bits}, since it has no {work.precision}"
+    if winner.plan.offload:
+        state = plan_memory(search.model, replace(winner.plan, offload=False)).optimizer
+        together = min(winner.devices, boards[winner.device].host_devices)
+        yield f"hosts with {together * state / 1e9:.0f} GB for the optimizer's state (offload)"
+    if work.task.kind == "grpo":
+        yield f"nothing of {ROLLOUTS_LACK}"
 
 
 def _bound_time(search: _Search, objective: str) -> tuple[_Search, str, str]:
@@ -494,7 +540,7 @@ def _headline(winner: Choice, aim: str, work: Work, model: Transformer, board: A
         f"{winner.power_limit_watts:.0f} W ({plan}, {plan.precision}{batch}) in "
         f"{_lasting(winner.seconds)} ± {100 * winner.relative_error_time:.0f} %, with "
         f"{human(winner.joules / 3600, 'Wh')} ± {100 * winner.relative_error_energy:.0f} % and "
-        f"{human_dollars(winner.dollars)}; it fits into memory, with "
+        f"{winner.money}; it fits into memory, with "
         f"{winner.memory_bytes / 1e9:.1f} of {board.memory_bytes / 1e9:.1f} GB"
     )
 
@@ -525,20 +571,21 @@ def _left_out(
 
 
 def _list_assumptions(
-    assumed: Assumptions, tables: Iterable[CandidateTable], regions: Mapping[str, float]
+    assumed: Assumptions, tables: Collection[CandidateTable], regions: Mapping[str, float]
 ) -> Iterator[str]:
     for candidates in tables:
-        rent, source = assumed.rent(candidates.device)
-        yield f"{candidates.device.name} ${rent:.2f} an hour ({source})"
+        rent = assumed.rent(candidates.device)
+        yield f"{candidates.device.name} ${rent.dollars:.2f} an hour ({rent.source})"
         if candidates.device.assumed:
             yield f"{candidates.device.name} has {', '.join(candidates.device.assumed)}"
+    yield from dict.fromkeys(assumed.host(candidates.device) for candidates in tables)
     grids = {name: f"{grams:g} g CO2 per kWh ({name})" for name, grams in regions.items()}
     plain = f"{assumed.grid():g} g CO2 per kWh"
     yield f"PUE {assumed.overhead():g}, {', '.join(grids.values()) or plain}"
     lost = lost_time()
     yield (
         f"{lost.factor:g} times the time of the steps, ± {100 * lost.deviation:.0f} %, for "
-        f"restarts, checkpoints and evaluations ({lost.source}), and "
+        f"restarts, checkpoints, evaluations and slower plans ({lost.source}), and "
         f"{_lasting(lost.start_seconds)} to start"
     )
 
@@ -621,6 +668,15 @@ def _too_large(
         ]
         if fitting:
             ways.insert(0, f"--task {frozen.task}, which fits on {', '.join(fitting)}")
+    for name, board in boards.items():
+        plan = leanest_plan(model, work, board, max_devices)
+        need = plan_memory(model, plan).reserved
+        if need <= FITS_SHARE * board.memory_bytes:
+            ways.append(
+                f"an optimizer of fewer bits: `joulery predict --device {name} --plan {plan} "
+                f"--batch-size {plan.batch_size}` fits, with {need / 1e9:.1f} GB"
+            )
+            break
     return InfeasibleError(
         f"{model.name or 'the model'} does not fit: {'; '.join(lacks)}",
         remedy=f"give {', or '.join(ways)}",
@@ -646,14 +702,16 @@ def _reasons(
 ) -> Iterator[str]:
     for rival in rivals:
         excess = rival.value(objective) / winner.value(objective) - 1
-        yield f"{rival.device} needs {100 * excess:.0f} % more {objective} at its best"
+        if rival.rank(objective)[0] != winner.rank(objective)[0]:
+            more = f"{100 * abs(excess):.0f} % {'more' if excess > 0 else 'less'} {objective}"
+            yield f"the rent of {rival.device} is a guess, by which it needs {more} at its best"
+        elif excess < 0:
+            yield _alike_but_slower(winner, rival, objective)
+        else:
+            yield f"{rival.device} needs {100 * excess:.0f} % more {objective} at its best"
     cheapest = search.least(objective, winner.device)
     if cheapest.seconds > 1.05 * winner.seconds:
-        more = 100 * (winner.value(objective) / cheapest.value(objective) - 1)
-        yield (
-            f"{cheapest} needs {more:.1f} % less {objective}, which the errors cannot tell apart, "
-            f"and {cheapest.seconds / winner.seconds:.1f} times the time: the faster one is taken"
-        )
+        yield _alike_but_slower(winner, cheapest, objective)
     elif objective == "time" and cheapest.dollars > 1.05 * winner.dollars:
         gain = human_duration(winner.seconds - cheapest.seconds)
         yield (
@@ -683,13 +741,22 @@ def _reasons(
         )
 
 
+def _alike_but_slower(winner: Choice, rival: Choice, objective: str) -> str:
+    """Why a choice of less predicted cost is not taken."""
+    less = 100 * (1 - rival.value(objective) / winner.value(objective))
+    return (
+        f"{rival} needs {less:.1f} % less {objective}, which the errors cannot tell apart, "
+        f"and {rival.seconds / winner.seconds:.1f} times the time: the faster one is taken"
+    )
+
+
 def _changes(
     search: _Search, winner: Choice, rivals: Sequence[Choice], objective: str
 ) -> Iterator[str]:
-    if rivals:
+    if rivals and rivals[0].rank(objective)[0] == winner.rank(objective)[0]:
         yield _overtaking(winner, rivals[0], objective)
     if search.asked and search.deadline is not None:
-        rival = replace(search, deadline=None).rank(objective)[0]
+        rival = replace(search, deadline=None).choose(objective)[0]
         if rival.value(objective) < 0.95 * winner.value(objective):
             less = 1 - rival.value(objective) / winner.value(objective)
             late = float(rival.interval("time").high)
@@ -724,14 +791,26 @@ def _dearer_than(rival: Choice, winner: Choice) -> Iterator[str]:
 def _overtaking(winner: Choice, rival: Choice, objective: str) -> str:
     """How far off predictions must be for the closest rival to win, and the chance of that."""
     gap = math.log(rival.value(objective) / winner.value(objective))
-    error = math.hypot(_own_error(winner, objective), _own_error(rival, objective))
-    chance = NormalDist().cdf(-gap / error)
+    chance = NormalDist().cdf(-gap / _comparison_error(winner, rival, objective))
     odds = "below 1" if chance < 0.005 else f"{100 * chance:.0f}"
+    if gap < 0:
+        return f"{rival.device} needs less {objective} than {winner.device} with {odds} % chance"
     less = f"{100 * (1 - math.exp(-gap)):.0f} % less {objective}"
     return (
         f"{rival.device} would win if, compared with {winner.device}, it needed {less} than "
         f"predicted; the chance is {odds} %"
     )
+
+
+def _are_alike(choice: Choice, other: Choice, objective: str) -> bool:
+    """Whether costs on two device types differ by less than half of the comparison's error."""
+    gap = abs(math.log(choice.value(objective) / other.value(objective)))
+    return gap < _comparison_error(choice, other, objective) / 2
+
+
+def _comparison_error(choice: Choice, other: Choice, objective: str) -> float:
+    """Error of the ratio of two device types' costs."""
+    return math.hypot(_own_error(choice, objective), _own_error(other, objective))
 
 
 def _own_error(choice: Choice, objective: str) -> float:

@@ -15,7 +15,7 @@ import numpy as np
 
 from joulery.errors import InvalidValueError
 from joulery.objectives import Totals, parse_objective, score
-from joulery.prediction._assumptions import embodied_grams, host_watts, lost_time, waiting_share
+from joulery.prediction._assumptions import embodied_grams, lost_time, waiting_share
 from joulery.prediction._bayes import NINETY_BELOW, Belief, interval_scale
 from joulery.prediction._calibrate import predict_times
 from joulery.prediction._limits import power_limits
@@ -104,7 +104,8 @@ class Work:
     Attributes:
         tokens: Tokens to train on, at the batch size given.
         batch_size: Sequences per step; where None 1024, and 64 for a fine-tuning.
-        precision: Precision of the matrix products; devices that lack it use ``bf16``.
+        precision: Precision of the matrix products; devices that lack it use ``bf16``, or ``fp16``
+            where they lack that too.
         deadline_seconds: Time that the training may take, kept with 90 % confidence.
         convergence: Growth of the tokens to the same loss with the batch size; where given, batch
             sizes from a quarter to four times the given one are candidates too.
@@ -155,6 +156,7 @@ class CandidateTable:
     memory: Array  # bytes that each candidate reserves
     deviation: Array  # standard deviation of the logarithm of each candidate's time of steps
     power_deviation: Array  # likewise, of the power
+    rent_guessed: bool = False
 
     def late_seconds(self) -> Array:
         """Time that each candidate keeps with 90 % confidence."""
@@ -208,10 +210,12 @@ def tabulate(
     drawn = steps * np.array([energy for _, energy in totals])
     busy = np.array([load.busy_seconds for load in loads])[:, None]
     working = steps * busy * np.array([slowdown for slowdown, _ in responses])
-    lost = lost_time().seconds(seconds)
+    # A lower limit stretches kernels, not restarts, checkpoints and slow links.
+    lost = lost_time().seconds(seconds[:, -1:])
     drawn = drawn + lost * np.minimum(loads[0].waiting_watts(board), limits)
     seconds = seconds + lost
-    count, host = np.array([plan.devices for plan in plans], float)[:, None], host_watts(board)
+    count = np.array([plan.devices for plan in plans], float)[:, None]
+    host = assumed.host_share(board, count)
     # Fans slow down while devices wait; the rest of a host does not.
     idle_host = host * (0.5 + 0.5 * waiting_share())
     hosts = working * host + (seconds - working) * idle_host
@@ -220,7 +224,7 @@ def tabulate(
     costs = {
         "energy": joules,
         "time": seconds,
-        "money": device_seconds / 3600 * assumed.rent(board)[0],
+        "money": device_seconds / 3600 * assumed.rent(board).dollars,
         "carbon": grams_co2(1.0, assumed.grid()) * joules
         + embodied_grams(board, 1.0) * device_seconds,
     }
@@ -235,6 +239,7 @@ def tabulate(
         memory[rows],
         np.hypot(times.deviation, _convergence_error(work, plans))[rows],
         _power_deviations(board, loads, limits, power_deviation),
+        assumed.rent(board).guessed,
     )
 
 
@@ -277,12 +282,15 @@ def candidate_plans(
     """Plans that divide, fit into memory and are worth a look, with the bytes they reserve."""
     room = FITS_SHARE * board.memory_bytes
     plans = list(_divided_plans(model, work, board, max_devices))
-    # Logits a part at a time need other software, so they are for where nothing else fits.
-    for chunked in (False, True):
+    # Logits a part at a time need other software, and an optimizer on the host much of its memory,
+    # so they are for where nothing else fits.
+    for offload, chunked in itertools.product((False, True), repeat=2):
         fitting = [
             pair
             for plan in plans
-            for pair in _least_saving(model, replace(plan, chunked_loss=chunked), room)
+            for pair in _least_saving(
+                model, replace(plan, chunked_loss=chunked, offload=offload), room
+            )
         ]
         yield from fitting
         if fitting:
@@ -292,19 +300,36 @@ def candidate_plans(
 def least_memory(model: Transformer, work: Work, board: Accelerator, max_devices: int) -> float:
     """Bytes that the plan of least memory reserves on the fullest device."""
     return min(
-        plan_memory(model, _leanest(replace(plan, chunked_loss=True))).reserved
+        plan_memory(model, _leanest(replace(plan, chunked_loss=True, offload=True))).reserved
         for plan in _divided_plans(model, work, board, max_devices)
     )
+
+
+def leanest_plan(model: Transformer, work: Work, board: Accelerator, max_devices: int) -> Plan:
+    """The plan of least memory with an optimizer of fewer bits, which trains otherwise."""
+    plans = (
+        replace(
+            _leanest(plan),
+            batch_size=plan.data * plan.micro_batch,
+            chunked_loss=True,
+            state_bits=8,
+            master=False,
+            fused_backward=True,
+        )
+        for plan in _divided_plans(model, work, board, max_devices)
+        if plan.pipeline == 1
+    )
+    return min(plans, key=lambda plan: plan_memory(model, plan).reserved)
 
 
 def _divided_plans(
     model: Transformer, work: Work, board: Accelerator, max_devices: int
 ) -> Iterator[Plan]:
     """Plans that divide model and batch, with nothing that saves memory."""
-    precision = work.precision if work.precision in board.peaks else "bf16"
+    precision = work.precision if work.precision in board.peaks else board.sixteen_bits
     for batch, count, tensor, pipeline, context in itertools.product(
         work.batch_sizes(),
-        _counts(max_devices, board.node_devices),
+        _counts(max_devices, board.host_devices),
         _divisors(model.heads, min(8, board.link_domain)),
         [1] if work.framework in _WITHOUT_PIPELINES else _stages(model.layers),
         _powers(max(1, min(16, model.sequence // 8192))),
@@ -385,9 +410,8 @@ def _rounded_batch(batch: int, copies: int) -> int:
     return nearest if abs(nearest - batch) <= _BATCH_ROUNDING * batch else 0
 
 
-def _counts(largest: int, node: int) -> list[int]:
+def _counts(largest: int, unit: int) -> list[int]:
     """Numbers of devices: parts of a node, then whole nodes, by factors of 2, 3 and 5."""
-    unit = max(node if node <= _LARGEST_NODE else 4, 1)
     parts = [size for size in _powers(min(unit, largest)) if size < unit]
     nodes = [number for number in range(1, largest // unit + 1) if _is_smooth(number)]
     spread: list[int] = []
@@ -401,8 +425,6 @@ def _counts(largest: int, node: int) -> list[int]:
 
 # Beyond so many nodes candidates are a fifth apart; by hand.
 _MANY_NODES = 12
-# Racks of more devices, such as NVL72, are made of servers of four; by the vendor.
-_LARGEST_NODE = 8
 
 
 def _is_smooth(number: int) -> bool:

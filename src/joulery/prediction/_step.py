@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -27,11 +28,12 @@ from joulery.prediction._memory import (
 from joulery.prediction._model import training_model
 from joulery.prediction._plan import Plan
 from joulery.prediction._power import LEAST_POWER_DEVIATION, Load, plan_load, step_cost
+from joulery.prediction._task import Task
 from joulery.tables import Tabular
 from joulery.units import finite, per_cent
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from joulery.prediction._bayes import Array
@@ -60,7 +62,7 @@ class Prediction(Tabular):
         verdict: Whether memory ``fits`` with 8 % to spare, is ``tight`` (tensors alone fit) or
             ``does not fit``: then a variant does.
         moved: Share by which measured steps changed the time.
-        assumed: What the description of the device does not state and is assumed, in words.
+        assumed: What was not stated of the device or the step and is assumed, in words.
         variant: Variant of a plan that does not fit which does, whose points these are; None where
             the plan itself fits or is tight.
         variant_bytes: Peak that the allocator takes on the fullest device with the variant.
@@ -245,6 +247,7 @@ def predict(  # noqa: PLR0913 - all but two by keyword only
     plan: Plan | str | None = None,
     batch_size: int | None = None,
     precision: str | None = None,
+    task: Task | str | None = None,
     sequence: int | None = None,
     limits: Sequence[float] | None = None,
     clocks: Sequence[float] | None = None,
@@ -262,7 +265,10 @@ def predict(  # noqa: PLR0913 - all but two by keyword only
             micro-batch of 1.
         batch_size: Sequences per step of all devices, by default the plan's; a captured graph has
             its own.
-        precision: Precision of the matrix products, such as ``bf16`` or ``fp8``.
+        precision: Precision of the matrix products, such as ``bf16`` or ``fp8``; where None the
+            plan's, but ``fp16`` for ``bf16`` where the device lacks it.
+        task: What a step trains, such as ``Task.parse("lora")`` or its text; by default the plan's
+            (``dp1-mb4-lora``), which is pre-training where it names none.
         sequence: Tokens per sequence in training, where the description does not say.
         limits: Power limits in watts; from the lowest to the default one where None.
         clocks: Locked clocks in hertz; where None, some of the device's if no power limit binds,
@@ -299,19 +305,19 @@ def predict(  # noqa: PLR0913 - all but two by keyword only
     else:
         model = training_model(model, sequence)
         plan = plan or Plan(micro_batch=batch_size or 1)
-        plan = replace(
-            plan,
-            batch_size=batch_size or plan.batch_size,
-            precision=precision or plan.precision,
-        )
+        asked = accelerator(device).sixteen_bits if plan.precision == "bf16" else plan.precision
+        plan = replace(plan, batch_size=batch_size or plan.batch_size, precision=precision or asked)
         work = f"step of {model.name or 'a transformer'}"
+    if task is not None:
+        plan = replace(plan, task=Task.parse(str(task)))
     step = prediction(model, device, plan, limits=limits, clocks=clocks, calibration=calibration)
     if step.variant is not None:
         needed = max(stage.reserved for stage in step.memory)
         raise InfeasibleError(
             f"{plan} needs {needed / 1e9:.1f} GB, {step.device} has {step.memory_bytes / 1e9:.1f}",
             remedy=f'give plan="{step.variant}", which needs {step.variant_bytes / 1e9:.1f} GB '
-            f"({step.variant_verdict}), or {_saving_advice(model, step.variant)}",
+            f"({step.variant_verdict}), or "
+            f"{_saving_advice(model, step.variant, accelerator(device))}",
         )
     frontier = step.frontier(work)
     return PredictedFrontier(frontier.points, frontier.work, prediction=step)
@@ -357,12 +363,16 @@ def _lean(
         return variant, memory_verdict(step, variant, board, factor)[0].reserved
     raise InfeasibleError(
         f"the step needs {needed / 1e9:.1f} GB, {board.name} has {board.memory_bytes / 1e9:.1f}",
-        remedy=_saving_advice(step, plan),
+        remedy=_saving_advice(step, plan, board),
     )
 
 
-def _saving_advice(step: Transformer | Graph, plan: Plan) -> str:
-    """Ways to take less memory that a plan does not use yet."""
+# Copies to try where a plan does not fit, as factors; by hand.
+_COPIES = (2, 4, 8, 16, 32)
+
+
+def _saving_advice(step: Transformer | Graph, plan: Plan, board: Accelerator) -> str:
+    """Ways to take less memory that a plan does not use yet; first those that are known to fit."""
     if isinstance(step, Graph):
         ways = ["capture a smaller batch or recomputed activations"]
     else:
@@ -371,9 +381,22 @@ def _saving_advice(step: Transformer | Graph, plan: Plan) -> str:
             ways.append("recompute activations (full-recompute)")
         if plan.micro_batch > 1:
             ways.append("take smaller micro-batches")
+        ways[:0] = _fitting_ways(step, plan, board)
     if plan.shard < 3:
         ways.append("shard it over copies (dp and zero3)")
     return ", or ".join(ways)
+
+
+def _fitting_ways(step: Transformer, plan: Plan, board: Accelerator) -> Iterator[str]:
+    """Plans like one that does not fit which do: the optimizer on the host, or more copies."""
+    lean = replace(plan, recompute="full")
+    sharded = [
+        replace(lean, shard=3, data=factor * plan.data, batch_size=factor * plan.batch_size)
+        for factor in _COPIES
+    ]
+    for variants in ([replace(lean, offload=True)], sharded):
+        fitting = (trial for trial in variants if memory_verdict(step, trial, board)[1] == "fits")
+        yield from (f"give {trial}, which fits" for trial in islice(fitting, 1))
 
 
 def _check_copies(plan: Plan) -> None:

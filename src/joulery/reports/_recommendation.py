@@ -8,7 +8,7 @@ from joulery.reports._chart import Axis, Chart, Series, time_axis, watt_hours_un
 from joulery.reports._document import Heading, Paragraph, Report, Table
 from joulery.reports._drawing import series_symbol
 from joulery.reports._text import carbon_text
-from joulery.units import SECONDS_PER_DAY, human, human_dollars, human_duration, kilowatt_hours
+from joulery.units import SECONDS_PER_DAY, human, human_duration, kilowatt_hours
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -160,7 +160,7 @@ _COLUMNS: dict[str, Callable[[Choice], str]] = {
         else f"{candidate.seconds / SECONDS_PER_DAY:.1f} d"
     ),
     ">energy": lambda candidate: human(1000 * kilowatt_hours(candidate.joules), "Wh"),
-    ">money": lambda candidate: human_dollars(candidate.dollars),
+    ">money": lambda candidate: candidate.money,
     ">CO2": lambda candidate: carbon_text(candidate.grams_co2),
     ">memory": lambda candidate: f"{candidate.memory_bytes / 1e9:.0f} GB",
 }

@@ -186,7 +186,7 @@ def serving_board(name: str, precision: str = "bf16") -> ServingBoard:
         shares = _LEAKY if leaky else _SHARES
         floor, knee = _LEAKY_VOLTAGE if leaky else _A100_VOLTAGE
     limit = specs.default_limit_watts
-    flops = device.peak(precision if precision in device.peaks else "bf16")
+    flops = device.peak(precision if precision in device.peaks else device.sixteen_bits)
     beyond = _BEYOND_BOOST if "GeForce" in specs.full_name else 1.0
     arithmetic = device.operation_joules[precision] * _OPERATION_ENERGY * flops * beyond
     return ServingBoard(

@@ -52,6 +52,26 @@ def test_a_prediction_shows_limits_memory_and_bars(capsys, model):
     assert "reserved" in said.out
 
 
+@pytest.mark.parametrize("device", ["v100", "t4", "rtx2080ti", "p100", "k80", "mi50"])
+def test_boards_without_bf16_take_fp16_and_say_so(capsys, tmp_path, device):
+    """BF16 would run at the speed of tensor cores that compute none."""
+    small = tmp_path / "small.json"
+    small.write_text(json.dumps(LLAMA | {"layers": 1, "sequence": 512, "vocabulary": 32000}))
+    request = ("predict", "--fresh", "--model", small, "--device", device)
+    code, said = asked(capsys, *request)
+    assert code == 0
+    assert ", fp16, 1 sequences" in said.out
+    assert "fp16, since it has no bf16" in said.out
+    code, said = asked(capsys, *request, "--precision", "bf16")
+    assert code == 2
+    assert "does not compute in bf16" in said.err
+    code, said = asked(capsys, *request, "--serve", "128:16")
+    assert code == 0
+    assert "fp16, since it has no bf16" in said.out
+    code, said = asked(capsys, *request, "--serve", "128:16", "--precision", "bf16")
+    assert code == 2
+
+
 def test_a_prediction_as_json(capsys, model):
     """Tools read one document with points that are operating points."""
     asked_for = ("predict", "--model", model, "--device", "h100", *PLAN, "--json")

@@ -5,7 +5,14 @@ import json
 import pytest
 
 from joulery.errors import FileError, InfeasibleError, InvalidValueError
-from joulery.prediction import Plan, Transformer, predict_inference, training_model, transformer
+from joulery.prediction import (
+    Plan,
+    Transformer,
+    predict_inference,
+    read_steps,
+    training_model,
+    transformer,
+)
 from joulery.prediction._plan import local_parameters
 
 LLAMA = {
@@ -204,3 +211,20 @@ def test_a_refusal_to_serve_names_what_engines_leave_free():
     """79 GB would be refused on a device of 86 without a reason."""
     with pytest.raises(InfeasibleError, match="has 79 GB for them: 86 less 8 %"):
         predict_inference(LLAMA, "h100", batch_size=128, prompt_tokens=4096)
+
+
+def test_a_byte_order_mark_is_read_over(tmp_path):
+    """A file that an editor on Windows wrote would be refused with a Python codec's name."""
+    file = tmp_path / "model.json"
+    file.write_text(json.dumps(LLAMA), encoding="utf-8-sig")
+    assert transformer(file) == transformer(LLAMA)
+    steps = tmp_path / "steps.json"
+    row = {"device": "h100", "plan": "dp1-mb1", "batch_size": 1, "seconds": 1.0}
+    steps.write_text(json.dumps([row]), encoding="utf-8-sig")
+    assert read_steps(steps, transformer(LLAMA))[0].seconds == 1.0
+
+
+def test_what_is_no_description_is_named_by_its_type():
+    """The sentence would begin with a wrong article."""
+    with pytest.raises(InvalidValueError, match="an object of type int does not describe"):
+        transformer(7)

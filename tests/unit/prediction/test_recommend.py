@@ -5,6 +5,7 @@ import math
 import time
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from joulery.errors import FileError, InfeasibleError, InvalidValueError, UnknownDeviceError
@@ -24,6 +25,7 @@ from joulery.prediction import (
 )
 from joulery.prediction._memory import FITS_SHARE
 from joulery.prediction._search import candidate_plans
+from joulery.units import human_dollars
 
 LLAMA = {
     "layers": 32,
@@ -121,25 +123,121 @@ def test_objectives_choose_by_what_they_say(answer):
     """Asking for money must not return least energy."""
     for name in ("time", "money", "carbon"):
         rival = recommend(LLAMA, WORK, ["h100", "b200", "a100"], max_devices=FEW, objective=name)
-        assert rival.best.value(name) <= answer.best.value(name)
+        # Of choices within 3 % the fastest is taken.
+        assert rival.best.value(name) <= 1.03 * min(c.value(name) for c in answer.pareto)
 
 
 def test_assumptions_change_the_bill():
     """Every number of the catalog can be overridden."""
     cheap = recommend(
-        LLAMA, WORK, ["h100"], max_devices=8, assumptions=Assumptions(rent_per_hour=1.0)
+        LLAMA, WORK, ["h100"], max_devices=16, assumptions=Assumptions(rent_per_hour=1.0)
     )
     dear = recommend(
-        LLAMA, WORK, ["h100"], max_devices=8, assumptions=Assumptions(rent_per_hour=2.0)
+        LLAMA, WORK, ["h100"], max_devices=16, assumptions=Assumptions(rent_per_hour=2.0)
     )
     assert dear.best.dollars == pytest.approx(2 * cheap.best.dollars)
     mixed = recommend(
-        LLAMA, WORK, ["h100"], max_devices=8, assumptions=Assumptions(rent_per_hour={"h100": 3.0})
+        LLAMA, WORK, ["h100"], max_devices=16, assumptions=Assumptions(rent_per_hour={"h100": 3.0})
     )
     assert mixed.best.dollars == pytest.approx(3 * cheap.best.dollars)
     assert any("as given" in word for word in mixed.assumed)
-    cool = recommend(LLAMA, WORK, ["h100"], max_devices=8, assumptions=Assumptions(pue=1.0))
+    cool = recommend(LLAMA, WORK, ["h100"], max_devices=16, assumptions=Assumptions(pue=1.0))
     assert cool.best.joules < cheap.best.joules
+
+
+def test_hosts_do_not_shrink_with_their_boards():
+    """Four L4 at 45 W would win by a host of 9 W per board."""
+    assumed = Assumptions()
+    for name in ("l4", "t4", "rtx4090", "a100-pcie-80gb"):
+        board = accelerator(name)
+        watts = assumed.host_share(board, np.array([1.0, 2.0, 8.0, 64.0]))
+        assert watts[0] > 118  # the least that a host of MLPerf Inference with one board takes
+        assert watts[2] == watts[3] > 66
+        assert watts[0] > watts[1] > watts[2]
+    assert assumed.host_share(accelerator("h100"), np.array([1.0, 8.0])) == pytest.approx(252)
+    stated = Assumptions(host_watts=400.0).host_share(accelerator("h100"), np.array([1.0, 8.0]))
+    assert stated.tolist() == [400.0, 50.0]
+    with pytest.raises(InvalidValueError, match="host watts"):
+        Assumptions(host_watts=-1.0)
+
+
+TUNING = Work(5e7, framework="transformers", task=Task.parse("lora"))
+
+
+def test_host_power_is_said_and_can_be_given():
+    """A choice that hangs on the hosts would hide what they were taken to draw."""
+    model = LLAMA | {"sequence": 2048}
+    answer = recommend(model, TUNING, ["l4", "h100"], max_devices=4)
+    hosts = [line for line in answer.assumed if line.startswith("hosts of")]
+    assert hosts[0].startswith("hosts of 172 W with one PCIe board")
+    assert hosts[1].startswith("hosts of 252 W per H100")
+    stated = Assumptions(host_watts=2000.0)
+    dearer = recommend(model, TUNING, ["l4", "h100"], max_devices=4, assumptions=stated)
+    assert "hosts of 2000 W beside their boards (as given)" in dearer.assumed
+    assert dearer.best.joules > 1.5 * answer.best.joules
+
+
+def test_of_device_types_that_cannot_be_told_apart_the_faster_is_taken():
+    """A coin's toss for 4 % of the energy would cost three times the time."""
+    model, small = LLAMA | {"sequence": 2048}, Assumptions(host_watts=20.0)
+    answer = recommend(model, TUNING, ["l4", "l40s"], max_devices=4, assumptions=small)
+    (slower,) = answer.rivals
+    assert answer.best.device == "L40S"
+    assert 0.9 * answer.best.joules < slower.joules < answer.best.joules
+    assert slower.seconds > 2 * answer.best.seconds
+    (reason,) = (line for line in answer.reasons if str(slower) in line)
+    assert "which the errors cannot tell apart" in reason
+    chance = next(line for line in answer.changes if "L4 needs less energy" in line)
+    assert 50 < float(chance.split()[-3]) < 70
+
+
+def test_the_short_list_leaves_nothing_out():
+    """A device type that was asked about, or the choice of least CO2, would not be in the list."""
+    devices = ["l4", "rtx4090", "a100", "h100", "l40s", "rtx3090", "a10"]
+    answer = recommend(LLAMA | {"sequence": 2048}, TUNING, devices, max_devices=8)
+    rows = answer.short_list()
+    words = {word for row in rows for word in row["choice"].split(", ")}
+    ends = {"recommended", "fastest", "cheapest", "least energy", "least CO2"}
+    assert words == ends | {f"best on {choice.device}" for choice in answer.rivals}
+    assert len(answer.rivals) == 6
+
+
+def test_rents_are_guessed_within_a_class():
+    """An RTX 3080 would cost four times what its bigger sister does."""
+    rent = {name: Assumptions().rent(accelerator(name)) for name in ("rtx3080", "mi300x", "l40s")}
+    assert rent["rtx3080"].dollars < Assumptions().rent(accelerator("rtx4090")).dollars
+    assert 2 < rent["mi300x"].dollars < 6
+    assert "guessed from 3 consumer boards" in rent["rtx3080"].source
+    assert [rent[name].guessed for name in rent] == [True, True, False]
+
+
+def test_a_guessed_rent_is_marked_and_never_the_cheapest():
+    """A guess would decide what is cheapest."""
+    model = LLAMA | {"sequence": 2048}
+    work = replace(TUNING, task=Task.parse("qlora"))
+    answer = recommend(model, work, ["a10", "l4"], max_devices=1, objective="money")
+    guess = min(choice.dollars for choice in answer.pareto if choice.device == "A10")
+    assert guess < answer.best.dollars
+    assert answer.best.device == "L4"
+    assert "(guess)" not in answer.headline
+    assert any("the rent of A10 is a guess" in reason for reason in answer.reasons)
+    rows = answer.short_list()
+    assert {"(guess)" in row["money"] for row in rows if "A10" in row["devices"]} == {True}
+    assert all("L4" in row["devices"] for row in rows if "cheapest" in row["choice"])
+    alone = recommend(model, work, "a10", max_devices=1, objective="money")
+    assert "(guess)" in alone.headline
+    assert not any("cheapest" in row["choice"] for row in alone.short_list())
+    assert Recommendation.from_dict(json.loads(json.dumps(alone.to_dict()))) == alone
+
+
+def test_devices_without_bf16_compute_in_fp16():
+    """A T4 would be timed in BF16 on tensor cores that compute none."""
+    work = replace(TUNING, task=Task.parse("qlora"))
+    answer = recommend(LLAMA | {"sequence": 2048}, work, ["t4", "l4"], max_devices=8)
+    plans = [choice.plan for choice in (answer.best, *answer.rivals)]
+    assert sorted(plan.precision for plan in plans) == ["bf16", "fp16"]
+    assert "T4 computes in fp16, since it has no bf16" in answer.assumed
+    assert not any(line.startswith("L4 computes") for line in answer.assumed)
 
 
 def test_an_impossible_deadline_names_the_fastest():
@@ -158,7 +256,7 @@ def test_money_that_a_lower_limit_costs_is_said():
     (sentence,) = (change for change in answer.changes if "who rents" in change)
     fastest = answer.pareto[0]
     assert f"limit of {answer.best.power_limit_watts:.0f} W" in sentence
-    assert f"{fastest.power_limit_watts:.0f} W costs $10.6 k" in sentence
+    assert f"{fastest.power_limit_watts:.0f} W costs {human_dollars(fastest.dollars)}" in sentence
     cheapest = recommend(LLAMA, work, "h100", max_devices=64, objective="money")
     assert not any("who rents" in change for change in cheapest.changes)
 
@@ -213,6 +311,30 @@ def test_a_model_too_large_for_a_device_gets_a_remedy_that_helps():
     assert recommend(LLAMA | {"sequence": 2048}, frozen, "t4", max_devices=1).best.devices == 1
 
 
+@pytest.mark.parametrize("device", ["a100", "h100"])
+def test_an_optimizer_on_the_host_is_the_last_resort(device):
+    """A fine-tuning that a prediction says fits would be refused."""
+    model, work = LLAMA | {"sequence": 2048}, Work(5e7, task=Task.parse("sft"))
+    answer = recommend(model, work, device, max_devices=1)
+    assert answer.best.plan.offload
+    assert prediction(model, device, answer.best.plan).verdict == "fits"
+    # Two moments and the master copy of eight billion parameters.
+    assert "hosts with 96 GB for the optimizer's state (offload)" in answer.assumed
+    assert not recommend(model, work, device, max_devices=8).best.plan.offload
+
+
+def test_a_refusal_names_the_plan_that_fits():
+    """Who may take an optimizer of fewer bits would not learn that it fits."""
+    model, work = LLAMA | {"sequence": 2048}, Work(5e7, task=Task.parse("sft"))
+    with pytest.raises(InfeasibleError) as refused:
+        recommend(model, work, ["l4", "a40"], max_devices=1)
+    words = refused.value.remedy.split()
+    plan = Plan.parse(words[words.index("--plan") + 1], 1)
+    assert plan.state_bits == 8
+    assert words[words.index("--device") + 1] == "A40"
+    assert prediction(model, "a40", plan).verdict == "fits"
+
+
 def test_wrong_requests_are_refused():
     """Typos are one line and a remedy."""
     with pytest.raises(InvalidValueError):
@@ -259,10 +381,10 @@ def test_carbon_of_manufacture() -> None:
 
 def test_device_types_that_cannot_do_it_are_named():
     """A device type would vanish from the answer without a word."""
-    answer = recommend(LLAMA, replace(WORK, deadline_seconds=None), ["h100", "t4"], max_devices=8)
+    answer = recommend(LLAMA, replace(WORK, deadline_seconds=None), ["h100", "p4"], max_devices=8)
     (left_out,) = answer.left_out
-    assert left_out.startswith("T4: ")
-    assert "GB or more are needed on each of up to 8 devices, of 16.1 GB" in left_out
+    assert left_out.startswith("P4: ")
+    assert "GB or more are needed on each of up to 8 devices, of 8." in left_out
 
 
 def test_layers_that_do_not_divide_still_get_pipelines():
@@ -278,13 +400,17 @@ def test_a_training_takes_longer_than_its_steps(answer):
     """A deadline would be kept with 99.9 % confidence by a training that never restarts."""
     best, document = answer.best, answer.to_dict()
     steps = WORK.tokens / (best.plan.batch_size * LLAMA["sequence"])
-    alone = prediction(LLAMA, best.device, best.plan, limits=[best.power_limit_watts])
-    assert best.seconds == pytest.approx(1.2 * steps * alone.points[0].seconds + 600, rel=0.01)
+    limits = [best.power_limit_watts, accelerator(best.device).limit_watts]
+    alone = prediction(LLAMA, best.device, best.plan, limits=limits)
+    slow, fast = (point.seconds for point in alone.points)
+    assert best.seconds == pytest.approx(steps * (slow + 0.65 * fast) + 600, rel=0.01)
     assert best.relative_error_time > alone.deviation + 0.1
     low, high = document["best"]["seconds_90_per_cent"]
     assert high / low > 1.5**2
-    assert document["lost_time"]["factor"] == 1.2
-    assert any("restarts, checkpoints and evaluations" in line for line in answer.assumed)
+    assert document["lost_time"]["factor"] == 1.65
+    assert any(
+        "restarts, checkpoints, evaluations and slower plans" in line for line in answer.assumed
+    )
     sure = next(line for line in answer.reasons if "confidence" in line)
     assert float(sure.split(" % confidence")[0].split()[-1]) <= 95
 
@@ -292,7 +418,7 @@ def test_a_training_takes_longer_than_its_steps(answer):
 @pytest.mark.parametrize("objective", ["energy", "time"])
 def test_a_short_training_does_not_get_a_cluster(objective):
     """Five minutes on 512 devices would be proposed, which take longer than that to start."""
-    work = Work(1e9, 128)
+    work = Work(5e8, 128)
     answer = recommend(LLAMA, work, ["h100"], max_devices=256, objective=objective)
     assert answer.best.devices < 256
     assert answer.best.seconds > 2 * 600

@@ -9,7 +9,16 @@ import pytest
 
 from joulery.errors import InfeasibleError, InvalidValueError
 from joulery.frontier import Origin
-from joulery.prediction import Graph, Operator, Plan, accelerator, predict, prediction, total
+from joulery.prediction import (
+    Graph,
+    Operator,
+    Plan,
+    Task,
+    accelerator,
+    predict,
+    prediction,
+    total,
+)
 from joulery.prediction._step import _advice
 from joulery.prediction.models import Load
 
@@ -40,6 +49,21 @@ def test_what_does_not_fit_is_refused_with_what_helps():
     """A plan that runs out of memory must never be predicted as if it ran."""
     with pytest.raises(InfeasibleError, match="needs"):
         predict(LLAMA, "l4", batch_size=1)
+
+
+def test_a_refusal_names_copies_that_fit():
+    """The advice would be to split matrices, where twice the copies fit."""
+    large = {**LLAMA, "layers": 80, "hidden": 8192, "heads": 64, "feedforward": 28672}
+    large |= {"vocabulary": 32000, "sequence": 4096}
+    with pytest.raises(InfeasibleError) as refused:
+        predict(large, "h100", plan="dp16-mb1-zero3-full-recompute", batch_size=16)
+    plans = re.findall(r"give (\S+), which fits", refused.value.remedy)
+    assert plans == [
+        "dp16-mb1-zero3-full-recompute-offload",
+        "dp32-mb1-zero3-full-recompute",
+    ]
+    for plan in plans:
+        assert predict(large, "h100", plan=plan, batch_size=32).prediction.verdict == "fits"
 
 
 def test_a_plan_that_does_not_fit_is_not_replaced_without_a_word():
@@ -208,3 +232,26 @@ def test_convolutions_in_tf32_are_uncertain():
 
     assert deviation("convolution", "fp32") > 1.4 * deviation("mm", "fp32")
     assert deviation("convolution", "fp32", "v100") == deviation("mm", "fp32", "v100")
+
+
+def test_the_default_precision_is_one_that_the_device_has():
+    """A V100 would be timed in BF16, or refused with a plan that names no precision."""
+    small = {**LLAMA, "layers": 2}
+    for plan in (None, "dp1-mb1", Plan(batch_size=2)):
+        assert predict(small, "v100", plan=plan).prediction.plan.precision == "fp16"
+        assert predict(small, "a100", plan=plan).prediction.plan.precision == "bf16"
+    with pytest.raises(InvalidValueError, match="V100 does not compute in bf16"):
+        predict(small, "v100", precision="bf16")
+
+
+def test_a_task_is_given_by_name_or_within_the_plan():
+    """The option of the command would be a TypeError in Python."""
+    within = predict(LLAMA, "h100", plan="dp1-mb1-lora64").prediction
+    assert predict(LLAMA, "h100", plan="dp1-mb1", task="lora64").prediction == within
+    assert predict(LLAMA, "h100", task=Task.parse("lora64")).prediction == within
+    with pytest.raises(InvalidValueError, match="task 'lara' is not understood"):
+        predict(LLAMA, "h100", task="lara")
+    product = Operator("mm", "matmul", "forward", (1.0, 64.0, 64.0, 64.0), 5e5, 2e4, "bf16")
+    graph = Graph("product", (product,), 1, 1e6, 2e6, 1e6, 2e6)
+    with pytest.raises(InvalidValueError, match="changes what a captured step computes"):
+        predict(graph, "h100", task="lora")
