@@ -225,6 +225,8 @@ def test_the_command_shows_a_log_in_every_form(tmp_path, capsys):
     assert main(["disclose", str(log), "--as", "eu", "--hardware", "H100"]) == 2
     assert main(["disclose", str(log), "--as", "huggingface"]) == 2
     assert "--grid FR" in capsys.readouterr().err
+    assert main(["disclose", str(tmp_path / "missing")]) == 2
+    assert "joulery measure --log" in capsys.readouterr().err
 
 
 def test_every_figure_states_how_it_was_obtained_and_what_it_holds_for():
