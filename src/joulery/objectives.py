@@ -378,7 +378,7 @@ def choose(
     best = min(scores)
     if not best < math.inf:
         raise InfeasibleError(
-            f"no operating point meets {_described(objective)}",
+            f"no operating point meets {objective_label(objective)}",
             remedy=f"the fastest takes {candidates[0].seconds:g} s and the lowest energy is "
             f"{min(point.joules for point in candidates):g} J; widen the bound to one of them",
         )
@@ -506,8 +506,8 @@ def objective_text(objective: Objective) -> str:
     )
 
 
-def _described(objective: Objective) -> str:
-    """An objective for a message: its text form where it has one."""
+def objective_label(objective: Objective) -> str:
+    """Text of an objective for people: the one that is parsed where it has one."""
     try:
         return objective_text(objective)
     except InvalidValueError:

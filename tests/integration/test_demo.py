@@ -3,6 +3,7 @@ import io
 import json
 import os
 import re
+import socket
 import subprocess
 import sys
 
@@ -114,6 +115,18 @@ def test_folder_that_cannot_be_made(tmp_path, capsys):
     assert _demo(tmp_path / "taken") == 2
     assert "cannot make" in capsys.readouterr().err
     assert (tmp_path / "taken").read_text() == "a file"
+
+
+def test_a_port_that_is_taken_is_said_before_the_store_is_filled(tmp_path, capsys):
+    """If this fails, a newcomer waits for a month of trainings that nobody can see."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        address = f"127.0.0.1:{listener.getsockname()[1]}"
+        code = main(["demo", "--serve", "--listen", address, "--out", str(tmp_path)])
+    assert code == 3
+    error = capsys.readouterr().err
+    assert address.rpartition(":")[2] in error
+    assert "days" not in error
+    assert not (tmp_path / "team.sqlite").exists()
 
 
 def test_terminal_without_unicode(tmp_path, monkeypatch):

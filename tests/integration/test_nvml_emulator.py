@@ -613,23 +613,52 @@ def test_folders_of_killed_emulators_are_removed(cache, tmp_path, monkeypatch):
     """Every emulator that was killed leaves a folder behind for ever."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     program = (
-        "import os, signal, tempfile\nfrom pathlib import Path\n"
+        "import os, signal\nfrom pathlib import Path\n"
         "from joulery.testing.emulator import EmulatedNode\n"
-        f"with EmulatedNode(['v100'], cache=Path({str(cache)!r})):\n"
+        f"with EmulatedNode(['v100'], cache=Path({str(cache)!r})) as node:\n"
+        "    node.env\n"
         "    os.kill(os.getpid(), signal.SIGKILL)"
     )
     environment = {**os.environ, "TMPDIR": str(tmp_path)}
     subprocess.run([sys.executable, "-c", program], env=environment, check=False)
-    (left,) = tmp_path.glob("joulery-emulator-*")
-    foreign = tmp_path / "joulery-emulator-of-somebody"
-    foreign.mkdir()
-    with EmulatedNode(["v100"], cache=cache):
-        assert left.exists()  # too young to tell from one that starts
-    os.utime(left / "lock", (0, 0))
-    with EmulatedNode(["v100"], cache=cache):
-        assert not left.exists()
-        os.utime(next(tmp_path.glob("joulery-emulator-*/lock")), (0, 0))
-        other = program.replace("os.kill(os.getpid(), signal.SIGKILL)", "pass")
-        subprocess.run([sys.executable, "-c", other], env=environment, check=True)
-        assert len(list(tmp_path.glob("joulery-emulator-*/lock"))) == 1  # of this process
-    assert list(tmp_path.iterdir()) == [foreign]
+    (folder,) = tmp_path.iterdir()
+    with (folder / "state").open("rb") as state, EmulatedNode(["v100"], cache=cache):
+        assert list(tmp_path.iterdir()) == [folder]
+        assert state.read(1)  # whoever has it mapped survives
+        assert not (folder / "driver").exists()
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_node_made_again_has_the_same_boards(cache, tmp_path, monkeypatch):
+    """A sweep cannot be continued on emulated boards, or two nodes share leases."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    program = (
+        "import sys\nfrom pathlib import Path\nimport pynvml\n"
+        "from joulery.testing.emulator import EmulatedNode\n"
+        f"with EmulatedNode(['v100', 'v100'], cache=Path({str(cache)!r})) as node:\n"
+        "    node.load_in_process()\n"
+        "    pynvml.nvmlInit()\n"
+        "    handles = map(pynvml.nvmlDeviceGetHandleByIndex, range(2))\n"
+        "    print(*map(pynvml.nvmlDeviceGetUUID, handles), flush=True)\n"
+        "    sys.stdin.read()"
+    )
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+
+    def start() -> tuple[subprocess.Popen[str], list[str]]:
+        process = subprocess.Popen(
+            [sys.executable, "-c", program],
+            env=environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        return process, process.stdout.readline().split()
+
+    first, ids = start()
+    second, others = start()
+    first.communicate()
+    again, same = start()
+    for process in (second, again):
+        process.communicate()
+    assert same == ids
+    assert len({*ids, *others}) == 4

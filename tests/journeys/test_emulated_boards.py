@@ -102,3 +102,20 @@ def test_wrong_boards_are_refused(boards):
 def _state(pid):
     with open(f"/proc/{pid}/stat", encoding="ascii") as file:  # noqa: PTH123
         return file.read().rpartition(")")[2].split()[0]
+
+
+def test_what_a_command_says_of_its_wrong_use_is_not_buried():
+    """Somebody looks for a typo below a table of joules."""
+    wrong = [sys.executable, "-c", "import sys; sys.stderr.write('wrong'); sys.exit(2)"]
+    process = subprocess.run(
+        [*EMULATE, "v100", "--", *wrong], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (process.returncode, process.stdout, process.stderr) == (2, "", "wrong")
+
+
+def test_more_boards_than_a_node_has_are_refused_by_their_number():
+    """Somebody is told that there is no accelerator of that name."""
+    words = [*EMULATE, "1000xv100", "--", sys.executable, "-c", ""]
+    process = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
+    assert process.returncode == 2
+    assert "at most 16" in process.stderr

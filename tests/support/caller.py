@@ -98,7 +98,8 @@ class Caller:
             return begin_session(transaction, record.id, self.clock.wall())
 
         session = self.context.store.write(begin)
-        return [(b"cookie", f"joulery_session={session}".encode()), *SAME_ORIGIN]
+        cookie = f"joulery_session={session}".encode()
+        return [(b"cookie", cookie), *SAME_ORIGIN, (b"accept", b"text/html,*/*;q=0.8")]
 
     async def job(self) -> int:
         """A job that was defined."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import webbrowser
 from dataclasses import replace
@@ -64,6 +65,17 @@ def _serve(arguments: argparse.Namespace, progress: Progress) -> int:
 
     require("server")
     path = writable_folder(arguments.out) / "team.sqlite"
+    host, port = arguments.listen
+    electricity = grid.electricity_price("DE", price=0.3, currency="EUR")  # an example, as shown
+    config = server.ServerConfig(
+        store=str(path),
+        host=host.strip("[]"),
+        port=port,
+        log_level=logging.WARNING,  # a person reads what else the terminal shows
+        electricity=electricity,
+        notice="A demonstration: everything here is simulated.",
+    )
+    server.bound_socket(config).close()  # a port that is taken is said before the store is filled
     now = REAL_CLOCK.wall()
     is_new = not path.exists()
     if is_new:
@@ -81,15 +93,6 @@ def _serve(arguments: argparse.Namespace, progress: Progress) -> int:
         token, _ = store.write(lambda transaction: storage.add_token(transaction, record, now))
         live = demo.LiveRun(store, _LIVE_SECONDS if is_new else 0.0, arguments.seed)
     progress.done()
-    host, port = arguments.listen
-    electricity = grid.electricity_price("DE", price=0.3, currency="EUR")  # an example, as shown
-    config = server.ServerConfig(
-        store=str(path),
-        host=host.strip("[]"),
-        port=port,
-        electricity=electricity,
-        notice="A demonstration: everything here is simulated.",
-    )
 
     def announce(ready: server.FirstStart) -> None:
         live.start(ready.address, token)

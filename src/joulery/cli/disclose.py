@@ -41,7 +41,7 @@ def _run(arguments: argparse.Namespace) -> Output:
         )(arguments)
     if not arguments.file:
         raise UsageError("nothing to disclose", remedy=_REMEDY)
-    path, text = arguments.file, read_text(arguments.file)
+    path, text = arguments.file, read_text(arguments.file, _REMEDY)
     totals = read_log(path, text)
     if totals is None:
         raise FileError(f"{path} is not an energy log", remedy=_REMEDY)

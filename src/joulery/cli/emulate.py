@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _WORKLOAD = "resnet50"
 
 
-def _run(arguments: argparse.Namespace) -> Output:
+def _run(arguments: argparse.Namespace) -> Output | int:
     from joulery.testing.emulator import EmulatedNode, ProgramLoad
 
     command = given_command(arguments)
@@ -37,7 +37,7 @@ def _run(arguments: argparse.Namespace) -> Output:
         )
     metering.check_command(command, f"joulery emulate {arguments.boards}")
     with (
-        EmulatedNode(list(map(_spec, _names(arguments.boards)))) as node,
+        EmulatedNode(_specs(arguments.boards)) as node,
         ProgramLoad(node, arguments.workload, always_busy=arguments.always_busy) as load,
     ):
         if not node.specs:
@@ -50,6 +50,8 @@ def _run(arguments: argparse.Namespace) -> Output:
         )
         boards = [_board(node, index, limit) for index, limit in enumerate(originals)]
         seconds = node.truth(0).now_seconds
+    if code == UsageError.exit_code and not arguments.json:
+        return code  # the command's own error, just above, is all there is to read
     document = {
         "seconds": seconds,
         "busy_seconds": load.busy_seconds,
@@ -64,13 +66,13 @@ def _run(arguments: argparse.Namespace) -> Output:
     return Output(document, lambda: _text(document), code, aside=True)
 
 
-def _names(text: str) -> list[str]:
-    """Names of boards from a list such as ``v100,8xa100``."""
-    names: list[str] = []
+def _specs(text: str) -> list[BoardSpec]:
+    """Boards of a list such as ``v100,8xa100``."""
+    specs: list[BoardSpec] = []
     for entry in filter(None, text.split(",")):
-        several = re.fullmatch(r"(\d{1,3})x(.+)", entry)
-        names += [several[2]] * int(several[1]) if several else [entry]
-    return names
+        several = re.fullmatch(r"(\d{1,6})x(.+)", entry)
+        specs += [_spec(several[2])] * int(several[1]) if several else [_spec(entry)]
+    return specs
 
 
 def _spec(name: str) -> BoardSpec:

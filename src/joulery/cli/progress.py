@@ -18,6 +18,8 @@ _GROWTH = 2.0  # by hand: each wait is twice as long as the one before
 class Progress:
     """A line that overwrites itself on a terminal, and comes ever more rarely anywhere else.
 
+    There, the same line comes once.
+
     Nothing is said in the first two seconds of work that is over by then.
     """
 
@@ -26,6 +28,7 @@ class Progress:
         self._started = clock.now()
         self._next = max(silent_seconds, 0.0 if sys.stderr.isatty() else _SILENT_SECONDS)
         self._width = 0
+        self._logged = ""
 
     def show(self, text: str) -> None:
         """Replace the line by ``text``, or print it when it is time for another."""
@@ -37,8 +40,9 @@ class Progress:
             text = text[: max(1, shutil.get_terminal_size().columns - 1)]
             sys.stderr.write("\r" + text.ljust(self._width))
             self._width = len(text)
-        else:
+        elif text != self._logged:
             sys.stderr.write(text + "\n")
+            self._logged = text
             self._next = _GROWTH * elapsed
         sys.stderr.flush()
 

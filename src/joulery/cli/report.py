@@ -79,12 +79,12 @@ def is_of_store(arguments: argparse.Namespace) -> bool:
     return of_store
 
 
-def read_text(path: Path) -> str:
+def read_text(path: Path, remedy: str = _REMEDY) -> str:
     """Content of a file, whatever it holds."""
     try:
         return path.read_text(encoding="utf-8", errors="replace")
     except OSError as error:
-        raise FileError(f"cannot read {path}: {error.strerror}", remedy=_REMEDY) from None
+        raise FileError(f"cannot read {path}: {error.strerror}", remedy=remedy) from None
 
 
 def read_log(path: Path, text: str) -> metering.LogTotals | None:

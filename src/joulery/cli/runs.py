@@ -61,7 +61,7 @@ def _no_runs(arguments: argparse.Namespace) -> str:
 def _saved(run: RunEntry) -> str:
     if run.energy_saving is None:
         return "by its job" if run.decision else "–"
-    return per_cent(run.energy_saving)
+    return f"{per_cent(run.energy_saving)}, {reports.slowdown_text(run)}"
 
 
 def _table(entries: Sequence[RunEntry]) -> str:

@@ -300,7 +300,7 @@ def _tune(arguments: argparse.Namespace) -> Output:
     began, report, run_log = REAL_CLOCK.now(), tuner.report(), None
 
     def state() -> RunState:
-        return _tune_state(tuner, report)
+        return _tune_state(tuner, report, _objective(arguments))
 
     try:
         with signals_interrupt(), tuner:
@@ -326,13 +326,19 @@ def _mostly(report: ServiceReport) -> str:
     return f"mostly {setting}"
 
 
-def _tune_state(tuner: serving.Tuner, report: ServiceReport) -> RunState:
+def _tune_state(
+    tuner: serving.Tuner, report: ServiceReport, objective: serving.LatencyObjective
+) -> RunState:
     within = {
         f"within the bound of {name.upper()}": _share(share)
         for name, share in report.attained.items()
     }
     tags = _tags(tuner.watch, report.account) | within
-    return RunState(setting=_mostly(report), energy_saving=report.saved, tags=tags)
+    ttft, tpot = human(objective.ttft_seconds, "s"), human(objective.tpot_seconds, "s")
+    bounds = f"TTFT {ttft}, TPOT {tpot} for {100 * objective.quantile:g} % of requests"
+    return RunState(
+        setting=_mostly(report), objective=bounds, energy_saving=report.saved, tags=tags
+    )
 
 
 def _tune_line(report: ServiceReport) -> str:

@@ -189,7 +189,7 @@ def _sweep(setup: _Setup, folder: Path, journal: SweepJournal) -> None:
         failed = sum(run.exit_code != 0 for run in journal.runs)
         wrong = f", {failed} failed" if failed else ""
         number = first + len(journal.runs)
-        doing = f"joulery: run {number} of {len(setup.plan)}{wrong}: {trial}"
+        doing = f"joulery: run {number} of {len(setup.plan)}{wrong}: {trial.setting}"
         show()
 
     def show() -> None:

@@ -180,7 +180,7 @@ def _share(share: float) -> str:
 
 def recurring_text(story: RecurringStory) -> str:
     """The nights for people."""
-    plan = story.plan
+    plan, latest = story.plan, min(_LATEST_NIGHTS, len(story.nights))
     nights = table_of(
         [(n, *pair) for n, pair in enumerate(zip(story.nights, story.unchanged, strict=True), 1)],
         {
@@ -205,7 +205,7 @@ def recurring_text(story: RecurringStory) -> str:
             nights,
             "",
             _nights_saved(story, 0, f"All {len(story.nights)} nights"),
-            _nights_saved(story, _LATEST_NIGHTS, "The last of them"),
+            _nights_saved(story, latest, f"The last {latest} nights together"),
         ]
     )
 

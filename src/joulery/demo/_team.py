@@ -344,7 +344,8 @@ def _fine_tunes(end: float, draw: random.Random) -> Iterator[tuple[str, RunEntry
         board = catalog.board(board_name)
         work = catalog.workload(work_name, board)
         original = _settle(board, work, board.default_limit_watts)
-        watts = _least_energy_limit(board, work, draw.choice((0.05, 0.1)))
+        bound = draw.choice((0.05, 0.1))
+        watts = _least_energy_limit(board, work, bound)
         steady = _settle(board, work, watts)
         seconds = draw.uniform(0.5, 6.0) * 3600.0
         run = _SimulatedRun(board, work, boards, watts, draw).entry(
@@ -358,6 +359,8 @@ def _fine_tunes(end: float, draw: random.Random) -> Iterator[tuple[str, RunEntry
             host=draw.choice(_HOSTS),
             setting=f"{watts:.0f} W",
             steps=int(seconds / steady.seconds),
+            objective=f"least-energy:slowdown={bound:.0%}",
+            slowdown=steady.seconds / original.seconds - 1,
             energy_saving=1 - steady.seconds * steady.watts / (original.seconds * original.watts),
             tags={"lr": draw.choice(("1e-4", "3e-4", "1e-3")), "project": name.split("-")[0]},
         )

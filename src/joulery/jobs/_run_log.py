@@ -82,7 +82,9 @@ class RunEntry(JsonModel, frozen=True):
         relative_error: One sigma of the joules, relative; null where unknown.
         steps: Number of training steps; 0 where there are none.
         setting: Setting that was held, in words, such as `165 W, batch size 128`.
+        objective: Objective of the tuning, such as `least-energy:slowdown=5%`; empty for none.
         energy_saving: Share of the energy that tuning saves; null where unknown.
+        slowdown: Extra time that the saving costs, as a share of the time; null where unknown.
         decision: Id of the decision of a recurring job that it ran; empty for none.
         part_of: Key of the run whose joules include those of this one; empty for none.
         devices: Devices of the run.
@@ -104,7 +106,9 @@ class RunEntry(JsonModel, frozen=True):
     relative_error: Quantity | None = None
     steps: Count = 0
     setting: Text = ""
+    objective: Text = ""
     energy_saving: Annotated[float, Meta(ge=-LARGEST, le=1)] | None = None
+    slowdown: Annotated[float, Meta(ge=-1, le=LARGEST)] | None = None
     decision: Text = ""
     part_of: Text = ""
     devices: Annotated[tuple[RunDevice, ...], Meta(max_length=MOST_DEVICES)] = ()

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 SCHEMA = "joulery.energy-log/1"
 INTERVAL_SECONDS = 0.8  # by hand: a kill loses less than a second
 _HEAD_BYTES = 65536  # by hand: some hundred lines
+_NAMED_KINDS = {"accelerators": DeviceKind.GPU, "processors": DeviceKind.CPU}
 NOTHING_LOGGED = Provenance(Origin.ASSUMED, "nothing was logged")
 
 
@@ -44,6 +45,7 @@ class LogTotals:
         devices: Joules by device id.
         accelerators: Name by device id of the accelerators among them; None where a session does
             not say.
+        processors: Name by device id of the CPUs among them, likewise.
         started_wall_seconds: Unix time at which the first session began; None where unknown.
         sessions: Number of sessions.
         unfinished: Number of sessions without a final line: killed, or still running.
@@ -55,6 +57,7 @@ class LogTotals:
     joules: float | None = None
     devices: dict[str, float] = field(default_factory=dict)
     accelerators: dict[str, str] | None = None
+    processors: dict[str, str] | None = None
     started_wall_seconds: float | None = None
     sessions: int = 0
     unfinished: int = 0
@@ -213,10 +216,13 @@ def _line(session: str, label: str, measured: Measurement, *, final: bool) -> di
         "final": final,
         "seconds": totals["seconds"] or 0.0,
         "devices": {device["id"]: device["joules"] for device in totals["devices"]},
-        "accelerators": {
-            device["id"]: device["name"]
-            for device in totals["devices"]
-            if device["kind"] == DeviceKind.GPU
+        **{
+            kinds: {
+                device["id"]: device["name"]
+                for device in totals["devices"]
+                if device["kind"] == kind
+            }
+            for kinds, kind in _NAMED_KINDS.items()
         },
         **{name: totals[name] for name in names},
     }
@@ -244,26 +250,30 @@ def _added_up(sessions: list[dict[str, Any]], damaged: tuple[int, ...]) -> LogTo
         for name, joules in session["devices"].items():
             if joules is not None:
                 devices[name] = devices.get(name, 0.0) + joules
-    accelerators: dict[str, str] | None = {}
-    for session in sessions:
-        names = session.get("accelerators")
-        if accelerators is None or not isinstance(names, dict):
-            accelerators = None
-        else:
-            accelerators |= {str(device): str(name) for device, name in names.items()}
     starts = [session.get("started") for session in sessions]
     metered = [session for session in sessions if session["joules"] is not None]
     return LogTotals(
         seconds=sum(session["seconds"] for session in sessions),
         joules=sum(session["joules"] for session in metered) if metered else None,
         devices=devices,
-        accelerators=accelerators,
+        accelerators=_names(sessions, "accelerators"),
+        processors=_names(sessions, "processors"),
         started_wall_seconds=min((s for s in starts if isinstance(s, float)), default=None),
         sessions=len(sessions),
         unfinished=sum(not session.get("final") for session in sessions),
         damaged_lines=damaged,
         provenance=_provenance(metered) if metered else NOTHING_LOGGED,
     )
+
+
+def _names(sessions: list[dict[str, Any]], kinds: str) -> dict[str, str] | None:
+    """Names by device id of all sessions; None where a session does not say."""
+    names: dict[str, str] = {}
+    for session in sessions:
+        if not isinstance(session.get(kinds), dict):
+            return None
+        names |= {str(device): str(name) for device, name in session[kinds].items()}
+    return names
 
 
 def _provenance(sessions: list[dict[str, Any]]) -> Provenance:

@@ -137,6 +137,11 @@ class TuningResult(Tabular):
         """Extra time of the choice against the reference, as a fraction."""
         return gains(self.chosen, self.reference).time / 100
 
+    @property
+    def knows_slowdown(self) -> bool:
+        """Whether the slowdown is larger than the error of the figures, or both are small."""
+        return not abs(self.slowdown) <= self._error > _TELLING_ERROR
+
     def __str__(self) -> str:
         texts = [self._choice_text()]
         if self.comparing:
@@ -175,7 +180,7 @@ class TuningResult(Tabular):
             )
         amount = f"0 % (± {per_cent(error)})" if is_within_error else per_cent(saving)
         text = f"{subject}: {saves} {amount} of the energy"
-        if abs(self.slowdown) <= error > _TELLING_ERROR:
+        if not self.knows_slowdown:
             return (
                 f"{text}{self._error_text()} against {self.reference.setting}; {self._bound_text()}"
             )

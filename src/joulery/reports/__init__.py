@@ -50,6 +50,7 @@ if TYPE_CHECKING:
         power_chart as power_chart,
         run_state as run_state,
         runs_table as runs_table,
+        slowdown_text as slowdown_text,
     )
     from joulery.reports._overview import (
         Measure as Measure,

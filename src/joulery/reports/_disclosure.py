@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from joulery.reports._footprint import Footprint
 
+_GRID_REMEDY = "give a region or gCO2/kWh, such as --grid FR or --grid 56"
 _TWO_PER_PARAMETER = "estimated: two operations per parameter for one token of a dense transformer"
 # Stages of a model's life by SCI for AI, section 5: those that count for the provider, that of the
 # consumer, and the names that parts of a life have here.
@@ -31,13 +32,12 @@ def hugging_face(footprint: Footprint) -> dict[str, Any]:
     if footprint.grams is None:
         raise InvalidValueError(
             "a model card states emissions, which need a carbon intensity",
-            remedy="give --grid",
+            remedy=_GRID_REMEDY,
         )
-    hardware = ", ".join(f"{count} x {name}" for name, count in footprint.devices.items())
+    hardware = ", ".join(f"{count} x {name}" for name, count in footprint.hardware.items())
     entry: dict[str, Any] = {
         "emissions": significant(footprint.grams),
         "source": f"Joulery. {footprint.method} {footprint.intensity_source}".strip(),
-        "training_type": "training",
         "hardware_used": hardware or "unknown",
     }
     if footprint.location:
@@ -64,7 +64,7 @@ def eu_form(footprint: Footprint) -> dict[str, Any]:
         "training_flops": None if flops is None else significant(flops),
         "wall_clock_days": significant(days),
         "hardware_days": significant(sum(used) / SECONDS_PER_DAY) if used else None,
-        "hardware": dict(footprint.devices) or None,
+        "hardware": dict(footprint.hardware) or None,
         **_inference_of_eu_form(footprint),
     }
 
@@ -124,7 +124,7 @@ def _score(parts: Sequence[Footprint], units: Mapping[str, float | None]) -> dic
         if part.total_grams is None:
             raise InvalidValueError(
                 f"a score needs all emissions of {part.name}",
-                remedy="give --grid; for hardware that is not in the catalog, --embodied-kg "
+                remedy=f"{_GRID_REMEDY}; for hardware that is not in the catalog, --embodied-kg "
                 "(of the training) or a log that names accelerators of the catalog",
             )
         total += part.total_grams

@@ -114,6 +114,7 @@ class Footprint:
         inference_flops: Operations of a benchmark of inference; None when unknown.
         served: Number of units that inference served, above 0; None when unknown.
         served_unit: Name of such a unit.
+        processors: Number of CPUs by name; empty when unknown.
         device_seconds: Time in use by name of accelerator; by default the time of all of them.
     """
 
@@ -140,6 +141,7 @@ class Footprint:
     inference_flops: float | None = None
     served: float | None = None
     served_unit: str = "token"
+    processors: Mapping[str, int] = field(default_factory=dict)
     device_seconds: Mapping[str, float] | None = None
 
     def __post_init__(self) -> None:
@@ -286,11 +288,16 @@ class Footprint:
             "name": self.name,
             "period": self.period,
             "method": self.method,
-            "hardware": dict(self.devices) or None,
+            "hardware": dict(self.hardware) or None,
             "software": f"joulery {__version__}",
             "figures": [figure.to_dict() for figure in self.figures],
             "life_cycle": [figure.to_dict() for figure in self.life_cycle],
         }
+
+    @property
+    def hardware(self) -> Mapping[str, int]:
+        """Number of accelerators by name; of CPUs where no accelerator is known."""
+        return self.devices or self.processors
 
     @property
     def used_seconds(self) -> Mapping[str, float]:
@@ -335,7 +342,7 @@ def footprint_report(footprint: Footprint, *blocks: Block) -> Report:
         footprint: Footprint to show.
         *blocks: Blocks below the figures.
     """
-    hardware = ", ".join(f"{n:,} × {name}" for name, n in footprint.devices.items()) or "unknown"
+    hardware = ", ".join(f"{n:,} × {name}" for name, n in footprint.hardware.items()) or "unknown"
     simulated = all(part.is_simulated for part in (footprint, *footprint.stages.values()))
     return Report(
         _title(footprint),
@@ -397,7 +404,14 @@ def log_footprint(totals: LogTotals, name: str) -> Footprint:
         devices = dict.fromkeys(totals.devices, 1)
     else:
         devices = dict(Counter(totals.accelerators.values()))
-    return Footprint(name, totals.joules, totals.seconds, totals.provenance, devices)
+    return Footprint(
+        name,
+        totals.joules,
+        totals.seconds,
+        totals.provenance,
+        devices,
+        processors=Counter((totals.processors or {}).values()),
+    )
 
 
 def jobs_footprint(

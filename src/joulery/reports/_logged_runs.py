@@ -133,11 +133,18 @@ def _figures(run: RunEntry, now: float, zone: tzinfo | None) -> KeyFigures:
         KeyFigure("State", run_state(run, now), f"reported by {run.kind}"),
     ]
     if run.setting:
-        figures.append(KeyFigure("Setting", run.setting, ""))
+        figures.append(KeyFigure("Setting", run.setting, run.objective))
     if run.energy_saving is not None:
-        note = f"of the energy, against the original setting{simulated}"
+        note = f"of the energy, {slowdown_text(run)}, against the original setting{simulated}"
         figures.append(KeyFigure("Saved", per_cent(run.energy_saving), note))
     return KeyFigures(tuple(figures))
+
+
+def slowdown_text(run: RunEntry) -> str:
+    """The time that a saving costs, in words."""
+    if run.slowdown is None:
+        return "change in time not known"
+    return f"{per_cent(run.slowdown)} more time" if run.slowdown > 0 else "no more time"
 
 
 def _energy(user: RunEntry | RunDevice) -> str:

@@ -36,11 +36,11 @@ _SHORT = {
     Metric.EDS_1_5: "EDS 1.5",
     Metric.EDS_2_0: "EDS 2.0",
 }
+_DIGITS = 5  # of times and energies: gains have two decimals of a per cent
 _MOST_FAILURES = 5  # by hand: more would hide the table
-_CHART_NOTE = (
-    "In charts ★ is the best by that metric, the dashed line is the default limit, and bars are "
-    "one standard deviation over the runs."
-)
+_CHART_NOTE = "In charts ★ is the best by that metric, and the dashed line is the default limit"
+_BAR_NOTE = "; bars are one standard deviation over the runs"
+_NO_SPREAD = "one run per limit: no spread, --repeat 3 gives one"
 
 
 def sweep_report(table: SweepTable, title: str, summary: str = "") -> Report:
@@ -72,16 +72,17 @@ def sweep_report(table: SweepTable, title: str, summary: str = "") -> Report:
             )
         )
     blocks += _failures(table)
-    blocks.append(Grid((*sweep_charts(table), Paragraph(_CHART_NOTE, soft=True))))
+    chart_note = f"{_CHART_NOTE}{_BAR_NOTE * _has_spread(table)}."
+    blocks.append(Grid((*sweep_charts(table), Paragraph(chart_note, soft=True))))
     blocks += [_settings(table, gpus) for gpus in reversed(table.gpu_counts[:-1])]
     return Report(title, table.origin, tuple(blocks), table.sources)
 
 
 def _settings(table: SweepTable, gpus: int, *, is_open: bool = False) -> Details:
+    spread = "± is one standard deviation over the runs" if _has_spread(table) else _NO_SPREAD
     note = (
         f"Time and energy lost and gained against the default {table.default_watts:g} W; figures "
-        f"are {table.origin}, ± is one standard deviation over the runs, a star marks the best of "
-        "its column."
+        f"are {table.origin}; {spread}; a star marks the best of its column."
     )
     return Details(_boards(gpus), (setting_table(table, gpus), Paragraph(note, soft=True)), is_open)
 
@@ -107,12 +108,14 @@ def setting_table(table: SweepTable, gpus: int) -> Table:
     columns: dict[str, Callable[[SettingResult], str]] = {
         ">limit": lambda row: f"{row.watts:g} W",
         ">runs": lambda row: str(row.runs) + f" of {row.runs + row.failed}" * bool(row.failed),
-        ">time": lambda row: seconds.text(row.point.seconds),
+        ">time": lambda row: seconds.text(row.point.seconds, _DIGITS),
         ">± sd": lambda row: _spread(row.seconds_sd, row.point.seconds),
-        ">energy": lambda row: joules.text(row.point.joules),
+        ">energy": lambda row: joules.text(row.point.joules, _DIGITS),
         "> ± sd": lambda row: _spread(row.joules_sd, row.point.joules),
         ">slower": lambda row: percent(row.time_loss, 2),
     }
+    if not _has_spread(table):
+        del columns[">± sd"], columns["> ± sd"]
     first_gain = len(columns)
     for metric in Metric:
         columns[f">{_SHORT[metric]}"] = lambda row, metric=metric: percent(  # type: ignore[misc]
@@ -120,7 +123,7 @@ def setting_table(table: SweepTable, gpus: int) -> Table:
         )
     if any(setting.idle_gpu_joules for setting in settings):
         columns[">idle GPUs"] = lambda row: (
-            "unknown" if row.idle_gpu_joules is None else joules.text(row.idle_gpu_joules)
+            "unknown" if row.idle_gpu_joules is None else joules.text(row.idle_gpu_joules, _DIGITS)
         )
     best = {metric: table.best_by(gpus, metric) for metric in Metric}
     marked = frozenset(
@@ -131,6 +134,10 @@ def setting_table(table: SweepTable, gpus: int) -> Table:
     )
     kinds = ["default" if s.watts == table.default_watts else "" for s in settings]
     return Table.of(settings, columns, marked, kinds)
+
+
+def _has_spread(table: SweepTable) -> bool:
+    return any(setting.joules_sd is not None for setting in table.settings)
 
 
 def _spread(deviation: float | None, mean: float) -> str:

@@ -8,7 +8,11 @@ from joulery.lazy import lazy
 
 if TYPE_CHECKING:
     from joulery.server._config import ServerConfig as ServerConfig
-    from joulery.server._main import FirstStart as FirstStart, serve as serve
+    from joulery.server._main import (
+        FirstStart as FirstStart,
+        bound_socket as bound_socket,
+        serve as serve,
+    )
 
 
 __getattr__, __dir__ = lazy(__name__)

@@ -21,6 +21,7 @@ from joulery.server._cluster_page import cluster_pages
 from joulery.server._dashboard import pages
 from joulery.server._figures import BeliefsCache, FiguresCache, OverviewCache
 from joulery.server._heartbeats import HeartbeatLog
+from joulery.server._pages import no_page
 from joulery.server._plans_page import plan_pages
 from joulery.server._problems import internal, later, problem_of, problem_of_http
 from joulery.server._routes import ROUTERS, described_schemas
@@ -103,8 +104,13 @@ def create_app(
     return app
 
 
-async def _on_http_error(_request: Request, error: Exception) -> Response:
-    return problem_of_http(error).response()
+async def _on_http_error(request: Request, error: Exception) -> Response:
+    problem = problem_of_http(error)
+    by_browser = request.method == "GET" and "text/html" in request.headers.get("accept", "")
+    # Without an error of ours, no route was found.
+    if problem.status_code == 404 and problem is not error and by_browser:
+        return await no_page(request)
+    return problem.response()
 
 
 async def _on_invalid_request(_request: Request, error: Exception) -> Response:

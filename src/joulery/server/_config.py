@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -81,6 +82,7 @@ class ServerConfig:
         tls_certificate: Certificate in PEM format; None serves plain HTTP.
         tls_key: Key of the certificate.
         insecure: Whether tokens may travel unencrypted beyond this machine.
+        log_level: Level from which the log has records, as of ``logging``.
         log_requests: Whether every request is logged.
         drain_seconds: Time that a server which is being stopped still accepts requests, for
             load balancers to notice.
@@ -98,6 +100,7 @@ class ServerConfig:
     tls_certificate: Path | None = None
     tls_key: Path | None = None
     insecure: bool = False
+    log_level: int = logging.INFO
     log_requests: bool = False
     drain_seconds: float = 0.0
     expire_seconds: float = 15.0

@@ -117,6 +117,7 @@ class RangeQuery:
             "ranges": RANGES,
             "units": UNITS,
             "measures": MEASURES,
+            "is_empty": dates and span.start_wall_seconds >= span.end_wall_seconds,
         }
 
 
@@ -506,9 +507,3 @@ def _present_mark(request: Request, kind: str, numbers: tuple[int, ...]) -> str:
         lambda transaction: decision_page(transaction, job, max(0, run - 1), 1)
     )
     return _run_mark(request, entries[0]) if entries else ""
-
-
-@pages.get("/jobs/{path:path}", operation_id="noPage")
-async def no_page(path: str) -> Response:  # noqa: ARG001 - any other address
-    """Show that there is no such job, as a page."""
-    raise not_found()

@@ -100,11 +100,12 @@ class _Listener(logging.handlers.QueueListener):
 
 
 @contextmanager
-def json_log(stream: TextIO | None = None) -> Iterator[None]:
+def json_log(stream: TextIO | None = None, level: int = logging.INFO) -> Iterator[None]:
     """Within it, all log records and warnings are JSON lines.
 
     Args:
         stream: Text stream for the lines; stderr unless given.
+        level: Level from which the server's own records are written.
     """
     records: queue.Queue[logging.LogRecord | None] = queue.Queue(_CAPACITY)
     writer = logging.StreamHandler(stream or sys.stderr)
@@ -112,16 +113,16 @@ def json_log(stream: TextIO | None = None) -> Iterator[None]:
     listener = _Listener(records, writer)
     handler, root = _DroppingHandler(records), logging.getLogger()
     server = logging.getLogger("joulery.server")
-    level = server.level
+    level_before = server.level
     root.addHandler(handler)
-    server.setLevel(logging.INFO)
+    server.setLevel(level)
     logging.captureWarnings(True)  # noqa: FBT003 - its only argument
     listener.start()
     try:
         yield
     finally:
         logging.captureWarnings(False)  # noqa: FBT003
-        server.setLevel(level)
+        server.setLevel(level_before)
         root.removeHandler(handler)
         # The process ends even if stderr is blocked.
         stopping = threading.Thread(target=listener.stop, daemon=True)
@@ -177,7 +178,7 @@ def serve(config: ServerConfig, started: Callable[[FirstStart], None]) -> None:
         context = ServerContext(
             store, _secret(store), config.limits, log_requests=config.log_requests, gate=gate
         )
-        with json_log():
+        with json_log(level=config.log_level):
             watch = None if config.cluster_state is None else ClusterWatch(config.cluster_state)
             if watch is not None:  # held weakly by the task, which ends with it
                 PeriodicTask(watch.sample, seconds=WATCH_SECONDS, name="joulery-cluster").start()

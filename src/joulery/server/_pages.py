@@ -35,7 +35,7 @@ from joulery.server._shares import charged
 from joulery.storage import Permission
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
     from datetime import tzinfo
 
     from fastapi import Request, Response
@@ -91,26 +91,7 @@ class PageRoute(APIRoute):
         handle = super().get_route_handler()
         public = self.path.startswith(("/login", "/assets"))
 
-        async def page(request: Request) -> Response:
-            try:
-                _check_origin(request)
-                if not public:
-                    session_id = request.cookies.get(cookie_name(request), "")
-                    is_stream = request.url.path == _STREAM
-                    by_person = not is_stream and LIVE_HEADER not in request.headers
-                    await authenticate_session(request, session_id, by_person=by_person)
-                    await authorize(request, Permission.READ)
-                answer: Response = await self._answer(handle, request)
-            except ProblemError as error:
-                answer = _error_page(request, error)
-            except RequestValidationError:
-                answer = _error_page(request, not_found())
-            except JouleryError as error:
-                answer = _error_page(request, problem_of(error))
-            answer.headers.update(_SECURITY)
-            return answer
-
-        return page
+        return partial(_page, partial(self._answer, handle), public=public)
 
     @staticmethod
     async def _answer(handle: Any, request: Request) -> Any:
@@ -119,6 +100,38 @@ class PageRoute(APIRoute):
             return await handle(request)
         async with context_of(request).shares.turn(team):
             return await handle(request)
+
+
+async def no_page(request: Request) -> Response:
+    """The page of an address that has none."""
+
+    async def fail(_: Request) -> Response:
+        raise not_found("there is nothing at this address")
+
+    return await _page(fail, request)
+
+
+async def _page(
+    handle: Callable[[Request], Awaitable[Response]], request: Request, *, public: bool = False
+) -> Response:
+    """The answer to a reader, or the page of the error that came instead."""
+    try:
+        _check_origin(request)
+        if not public:
+            session_id = request.cookies.get(cookie_name(request), "")
+            is_stream = request.url.path == _STREAM
+            by_person = not is_stream and LIVE_HEADER not in request.headers
+            await authenticate_session(request, session_id, by_person=by_person)
+            await authorize(request, Permission.READ)
+        answer = await handle(request)
+    except ProblemError as error:
+        answer = _error_page(request, error)
+    except RequestValidationError:
+        answer = _error_page(request, not_found())
+    except JouleryError as error:
+        answer = _error_page(request, problem_of(error))
+    answer.headers.update(_SECURITY)
+    return answer
 
 
 def is_secure(request: Request) -> bool:

@@ -9,7 +9,13 @@ from fastapi import APIRouter, Request, Response
 
 from joulery.documents import LARGEST_ID
 from joulery.jobs import run_entry
-from joulery.reports import comparison_report, energy_text, logged_run_report, run_state
+from joulery.reports import (
+    comparison_report,
+    energy_text,
+    logged_run_report,
+    run_state,
+    slowdown_text,
+)
 from joulery.server._auth import context_of, may_see, may_see_all
 from joulery.server._pages import PageRoute, render, zone_of
 from joulery.server._problems import not_found
@@ -85,6 +91,7 @@ def _row(run: RunEntry, now: float) -> dict[str, Any]:
         "time": human_duration(run.seconds),
         "power": "–" if watts is None else human(watts, "W"),
         "saved": "–" if run.energy_saving is None else per_cent(run.energy_saving),
+        "slowdown": "" if run.energy_saving is None else slowdown_text(run),
         "note": ", ".join(
             [run.origin] * (run.origin != "measured") + ["part of another"] * bool(run.part_of)
         ),

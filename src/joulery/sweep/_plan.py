@@ -35,9 +35,13 @@ class Trial:
     gpus: int
     watts: float
 
+    @property
+    def setting(self) -> str:
+        """Boards and limit in words."""
+        return f"{self.gpus} GPU{'s' * (self.gpus > 1)} at {self.watts:g} W"
+
     def __str__(self) -> str:
-        boards = f"{self.gpus} GPU{'s' * (self.gpus > 1)}"
-        return f"{boards} at {self.watts:g} W, run {self.repeat + 1}"
+        return f"{self.setting}, run {self.repeat + 1}"
 
 
 @dataclass(frozen=True, slots=True)

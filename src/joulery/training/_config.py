@@ -16,7 +16,7 @@ from joulery.documents import check_name
 from joulery.errors import InvalidValueError, MissingHardwareError
 from joulery.hardware import Capability, DeviceKind, check_devices
 from joulery.jobs import Definition, Job
-from joulery.objectives import Cost, check_objective, parse_objective
+from joulery.objectives import Cost, check_objective, objective_label, parse_objective
 from joulery.power import TunerConfig, check_process_group
 from joulery.units import finite
 
@@ -193,6 +193,12 @@ class RunConfig:
         """The objective on devices that draw at most ``max_watts`` together."""
         objective = cast("Objective | str", self.objective)
         return parse_objective(objective, max_watts) if isinstance(objective, str) else objective
+
+    @property
+    def objective_label(self) -> str:
+        """Text of the objective, as it was given where it was a text."""
+        objective = cast("Objective | str", self.objective)
+        return objective if isinstance(objective, str) else objective_label(objective)
 
 
 def _ascending(batch_sizes: Any) -> tuple[int, ...]:

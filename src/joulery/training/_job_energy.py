@@ -482,6 +482,13 @@ def energy_saving(result: TuningResult | None) -> float:
     return result.energy_saving if error <= _LARGEST_SAVING_ERROR else math.nan
 
 
+def known_slowdown(result: TuningResult | None) -> float:
+    """Share of the time that the saving costs; NaN where either is not known."""
+    if result is None or math.isnan(energy_saving(result)) or not result.knows_slowdown:
+        return math.nan
+    return result.slowdown
+
+
 def job_devices(environment: RunEnvironment) -> list[Device]:
     """Devices that this process measures: all boards that it sees, and the node's from rank 0."""
     from joulery.hardware import discover, visible_devices

@@ -32,6 +32,7 @@ from joulery.training._job_energy import (
     checked_sinks,
     close_sinks,
     energy_saving,
+    known_slowdown,
     write_figures,
 )
 from joulery.training._run_log import RunLog, RunState, logs_runs
@@ -191,7 +192,9 @@ class Run(Tabular):
             self.total_steps,
             power.phase(),
             ", ".join(parts),
+            self._config.objective_label,
             energy_saving(result),
+            known_slowdown(result),
             "" if attempt is None else attempt.decision.id,
         )
 

@@ -52,7 +52,9 @@ class RunState:
         steps: Number of training steps.
         phase: Phase of tuning, in words.
         setting: Setting that is held, in words.
+        objective: Objective of tuning, as text; empty for none.
         energy_saving: Share of the energy that tuning saves; NaN where unknown.
+        slowdown: Share of the time that the saving costs; NaN where unknown.
         decision: Id of the decision that is run; empty for none.
         tags: Tags besides those of the environment.
     """
@@ -60,7 +62,9 @@ class RunState:
     steps: int = 0
     phase: str = ""
     setting: str = ""
+    objective: str = ""
     energy_saving: float = math.nan
+    slowdown: float = math.nan
     decision: str = ""
     tags: Mapping[str, str] = field(default_factory=dict)
 
@@ -215,7 +219,6 @@ class RunLog:
         state, started = self._state(), measured.started_at_wall
         if math.isnan(started):
             started = self._clock.wall() - measured.seconds
-        saving = state.energy_saving
         return RunEntry(
             key=self._key,
             name=self._name[:200],
@@ -229,7 +232,9 @@ class RunLog:
             relative_error=_known(measured.relative_error),
             steps=state.steps,
             setting=state.setting[:200],
-            energy_saving=saving if math.isfinite(saving) else None,
+            objective=state.objective[:200],
+            energy_saving=_known(state.energy_saving),
+            slowdown=_known(state.slowdown),
             decision=state.decision,
             part_of=self._part_of(),
             devices=tuple(self._device_figures(measured)),

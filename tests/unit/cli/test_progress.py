@@ -77,6 +77,17 @@ def test_a_log_gets_ever_fewer_lines(stderr):
     assert "\r" not in log.getvalue()
 
 
+def test_a_log_gets_a_line_once_until_there_is_news(stderr):
+    """A run without an estimate repeats itself, as if it began again."""
+    log = stderr(io.StringIO())
+    clock = VirtualClock()
+    progress = Progress(clock)
+    for text in ["run 1 of 2"] * 20 + ["run 2 of 2"] * 20:
+        clock.sleep(1.0)
+        progress.show(text)
+    assert log.getvalue() == "run 1 of 2\nrun 2 of 2\n"
+
+
 def test_short_work_says_nothing_in_a_log(stderr):
     """What is over in two seconds needs no progress."""
     log = stderr(io.StringIO())

@@ -57,6 +57,7 @@ def test_it_can_be_told(story):
     text = recurring_text(story)
     assert "simulated" in text
     assert "48" in text
+    assert "The last 3 nights together: " in text
     document = story.to_dict()
     assert document["origin"] == "simulated"
     assert len(json.loads(json.dumps(document, allow_nan=False))["nights"]) == 3

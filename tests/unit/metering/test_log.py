@@ -19,8 +19,8 @@ from joulery.metering._measurement import DeviceMeasurement
 class Growing:
     """Stands in for a window: what it measured is what a test says."""
 
-    def __init__(self, joules=0.0, error=0.01):
-        self.error = error
+    def __init__(self, joules=0.0, error=0.01, kind=DeviceKind.GPU):
+        self.error, self.kind = error, kind
         self.now(joules)
 
     def now(self, joules, seconds=None):
@@ -28,7 +28,7 @@ class Growing:
         parts = [("a", 0.75 * joules), ("b", 0.25 * joules)]
         devices = tuple(
             DeviceMeasurement(
-                DeviceInfo(name, name, DeviceKind.GPU, "fake"),
+                DeviceInfo(name, name, self.kind, "fake"),
                 part,
                 math.nan,
                 math.nan,
@@ -82,6 +82,18 @@ def test_lines_are_strict_json_with_what_is_needed(log):
     assert last["joules"] == 100.0
     assert last["devices"] == {"a": 75.0, "b": 25.0}
     assert first["session"] == last["session"]
+
+
+def test_hardware_is_named(log):
+    """Nobody could say on which boards or processors a training ran."""
+    session(log, 100.0)
+    assert log.totals().accelerators == {"a": "a", "b": "b"}
+    assert log.totals().processors == {}
+    with log.recording(Growing(kind=DeviceKind.CPU)):
+        pass
+    assert log.totals().processors == {"a": "a", "b": "b"}
+    log.path.write_text(log.path.read_text().replace('"processors":{},', ""))
+    assert log.totals().processors is None  # a session does not say
 
 
 def test_running_totals_are_written_in_between(log):

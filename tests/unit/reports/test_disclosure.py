@@ -42,7 +42,9 @@ def test_the_sums_are_those_of_the_standard():
     assert MEASURED.grams == pytest.approx(120_000)
     (rate,) = [one for one in replace(MEASURED, units=1e6).figures if "intensity" in one.name]
     assert (rate.value, rate.unit) == (pytest.approx(0.2), "g CO2 per model")
-    assert DISCLOSURES["huggingface"](MEASURED)["co2_eq_emissions"]["emissions"] == 120_000
+    card = DISCLOSURES["huggingface"](MEASURED)["co2_eq_emissions"]
+    assert card["emissions"] == 120_000
+    assert "training_type" not in card  # pre-training or fine-tuning: nothing here knows which
 
 
 def test_a_page_of_simulated_energy_says_so_before_all_else():
@@ -130,6 +132,10 @@ def test_unknown_hardware_is_unknown_in_every_form():
     assert form["hardware"] is form["hardware_days"] is None
     card = DISCLOSURES["huggingface"](nameless)["co2_eq_emissions"]
     assert card["hardware_used"] == "unknown"
+    on_cpus = replace(nameless, processors={"AMD EPYC (estimated)": 1})
+    card = DISCLOSURES["huggingface"](on_cpus)["co2_eq_emissions"]
+    assert card["hardware_used"] == "1 x AMD EPYC (estimated)"
+    assert on_cpus.to_dict()["hardware"] == {"AMD EPYC (estimated)": 1}
     with pytest.raises(InvalidValueError, match="needs all emissions"):
         DISCLOSURES["sci-ai"](nameless)
 
@@ -218,7 +224,9 @@ def test_the_command_shows_a_log_in_every_form(tmp_path, capsys):
         assert json.loads(capsys.readouterr().out)
     assert main(["disclose", str(log), "--as", "eu", "--hardware", "H100"]) == 2
     assert main(["disclose", str(log), "--as", "huggingface"]) == 2
-    assert "--grid" in capsys.readouterr().err
+    assert "--grid FR" in capsys.readouterr().err
+    assert main(["disclose", str(tmp_path / "missing")]) == 2
+    assert "joulery measure --log" in capsys.readouterr().err
 
 
 def test_every_figure_states_how_it_was_obtained_and_what_it_holds_for():

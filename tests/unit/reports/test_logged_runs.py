@@ -3,7 +3,7 @@
 from msgspec import structs
 
 from joulery.jobs import RunEntry
-from joulery.reports import comparison_report, run_state
+from joulery.reports import comparison_report, logged_run_report, run_state
 
 NOW = 1.8e9
 RUN = RunEntry(
@@ -27,3 +27,14 @@ def test_part_of_a_run_is_compared_with_none():
     page = comparison_report([RUN, part], NOW).html()
     assert "+100.0 %" not in page
     assert "silent for 33 min" in page
+
+
+def test_a_saving_has_its_price_beside_it():
+    """A run reads as 12 % better, and nobody sees that it took a tenth longer."""
+    run = structs.replace(RUN, energy_saving=0.12, setting="165 W")
+    assert "change in time not known" in logged_run_report(run, NOW).html()
+    run = structs.replace(run, slowdown=0.041, objective="least-energy:slowdown=5%")
+    page = logged_run_report(run, NOW).html()
+    assert "of the energy, 4.1 % more time" in page
+    assert "least-energy:slowdown=5%" in page
+    assert "no more time" in logged_run_report(structs.replace(run, slowdown=-0.01), NOW).html()

@@ -1,21 +1,16 @@
-"""Sweeps as charts."""
+"""Sweeps as charts and tables."""
 
-from joulery.clock import VirtualClock
-from joulery.hardware import SimulatedNode, preset
-from joulery.hardware.simulated._physics import settle
+import re
+
+from joulery.reports import sweep_report
 from joulery.reports._sweep import sweep_charts
 from joulery.sweep import FinishedRun, SweepTable
 
 
 def test_charts_mark_the_best_and_leave_room():
     """A star would sit on the wrong limit, or outside of the frame."""
-    node = SimulatedNode(preset("rtx6000x8"), VirtualClock())
-
-    def seconds(gpus, watts):
-        return settle(node.gpus[0].board, node.preset.work_on(gpus), watts).seconds
-
     runs = [
-        FinishedRun(n, gpus, watts, 0, seconds(gpus, watts) + n, 50 * watts + n)
+        FinishedRun(n, gpus, watts, 0, 800 / gpus * (260 / watts) ** 0.3 + n, 50 * watts + n)
         for gpus in (1, 8)
         for watts in (150.0, 200.0, 260.0)
         for n in (0, 1)
@@ -31,3 +26,24 @@ def test_charts_mark_the_best_and_leave_room():
         for line in chart.series:
             assert all(0 < chart.x_scale(9).share(x) < 1 for x, _ in line.points)
             assert all(0 < chart.y_scale(6).share(y) < 1 for _, y in line.points)
+
+
+def test_energies_have_the_digits_of_their_gains():
+    """A reader who checks 8.02 % by the energies beside it gets another figure."""
+    runs = [FinishedRun(0, 1, 300.0, 0, 10.3, 4872.4), FinishedRun(0, 1, 260.0, 0, 11.1, 4481.8)]
+    text = sweep_report(SweepTable.of(runs, 300.0, "A40"), "a sweep").markdown()
+    default, limited = (
+        float(re.search(rf"{watts} W.*? ([0-9.]+) kJ", text)[1]) for watts in (300, 260)
+    )
+    assert f"{100 * (1 - limited / default):.2f} %" in text
+
+
+def test_single_runs_are_said_to_have_no_spread():
+    """An empty column reads as no error at all."""
+    runs = [FinishedRun(n, 1, w, 0, 10.0 + n, 4e3 + n) for w in (260.0, 300.0) for n in (0, 1)]
+    single = sweep_report(SweepTable.of(runs[::2], 300.0, "A40"), "a sweep").markdown()
+    assert "--repeat 3" in single
+    assert "sd" not in single
+    several = sweep_report(SweepTable.of(runs, 300.0, "A40"), "a sweep").markdown()
+    assert "--repeat" not in several
+    assert "± sd" in several

@@ -174,6 +174,7 @@ def test_rights_are_those_of_the_token(caller):
     [
         *("/jobs/x", "/jobs/-1", "/jobs/99999999999999999999", "/jobs/1/runs/0", "/jobs/1/runs/9"),
         *("/assets/x", "/jobs?page=x", "/changes?topic=job.77", "/changes?topic=x", "/runs/9999"),
+        *("/nothing-here", "/runs/x", "/jobs/1/x", "/v1"),
     ],
 )
 def test_wrong_addresses_get_a_page(caller, path):
@@ -184,6 +185,25 @@ def test_wrong_addresses_get_a_page(caller, path):
     assert told[b"content-type"].startswith(b"text/html")
     assert "What to do" in text
     assert "--team" not in text  # which is for commands
+
+
+def test_addresses_that_are_not_there_are_told_in_the_form_of_the_caller(caller):
+    """If this fails, a person reads a raw document, or a program a page."""
+    _, told, text = ask(caller, "GET", "/nothing-here", caller.browser())
+    assert "there is nothing at this address" in text
+    assert 'aria-label="Pages"' in text
+    assert b"content-security-policy" in told
+    assert ask(caller, "GET", "/nothing-here", [(b"accept", b"text/html")])[0] == 303
+    status, told, _ = ask(caller, "GET", "/nothing-here")
+    assert (status, told[b"content-type"]) == (404, b"application/problem+json")
+
+
+def test_a_range_that_ends_before_it_begins_is_said_to(caller):
+    """If this fails, dates in the wrong order read as a time in which nothing was used."""
+    headers, wrong = caller.browser(), "it ends before it begins"
+    assert wrong in ask(caller, "GET", "/?from=2026-11-10&to=2026-11-01", headers)[2]
+    for query in ("", "?range=all", "?from=2026-11-01&to=2026-11-01", "?from=x&to=x"):
+        assert wrong not in ask(caller, "GET", f"/{query}", headers)[2]
 
 
 @pytest.mark.parametrize("query", ["eta=2", "eta=x", "slowdown=-1", "slowdown=nan", "eta=inf"])

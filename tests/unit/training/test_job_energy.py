@@ -17,7 +17,13 @@ from joulery.integrations.files import FileSink
 from joulery.metering import Measurement
 from joulery.metering._measurement import DeviceMeasurement
 from joulery.training import Run, _job_energy as job_energy
-from joulery.training._job_energy import RankFigures, RankStore, energy_saving, merged
+from joulery.training._job_energy import (
+    RankFigures,
+    RankStore,
+    energy_saving,
+    known_slowdown,
+    merged,
+)
 
 SURE = Provenance(Origin.MEASURED, "a counter", 0.01)
 
@@ -155,6 +161,23 @@ def test_a_saving_is_shown_once_it_rests_on_fresh_measurements(steps, origin, er
     result = TuningResult((chosen,), chosen, reference, profiling_steps=steps, **flags, **extra)
     assert energy_saving(result) == pytest.approx(0.2 if is_known else math.nan, nan_ok=True)
     assert math.isnan(energy_saving(None))
+    assert math.isnan(known_slowdown(None))
+
+
+@pytest.mark.parametrize(
+    ("seconds", "error", "is_known"), [(1.04, 0.02, True), (1.01, 0.02, False)]
+)
+def test_a_slowdown_within_its_error_is_not_known(seconds, error, is_known):
+    """If this fails, the price of a saving is noise."""
+    from joulery.power import TuningResult
+
+    reference = OperatingPoint(1.0, 300.0, provenance=Provenance(Origin.MEASURED, "", 0.0))
+    chosen = OperatingPoint(seconds, 240.0, provenance=Provenance(Origin.MEASURED, "", error))
+    flags = {"held": True, "ended": False, "regret": 0.0, "profiling_steps": 40}
+    extra = {"profiling_seconds": 1.0, "extra_seconds": 0.0, "extra_joules": 0.0}
+    result = TuningResult((chosen,), chosen, reference, **flags, **extra)
+    expected = seconds - 1 if is_known else math.nan
+    assert known_slowdown(result) == pytest.approx(expected, nan_ok=True)
 
 
 def test_a_run_knows_its_energy_prints_it_and_writes_it_to_sinks(tmp_path, monkeypatch):

@@ -11,7 +11,9 @@ import pytest
 from joulery.clock import REAL_CLOCK, VirtualClock
 from joulery.errors import InvalidValueError
 from joulery.hardware import Faults, SimulatedGpu, catalog, settle
+from joulery.jobs import JobService
 from joulery.objectives import LeastEnergy
+from joulery.storage import Store
 from joulery.training import REPORTS_VARIABLE, Run, read_reports
 from joulery.training._tuning import write_report
 
@@ -57,6 +59,20 @@ def test_a_better_limit_is_found_held_and_given_back(clock):
     assert limits[-1] == run.result.chosen.setting.power_limit_watts < 250
     assert gpu.power_limits().current_watts == 250
     assert run.total_steps == 12 * 49
+
+
+def test_a_stored_run_has_its_saving_and_what_that_costs(clock, tmp_path):
+    """If this fails, a list of runs shows what was saved, and not the time that it took."""
+    store, gpu = str(tmp_path / "store.sqlite"), SimulatedGpu(BOARD, clock)
+    with Run(
+        objective="least-energy:slowdown=5%", max_epochs=12, devices=[gpu], store=store
+    ) as run:
+        train(run, gpu, clock)
+    with Store.open(store) as opened:
+        (entry,), _ = JobService(opened, team="default").runs()
+    assert run.result is not None
+    assert entry.objective == "least-energy:slowdown=5%"
+    assert (entry.energy_saving, entry.slowdown) == (run.result.energy_saving, run.result.slowdown)
 
 
 def test_without_its_length_a_run_has_no_deadline(clock):

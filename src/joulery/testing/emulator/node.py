@@ -8,8 +8,9 @@ import os
 import shutil
 import sys
 import tempfile
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
@@ -41,8 +42,8 @@ FOLDER_VARIABLE = "JOULERY_EMULATOR_FOLDER"
 # Status codes of nvml.h, and the emulator's own marks.
 NO_PERMISSION = 4
 GPU_IS_LOST = 15
-_PREFIX, _LOCK = "joulery-emulator-", "lock"
-_YOUNG_SECONDS = 10.0  # by hand: long beside the time between making a folder and locking it
+# Errors of a folder that another process or user has, or has just removed.
+_TAKEN = (BlockingIOError, PermissionError, NotADirectoryError, FileNotFoundError)
 _EVERY_BOARD = -1
 _UNLIMITED = -1
 _IGNORED = -1
@@ -90,7 +91,8 @@ class EmulatedNode:
 
     Args:
         boards: Names from the catalog, or specifications.
-        directory: Folder of the shared state; a temporary one by default.
+        directory: Folder of the shared state; a temporary one by default. The boards' ids follow
+            from it.
         time_held: Whether the node's time is held at 0 and moved by ``advance`` only.
         cache: Folder of the compiled library; under ``~/.cache`` by default.
     """
@@ -123,7 +125,8 @@ class EmulatedNode:
         self._library = library = _prepared(self._folder / SONAME)
         directory = self._directory or self._stack.enter_context(_temporary_folder())
         self._state = directory / "state"
-        records = [record_of(spec, index, str(directory)) for index, spec in enumerate(self.specs)]
+        node = f"{os.uname().nodename}{directory}"
+        records = [record_of(spec, index, node) for index, spec in enumerate(self.specs)]
         array = (SpecRecord * len(records))(*records)
         path = os.fsencode(self._state)
         _checked(library.emulator_create(path, len(records), array, self._time_held))
@@ -427,31 +430,34 @@ def _checked(code: int) -> None:
 
 @contextmanager
 def _temporary_folder() -> Iterator[Path]:
-    """A folder for the state, locked while this process lives; those of dead ones are removed."""
-    for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
-        if _is_abandoned(folder):
-            shutil.rmtree(folder, ignore_errors=True)
-    with tempfile.TemporaryDirectory(prefix=_PREFIX) as name:
-        descriptor = os.open(Path(name) / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            lock(descriptor)
-            yield Path(name)
-        finally:
-            os.close(descriptor)
+    """The first free folder of a numbered row, locked while this process lives.
 
-
-def _is_abandoned(folder: Path) -> bool:
-    """Whether the process that made a folder was killed; False for folders of other users."""
+    The ids of boards follow from it: a command that is run again has the boards that it had, and
+    nodes that run at the same time have boards of their own.
+    """
+    prefix = f"joulery-emulator-{os.geteuid()}-"
+    row = (Path(tempfile.gettempdir(), f"{prefix}{number}") for number in count())
+    folder, descriptor = next(filter(None, map(_locked, row)))
     try:
-        descriptor = os.open(folder / _LOCK, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
-    except OSError:
-        return False
-    try:
-        lock(descriptor)
-    except OSError:  # it lives
-        return False
-    else:
-        # A folder that was made just now may not be locked yet.
-        return REAL_CLOCK.wall() - os.fstat(descriptor).st_mtime > _YOUNG_SECONDS
+        for entry in folder.iterdir():  # of a process that was killed
+            shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
+        yield folder
     finally:
+        shutil.rmtree(folder)
         os.close(descriptor)
+
+
+def _locked(folder: Path) -> tuple[Path, int] | None:
+    """A folder of this user's and the descriptor that locks it; None where others have it."""
+    with suppress(FileExistsError):
+        folder.mkdir(mode=0o700)
+    with ExitStack() as stack, suppress(*_TAKEN):
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        stack.callback(os.close, descriptor)
+        lock(descriptor)
+        status = os.fstat(descriptor)
+        # Who had it may have removed it since it was opened.
+        if status.st_uid == os.geteuid() and os.path.samestat(status, folder.stat()):
+            stack.pop_all()
+            return folder, descriptor
+    return None
