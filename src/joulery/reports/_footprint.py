@@ -210,17 +210,19 @@ class Footprint:
     def _energy_figures(self) -> Iterator[Figure]:
         period = self.period or "all that was measured"
         of_devices = self.joules / JOULES_PER_KILOWATT_HOUR
-        yield Figure("energy of the devices", of_devices, "kWh", self.provenance, period)
+        energy = Figure("energy of the devices", of_devices, "kWh", self.provenance, period)
+        yield energy
         if self.pue != 1:
             text = f"times a power usage effectiveness of {self.pue:g}"
-            yield Figure(
-                "energy with cooling", self.kilowatt_hours, "kWh", self._derived("as stated"), text
-            )
+            obtained = self._derived("as stated")
+            energy = Figure("energy with cooling", self.kilowatt_hours, "kWh", obtained, text)
+            yield energy
         clock = Origin.SIMULATED if self.is_simulated else Origin.MEASURED
         yield Figure("time", self.seconds, "s", Provenance(clock), period)
         if self.units is not None:
             joules = self.kilowatt_hours * JOULES_PER_KILOWATT_HOUR / self.units
-            yield Figure("energy per unit", joules, f"J per {self.unit}", self.provenance, period)
+            unit = f"J per {self.unit}"
+            yield replace(energy, name="energy per unit", value=joules, unit=unit)
 
     @property
     def is_simulated(self) -> bool:

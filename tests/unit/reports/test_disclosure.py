@@ -250,6 +250,18 @@ def test_every_figure_states_how_it_was_obtained_and_what_it_holds_for():
     assert phases == {"data": None, "experiments": None, "training": 1000, "inference": None}
 
 
+def test_energy_per_unit_has_the_error_of_the_energy_that_is_divided():
+    """If this fails, a figure with an assumed effectiveness in it has the error of the devices."""
+    stated = {figure.name: figure for figure in replace(MEASURED, units=2e12).figures}
+    whole, share = stated["energy with cooling"], stated["energy per unit"]
+    assert whole.provenance == share.provenance == Provenance(Origin.ASSUMED, "as stated")
+    assert whole.validity == share.validity == "times a power usage effectiveness of 1.2"
+    for name in ("CO2 of the electricity", "CO2 in all", "software carbon intensity"):
+        assert stated[name].provenance.relative_error is None
+    plain = {figure.name: figure for figure in replace(MEASURED, units=2e12, pue=1.0).figures}
+    assert plain["energy per unit"].provenance == MEASURED.provenance
+
+
 def test_a_report_is_the_same_in_every_form():
     """If this fails, the page, the terminal and Markdown tell different figures."""
     report = footprint_report(replace(MEASURED, name="a|b <c>"))
