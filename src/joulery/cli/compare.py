@@ -11,6 +11,7 @@ from joulery.cli.jobs import STORE_OPTIONS, with_store
 from joulery.cli.options import Action, option, page_option
 from joulery.clock import REAL_CLOCK
 from joulery.errors import UsageError
+from joulery.frontier import Provenance
 
 if TYPE_CHECKING:
     import argparse
@@ -53,7 +54,13 @@ def _read_log(path: Path) -> RunEntry:
     from joulery.jobs import RunDevice, RunEntry
 
     totals = metering.EnergyLog(path).totals()
-    names = totals.accelerators or {}
+
+    def device(name: str, joules: float) -> RunDevice:
+        obtained = totals.provenances.get(name, Provenance(totals.provenance.origin))
+        origin: Any = obtained.origin.value
+        label, error = totals.names.get(name, name), obtained.relative_error
+        return RunDevice(label, joules, origin=origin, relative_error=error)
+
     origin: Any = totals.provenance.origin.value
     return RunEntry(
         key=str(path),
@@ -65,10 +72,7 @@ def _read_log(path: Path) -> RunEntry:
         kind="log",
         origin=origin,
         relative_error=totals.provenance.relative_error,
-        devices=tuple(
-            RunDevice(names.get(device, device), joules, origin=origin)
-            for device, joules in totals.devices.items()
-        ),
+        devices=tuple(device(name, joules) for name, joules in totals.devices.items()),
     )
 
 

@@ -96,12 +96,12 @@ def read_log(path: Path, text: str) -> metering.LogTotals | None:
 
 def source_of_log(path: Path, totals: metering.LogTotals, text: str) -> EnergySource:
     """Energy of a log, with its power over time."""
-    names = totals.accelerators or {}
     devices = reports.Table.of(
         totals.devices.items(),
         {
-            "device": lambda item: _device_label(item[0], names),
+            "device": lambda item: _device_label(item[0], totals.names),
             ">energy": lambda item: reports.energy_text(item[1]),
+            "obtained": lambda item: str(totals.provenances.get(item[0], "")),
         },
     )
     most = max(totals.devices.values(), default=0.0) or 1.0
@@ -118,8 +118,9 @@ def source_of_log(path: Path, totals: metering.LogTotals, text: str) -> EnergySo
 
 
 def _device_label(device: str, names: dict[str, str]) -> str:
-    """Name of a board and the beginning of its id; the id where a log has no name."""
-    return f"{names[device]} ({device[:8]})" if device in names else device
+    """Name of a device, and the beginning of its id where others have it; else the id."""
+    name = names.get(device, device)
+    return f"{name} ({device[:8]})" if list(names.values()).count(name) > 1 else name
 
 
 def source_of_jobs(backend: DecisionBackend, arguments: argparse.Namespace) -> EnergySource:

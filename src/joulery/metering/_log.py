@@ -43,6 +43,8 @@ class LogTotals:
         seconds: Measured time over all sessions.
         joules: Energy over all sessions; None when no session knew any.
         devices: Joules by device id.
+        names: Name by device id, as far as the log says.
+        provenances: Provenance of a device's joules by its id, as far as the log says.
         accelerators: Name by device id of the accelerators among them; None where a session does
             not say.
         processors: Name by device id of the CPUs among them, likewise.
@@ -56,6 +58,8 @@ class LogTotals:
     seconds: float = 0.0
     joules: float | None = None
     devices: dict[str, float] = field(default_factory=dict)
+    names: dict[str, str] = field(default_factory=dict)
+    provenances: dict[str, Provenance] = field(default_factory=dict)
     accelerators: dict[str, str] | None = None
     processors: dict[str, str] | None = None
     started_wall_seconds: float | None = None
@@ -205,6 +209,9 @@ def _may_be_log(path: Path) -> bool:
     return torn or any(_parsed(line) is not None for line in lines)
 
 
+_DEVICE_FIGURES = ("name", "provenance", "source", "relative_error", "systematic_error_joules")
+
+
 def _line(session: str, label: str, measured: Measurement, *, final: bool) -> dict[str, Any]:
     totals = measured.to_dict()
     names = ("joules", "provenance", "relative_error", "systematic_error_joules", "flags")
@@ -224,6 +231,10 @@ def _line(session: str, label: str, measured: Measurement, *, final: bool) -> di
             }
             for kinds, kind in _NAMED_KINDS.items()
         },
+        "device_figures": {
+            device["id"]: {name: device[name] for name in _DEVICE_FIGURES}
+            for device in totals["devices"]
+        },
         **{name: totals[name] for name in names},
     }
 
@@ -234,30 +245,43 @@ def _parsed(line: bytes) -> dict[str, Any] | None:
         document = decode_line(line)
         if document["schema"] != SCHEMA or not isinstance(document["session"], str):
             return None
-        numbers = [document["joules"], document["relative_error"], *document["devices"].values()]
-        numbers.append(document["systematic_error_joules"])
+        numbers = [document["joules"], *document["devices"].values()]
+        for figure in (document, *document.setdefault("device_figures", {}).values()):
+            numbers += [figure["relative_error"], figure["systematic_error_joules"]]
+            Origin(figure["provenance"])
         for number in (document["seconds"], *(value for value in numbers if value is not None)):
             finite(number, "a logged number", minimum=0.0)
-        Origin(document["provenance"])
     except (ValueError, TypeError, KeyError, AttributeError):
         return None
     return document
 
 
 def _added_up(sessions: list[dict[str, Any]], damaged: tuple[int, ...]) -> LogTotals:
-    devices: dict[str, float] = {}
+    parts: dict[str, list[dict[str, Any]]] = {}
+    names: dict[str, str] = {}
     for session in sessions:
-        for name, joules in session["devices"].items():
+        figures = session["device_figures"]
+        for device, joules in session["devices"].items():
             if joules is not None:
-                devices[name] = devices.get(name, 0.0) + joules
+                parts.setdefault(device, []).append(figures.get(device, {}) | {"joules": joules})
+        names |= {device: str(figure.get("name", device)) for device, figure in figures.items()}
+    accelerators, processors = (_names(sessions, kinds) for kinds in _NAMED_KINDS)
     starts = [session.get("started") for session in sessions]
     metered = [session for session in sessions if session["joules"] is not None]
     return LogTotals(
         seconds=sum(session["seconds"] for session in sessions),
         joules=sum(session["joules"] for session in metered) if metered else None,
-        devices=devices,
-        accelerators=_names(sessions, "accelerators"),
-        processors=_names(sessions, "processors"),
+        devices={
+            device: sum(part["joules"] for part in figures) for device, figures in parts.items()
+        },
+        names=(processors or {}) | (accelerators or {}) | names,
+        provenances={
+            device: _provenance(figures)
+            for device, figures in parts.items()
+            if all("provenance" in part for part in figures)
+        },
+        accelerators=accelerators,
+        processors=processors,
         started_wall_seconds=min((s for s in starts if isinstance(s, float)), default=None),
         sessions=len(sessions),
         unfinished=sum(not session.get("final") for session in sessions),
@@ -276,17 +300,18 @@ def _names(sessions: list[dict[str, Any]], kinds: str) -> dict[str, str] | None:
     return names
 
 
-def _provenance(sessions: list[dict[str, Any]]) -> Provenance:
-    """Provenance of the sum over sessions, which share the errors of their sensors."""
-    origins = [Origin(session["provenance"]) for session in sessions]
+def _provenance(parts: list[dict[str, Any]]) -> Provenance:
+    """Provenance of a sum over sessions, which share the errors of their sensors."""
+    origins = [Origin(part["provenance"]) for part in parts]
     weakest = max(origins, key=list(Origin).index)
-    errors = [session["relative_error"] for session in sessions]
-    total = math.fsum(session["joules"] for session in sessions)
+    source = "; ".join(dict.fromkeys(str(part["source"]) for part in parts if part.get("source")))
+    errors = [part["relative_error"] for part in parts]
+    total = math.fsum(part["joules"] for part in parts)
     if total <= 0 or None in errors:
-        return Provenance(weakest)
+        return Provenance(weakest, source)
     shared = varying = 0.0
-    for session, error in zip(sessions, errors, strict=True):
-        sigma, systematic = error * session["joules"], session["systematic_error_joules"] or 0.0
+    for part, error in zip(parts, errors, strict=True):
+        sigma, systematic = error * part["joules"], part["systematic_error_joules"] or 0.0
         shared += min(sigma, systematic)
         varying += max(0.0, sigma**2 - systematic**2)
-    return Provenance(weakest, "", math.hypot(shared, math.sqrt(varying)) / total)
+    return Provenance(weakest, source, math.hypot(shared, math.sqrt(varying)) / total)

@@ -159,6 +159,30 @@ def test_logs_are_compared_by_the_names_of_their_boards(file, capsys):
     assert "2026-" in out
 
 
+def test_each_device_keeps_its_name_and_provenance(file, capsys):
+    """An assumed processor beside an emulated board would pass for simulated without an error."""
+    figures = {"relative_error": 0.05, "systematic_error_joules": 30.0, "source": "a counter"}
+    cpu = {"name": "EPYC (estimated)", "provenance": "assumed", "source": "utilisation"}
+    log = json.loads(_session("a", 60, 900, origin="simulated")) | {
+        "devices": {"GPU-1": 600, "estimate:cpu": 300},
+        "accelerators": {"GPU-1": "A100"},
+        "device_figures": {
+            "GPU-1": figures | {"name": "A100", "provenance": "simulated"},
+            "estimate:cpu": figures | cpu | {"relative_error": 0.5},
+        },
+    }
+    path = file(log)
+    for words in (["report"], ["disclose"]):
+        assert main([*words, path]) == 0
+        rows = [line.split("  ") for line in capsys.readouterr().out.splitlines()]
+        (row,) = [row for row in rows if row[0] == "EPYC (estimated)"]
+        assert row[-1] == "assumed ±50 % (utilisation)"
+    assert main(["compare", path, path, "--json"]) == 0
+    devices = json.loads(capsys.readouterr().out)["runs"][0]["devices"]
+    named = [(device["name"], device["origin"], device["relative_error"]) for device in devices]
+    assert named == [("A100", "simulated", 0.05), ("EPYC (estimated)", "assumed", 0.5)]
+
+
 def test_unknown_energy_stays_unknown(file, capsys):
     """Nothing measured is not nothing used."""
     path = file(_session("a", 60, None))

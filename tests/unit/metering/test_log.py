@@ -96,6 +96,25 @@ def test_hardware_is_named(log):
     assert log.totals().processors is None  # a session does not say
 
 
+def test_each_device_has_its_name_and_provenance(log):
+    """The sum would not say which part of it was assumed, and how far off that may be."""
+    for joules in (100.0, 40.0):
+        session(log, joules)
+    totals = log.totals()
+    assert totals.names == {"a": "a", "b": "b"}
+    assert totals.provenances["b"].source == "fake"
+    assert totals.provenances["b"].origin is Origin.MEASURED
+    assert totals.provenances["b"].relative_error < 0.01
+    old = documents(log)[-1] | {"session": "old"}
+    del old["device_figures"]
+    with log.path.open("a") as file:
+        file.write(json.dumps(old) + "\n")
+    totals = log.totals()
+    assert totals.joules == pytest.approx(180.0)
+    assert totals.devices["b"] == pytest.approx(45.0)
+    assert totals.provenances == {}
+
+
 def test_running_totals_are_written_in_between(log):
     """A kill would lose everything since the session began."""
     log = EnergyLog(log.path, interval_seconds=0.005)
@@ -149,6 +168,11 @@ def test_a_torn_last_line_is_skipped_and_the_next_session_stands_alone(log, kept
         '{"schema": "joulery.energy-log/2"}',
         json.dumps({"schema": SCHEMA, "session": "x", "seconds": 1.0, "devices": {}}),
         json.dumps({"schema": SCHEMA, "session": "x", "provenance": "measured", "devices": {}}),
+        json.dumps(
+            {"schema": SCHEMA, "session": "x", "provenance": "measured", "devices": {"a": 1.0}}
+            | {"seconds": 1.0, "joules": 1.0, "relative_error": None}
+            | {"systematic_error_joules": None, "device_figures": {"a": {"name": "a"}}}
+        ),
     ],
 )
 def test_a_foreign_line_is_reported_and_skipped(log, line):
