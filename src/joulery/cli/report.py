@@ -63,7 +63,7 @@ class EnergySource:
 
     footprint: reports.Footprint
     document: dict[str, Any]
-    blocks: tuple[reports.Paragraph | reports.Table | reports.Chart, ...]
+    blocks: tuple[reports.Block, ...]
 
 
 def is_of_store(arguments: argparse.Namespace) -> bool:
@@ -107,8 +107,9 @@ def source_of_log(path: Path, totals: metering.LogTotals, text: str) -> EnergySo
     most = max(totals.devices.values(), default=0.0) or 1.0
     bars = [(joules / most, 0.0) for joules in totals.devices.values()]
     curves = metering.EnergyLog(path).power_curves(text.encode())
-    blocks: list[reports.Paragraph | reports.Table | reports.Chart] = [
+    blocks: list[reports.Block] = [
         reports.Paragraph(_describe_log(totals)),
+        reports.Heading("Energy by device"),
         replace(devices, bars=bars),
     ]
     if chart := reports.power_chart(curves):
@@ -153,11 +154,11 @@ def source_of_jobs(backend: DecisionBackend, arguments: argparse.Namespace) -> E
     if not arguments.job:
         document["runs"] = [_run_document(run) for run in runs]
     footprint = reports.jobs_footprint(summaries, name, period or _days(summaries, runs), runs)
-    blocks: list[reports.Paragraph | reports.Table | reports.Chart] = []
+    blocks: list[reports.Block] = []
     if summaries:
-        blocks.append(table)
+        blocks += [reports.Heading("Recurring jobs"), table]
     if runs:
-        blocks.append(reports.runs_table(runs))
+        blocks += [reports.Heading("Other runs"), reports.runs_table(runs)]
     return EnergySource(footprint, document, (*blocks, *_charts(summaries, arguments)))
 
 
@@ -262,7 +263,8 @@ def source_of_slurm(arguments: argparse.Namespace) -> EnergySource:
         {},
         period=period,
     )
-    return EnergySource(footprint, {"jobs": [asdict(record) for record in records]}, (table,))
+    blocks = (reports.Heading("Energy by job"), table)
+    return EnergySource(footprint, {"jobs": [asdict(record) for record in records]}, blocks)
 
 
 def _write_charts(report: reports.Report, path: Path) -> None:

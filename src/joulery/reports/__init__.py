@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     )
     from joulery.reports._disclosure import DISCLOSURES as DISCLOSURES
     from joulery.reports._document import (
+        Block as Block,
         Heading as Heading,
         Paragraph as Paragraph,
         Report as Report,

@@ -50,6 +50,8 @@ class Table:
         kinds: Role of each row, such as ``default`` or ``chosen``; empty for none.
         links: Address that the first cell of each row leads to in pages; empty for none.
         bars: Length and standard error of a bar after each row in pages, as shares; empty for none.
+        hints: Advice on each row to whoever gives the command, after its last cell in the terminal
+            only: readers of pages and papers cannot follow it.
     """
 
     headers: Sequence[str]
@@ -59,6 +61,7 @@ class Table:
     kinds: Sequence[str] = ()
     links: Sequence[str] = ()
     bars: Sequence[tuple[float, float]] = ()
+    hints: Sequence[str] = ()
 
     @classmethod
     def of(
@@ -94,6 +97,8 @@ class Table:
             ]
             for row, cells in enumerate(self.rows)
         ]
+        for row, hint in zip(rows, self.hints, strict=False):
+            row[-1] = ": ".join(filter(None, (row[-1], hint)))
         headers = [f"{h}  " if column in starred else h for column, h in enumerate(self.headers)]
         text = table_text(headers, rows, self.align, columns)
         return re.sub(r"[ ]+$", "", text, flags=re.MULTILINE)
@@ -198,7 +203,7 @@ class Report:
         return "\n\n".join(_text_blocks(blocks, terminal))
 
     def markdown(self) -> str:
-        """The same as Markdown; charts are their descriptions."""
+        """The same as Markdown, without the charts."""
         origin = [f"Every figure here is {self.origin}."] if self.origin else []
         parts = [f"## {self.title}", *origin, *_markdown_blocks(self.blocks)]
         sources = [f"Source of the figures: {self.sources}"] if self.sources else []
@@ -213,17 +218,18 @@ class Report:
 
 def _latex_tables(blocks: Sequence[Block], title: str, note: str) -> Iterator[str]:
     """Tables with captions: the title of the report, and the heading above each."""
-    heading = ""
+    subject = title
     for block in blocks:
         if isinstance(block, Heading):
-            heading = f": {block.text[:1].lower()}{block.text[1:]}"
+            subject = f"{title}: {block.text[:1].lower()}{block.text[1:]}"
         elif isinstance(block, Table):
-            yield _latex_table(block, f"{title}{heading}.{note}")
+            label = "-".join(re.findall("[a-z0-9]+", subject.lower()))
+            yield _latex_table(block, f"{subject}.{note}", f"tab:{label}")
         elif isinstance(block, Grid | Details):
             yield from _latex_tables(block.blocks, title, note)
 
 
-def _latex_table(table: Table, caption: str) -> str:
+def _latex_table(table: Table, caption: str, label: str) -> str:
     columns = _latex_columns(table)
     header, *rows = (
         " & ".join(map(_latex_text, row)) + r" \\" for row in (table.headers, *table.rows)
@@ -233,6 +239,7 @@ def _latex_table(table: Table, caption: str) -> str:
     lines = [
         r"\begin{table}",
         rf"\caption{{{_latex_text(caption)}}}",
+        rf"\label{{{label}}}",
         r"\footnotesize",
         rf"\begin{{tabular}}{{@{{}}{columns}@{{}}}}",
         *(r"\toprule", header, r"\midrule", *rows, r"\bottomrule"),
@@ -305,8 +312,6 @@ def _markdown_blocks(blocks: Sequence[Block]) -> Iterator[str]:
             yield "\n".join(
                 f"- {figure.name}: {figure.value} ({figure.note})" for figure in block.figures
             )
-        elif isinstance(block, Chart):
-            yield f"{block.title}: {block.description}"
         elif isinstance(block, Grid | Details):
             yield from _markdown_blocks(block.blocks)
 

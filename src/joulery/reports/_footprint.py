@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from joulery import __version__
 from joulery.errors import FileError, UnknownDeviceError
-from joulery.frontier import ASSUMED, Origin, Provenance
+from joulery.frontier import Origin, Provenance
 from joulery.jobs import energy_provenance, saved_energy
 from joulery.reports._document import Heading, Paragraph, Report, Table
 from joulery.reports._text import energy_text
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from joulery.reports._document import Block
 
 _SIGMAS_95 = 1.96  # of a normal distribution within its 95 % interval
+# A processor may be assumed beside a simulated board, and making the hardware always is.
+_SIMULATED = "simulated or assumed"
 _STATED = Provenance(Origin.ASSUMED, "as stated")
 # Parts of a model's life (Wu et al., Sustainable AI, MLSys 2022); what is not measured is said.
 _PHASES = ("data", "experiments", "training", "inference")
@@ -39,15 +41,21 @@ class Figure:
         name: Quantity.
         value: Value; None when unknown.
         unit: Unit of the value.
-        provenance: Provenance of the figure, with its relative standard error.
+        provenance: Provenance of the figure, with its relative standard error; None when unknown.
         validity: Scope of the figure; for an unknown one, what is missing.
+        remedy: Advice how to make it known, for whoever gives the command.
     """
 
     name: str
     value: float | None
     unit: str
-    provenance: Provenance = ASSUMED
+    provenance: Provenance | None = None
     validity: str = ""
+    remedy: str = ""
+
+    def __post_init__(self) -> None:
+        if self.value is None:
+            object.__setattr__(self, "provenance", None)
 
     @property
     def text(self) -> str:
@@ -68,14 +76,16 @@ class Figure:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, ready for JSON."""
+        obtained = self.provenance
         return {
             "name": self.name,
             "value": self.value,
             "unit": self.unit,
-            "provenance": self.provenance.origin.value,
-            "source": self.provenance.source,
-            "relative_error": self.provenance.relative_error,
+            "provenance": None if obtained is None else obtained.origin.value,
+            "source": None if obtained is None else obtained.source,
+            "relative_error": None if obtained is None else obtained.relative_error,
             "validity": self.validity,
+            "remedy": self.remedy or None,
         }
 
 
@@ -185,15 +195,15 @@ class Footprint:
         if self.embodied_grams is not None:
             return Figure(title, self.embodied_grams / 1000, "kg CO2", _STATED, "as stated")
         if not self.used_seconds:
-            remedy = "no accelerator is known: give --embodied-kg"
-            return Figure(title, None, "kg CO2", ASSUMED, remedy)
+            missing = "no accelerator is known"
+            return Figure(title, None, "kg CO2", None, missing, "give --embodied-kg")
         from joulery.prediction import embodied_grams, embodied_source
 
         try:
             grams = sum(embodied_grams(name, time) for name, time in self.used_seconds.items())
         except UnknownDeviceError as unknown:
             remedy = "name accelerators of the catalog with --hardware, or give --embodied-kg"
-            return Figure(title, None, "kg CO2", ASSUMED, f"{unknown.message}: {remedy}")
+            return Figure(title, None, "kg CO2", None, unknown.message, remedy)
         source = Provenance(Origin.ASSUMED, embodied_source())
         return Figure(title, grams / 1000, "kg CO2", source, "four years of use around the clock")
 
@@ -234,12 +244,12 @@ class Footprint:
         return Provenance(Origin.SIMULATED if self.is_simulated else Origin.ASSUMED, source)
 
     def _electricity_carbon(self) -> Figure:
-        source = self._derived(self.intensity_source or "as stated")
+        title, unit = "CO2 of the electricity", "kg CO2"
         if self.grams is None:
-            validity = "give --grid"
-            return Figure("CO2 of the electricity", None, "kg CO2", source, validity)
+            return Figure(title, None, unit, None, "carbon intensity not stated", "give --grid")
         validity = f"{self.intensity:g} gCO2/kWh at all times, by location"
-        return Figure("CO2 of the electricity", self.grams / 1000, "kg CO2", source, validity)
+        source = self._derived(self.intensity_source or "as stated")
+        return Figure(title, self.grams / 1000, unit, source, validity)
 
     def _carbon_figures(self) -> Iterator[Figure]:
         yield self._electricity_carbon()
@@ -255,11 +265,12 @@ class Footprint:
             yield Figure("software carbon intensity", rate, unit, in_all, text)
 
     def _money_figures(self) -> Iterator[Figure]:
-        cost = None if self.price is None else self.price * self.kilowatt_hours
-        text = "give --price"
-        if cost is not None:
+        cost, title = None, "cost of the electricity"
+        text, remedy = "price not stated", "give --price"
+        if self.price is not None:
+            cost, remedy = self.price * self.kilowatt_hours, ""
             text = f"{self.price:g} per kWh at all times, in its currency"
-        yield Figure("cost of the electricity", cost, "", self._derived("as stated"), text)
+        yield Figure(title, cost, "", self._derived("as stated"), text, remedy)
         if self.saved is not None:
             share, error = self.saved.share, self.saved.standard_error
             relative = None if error is None or share == 0 else abs(error / share)
@@ -272,7 +283,7 @@ class Footprint:
         """Energy by part of the model's life; parts that were not measured are unknown."""
         unknown = {
             name: Figure(
-                name, None, "kWh", ASSUMED, f"not measured: add a log with --phase {name}=FILE"
+                name, None, "kWh", None, "not measured", f"add a log with --phase {name}=FILE"
             )
             for name in _PHASES
         }
@@ -348,7 +359,7 @@ def footprint_report(footprint: Footprint, *blocks: Block) -> Report:
     simulated = all(part.is_simulated for part in (footprint, *footprint.stages.values()))
     return Report(
         _title(footprint),
-        "simulated, or assumed as it says" if simulated else "",
+        _SIMULATED if simulated else "",
         (
             _figures_table(footprint.figures),
             Paragraph(f"Hardware: {hardware}. Software: Joulery {__version__}."),
@@ -369,7 +380,7 @@ def usage_report(footprint: Footprint, *blocks: Block) -> Report:
     """
     method = Paragraph(footprint.method, soft=True)
     table = _figures_table(footprint.usage_figures)
-    origin = "simulated" if footprint.is_simulated else ""
+    origin = _SIMULATED if footprint.is_simulated else ""
     return Report(_title(footprint), origin, (table, *blocks, method))
 
 
@@ -386,7 +397,7 @@ def _figures_table(figures: Sequence[Figure]) -> Table:
         "obtained": _obtained,
         "valid for": lambda figure: figure.validity,
     }
-    return Table.of(figures, columns)
+    return replace(Table.of(figures, columns), hints=[figure.remedy for figure in figures])
 
 
 def log_footprint(totals: LogTotals, name: str) -> Footprint:
@@ -487,9 +498,9 @@ def _count_boards(device: str) -> tuple[str, int]:
 
 
 def _error_text(figure: Figure) -> str:
-    error = figure.provenance.relative_error
-    if figure.value is None or figure.unit == "s":
+    if figure.value is None or figure.provenance is None or figure.unit == "s":
         return ""
+    error = figure.provenance.relative_error
     if error is None:
         return "?"
     if figure.unit == "%":
@@ -499,7 +510,7 @@ def _error_text(figure: Figure) -> str:
 
 def _obtained(figure: Figure) -> str:
     """Provenance of a figure; without ± for a share, which would read as points of it."""
-    if figure.value is None:
+    if figure.provenance is None:
         return ""
     is_share = figure.unit == "%"
     return str(replace(figure.provenance, relative_error=None) if is_share else figure.provenance)

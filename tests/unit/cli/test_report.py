@@ -183,6 +183,20 @@ def test_each_device_keeps_its_name_and_provenance(file, capsys):
     assert named == [("A100", "simulated", 0.05), ("EPYC (estimated)", "assumed", 0.5)]
 
 
+def test_tables_of_one_paper_have_captions_and_labels_of_their_own(file, capsys):
+    """Two tables of one caption cannot be told apart, nor referred to."""
+    lines = [_session("a", 60, joules, origin="simulated") for joules in (600, 900)]
+    long = json.loads(lines[1]) | {"seconds": 90}
+    path = file("\n".join([*lines, json.dumps(long)]))
+    assert main(["disclose", path, "--latex"]) == 0
+    latex = capsys.readouterr().out.splitlines()
+    for command, start in (("caption", r"\caption{"), ("label", r"\label{tab:energy-")):
+        texts = [line for line in latex if line.startswith(start)]
+        assert len(texts) == len(set(texts)) == 3, command
+    assert main(["disclose", path, "--markdown"]) == 0
+    assert "Power over time" not in capsys.readouterr().out
+
+
 def test_unknown_energy_stays_unknown(file, capsys):
     """Nothing measured is not nothing used."""
     path = file(_session("a", 60, None))

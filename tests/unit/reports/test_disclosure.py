@@ -50,7 +50,7 @@ def test_the_sums_are_those_of_the_standard():
 def test_a_page_of_simulated_energy_says_so_before_all_else():
     """If this fails, the energy of an emulated board goes into a paper."""
     simulated = replace(MEASURED, provenance=Provenance(Origin.SIMULATED, "emulated", 0.05))
-    assert "every figure here is simulated, or assumed" in footprint_report(simulated).html()
+    assert "every figure here is simulated or assumed" in footprint_report(simulated).html()
     assert 'class="badge"' in usage_report(simulated).html()
     (in_all,) = [figure for figure in simulated.figures if figure.name == "CO2 in all"]
     assert str(in_all.provenance) == "simulated (the hardware's part is assumed)"
@@ -76,8 +76,10 @@ def test_tables_for_a_paper_fit_its_lines_and_have_captions():
     assert r"\usepackage{booktabs,array}" in first
     assert "Every figure here is simulated" in first
     assert r"& value & 95~\% error &" in first
-    assert "give -{}-price" in first
+    assert "price not stated" in first
+    assert r"\label{tab:energy-and-carbon-of-tiny}" in first
     assert r"\caption{Energy and carbon of tiny: life cycle." in second
+    assert r"\label{tab:energy-and-carbon-of-tiny-life-cycle}" in second
     for table in (first, second):
         assert table.count(r"\begin{table}") == table.count(r"\end{table}") == 1
         shares = map(float, re.findall(r"p\{([\d.]+)\\linewidth\}", table))
@@ -186,6 +188,31 @@ def test_simulated_energy_is_said_to_be_simulated_in_every_form():
     origins = {figure.name: figure.provenance.origin for figure in emulated.figures}
     assert origins.pop("CO2 of making the hardware") is Origin.ASSUMED
     assert set(origins.values()) == {Origin.SIMULATED}
+
+
+def test_what_is_unknown_has_no_provenance():
+    """If this fails, a price that nobody gave is said to be simulated, or stated."""
+    simulated = replace(MEASURED, provenance=Provenance(Origin.SIMULATED), intensity=None)
+    figures = [*replace(simulated, units=1e6).figures, *simulated.life_cycle]
+    documents = [figure.to_dict() for figure in figures if figure.value is None]
+    assert len(documents) == 7
+    for document in documents:
+        assert document["provenance"] is document["source"] is document["relative_error"] is None
+    (cost,) = [one for one in documents if one["name"].startswith("cost")]
+    assert (cost["validity"], cost["remedy"]) == ("price not stated", "give --price")
+
+
+def test_advice_on_options_is_for_the_terminal_only():
+    """If this fails, the readers of a paper are told to give --price."""
+    report = footprint_report(replace(MEASURED, intensity=None))
+    text = report.text(Terminal(columns=160))
+    assert "price not stated: give --price" in text
+    assert "not measured: add a log with --phase data=FILE" in text
+    for published in (report.latex(), report.markdown(), report.html()):
+        assert "price not stated" in published
+        assert "not measured" in published
+        assert "give --" not in published
+        assert "phase" not in published
 
 
 def test_what_is_unknown_is_not_zero():
