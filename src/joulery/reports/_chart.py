@@ -122,23 +122,23 @@ class Axis:
         return dict(zip(self.ticks, self.labels, strict=False)).get(tick, f"{tick:g}")
 
 
-def time_axis(values: Iterable[float], origin: str = "", name: str = "time") -> Axis:
-    """Axis of seconds in the unit that suits them, with their origin if it is given."""
-    return _axis(name, seconds_unit(values), origin)
+def time_axis(values: Iterable[float], name: str = "time") -> Axis:
+    """Axis of seconds in the unit that suits them."""
+    return _axis(name, seconds_unit(values))
 
 
-def energy_axis(values: Iterable[float], origin: str = "", name: str = "energy") -> Axis:
-    """Axis of joules in the unit that suits them, with their origin if it is given."""
-    return _axis(name, joules_unit(values), origin)
+def energy_axis(values: Iterable[float], name: str = "energy") -> Axis:
+    """Axis of joules in the unit that suits them."""
+    return _axis(name, joules_unit(values))
 
 
-def power_axis(values: Iterable[float], origin: str = "", name: str = "power") -> Axis:
-    """Axis of watts from 0, in the unit that suits them, with their origin if it is given."""
-    return replace(_axis(name, _unit_for(values, _WATTS), origin), from_zero=True)
+def power_axis(values: Iterable[float], name: str = "power") -> Axis:
+    """Axis of watts from 0, in the unit that suits them."""
+    return replace(_axis(name, _unit_for(values, _WATTS)), from_zero=True)
 
 
-def _axis(name: str, unit: Unit, origin: str) -> Axis:
-    return Axis(f"{name} in {unit.name}{f' ({origin})' * bool(origin)}", unit)
+def _axis(name: str, unit: Unit) -> Axis:
+    return Axis(f"{name} in {unit.name}", unit)
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,6 +263,7 @@ class Chart:
         series: Lines and points, later ones drawn on top.
         description: Content as text, for screen readers.
         reference: Height of a dashed line across, such as the default; None for none.
+        origin: Provenance of its figures, beside the axis upwards; that of its report unless given.
     """
 
     title: str
@@ -271,6 +272,12 @@ class Chart:
     series: tuple[Series, ...]
     description: str = ""
     reference: float | None = None
+    origin: str = ""
+
+    @property
+    def y_name(self) -> str:
+        """Name of the axis upwards, with the origin of the figures."""
+        return f"{self.y.name} ({self.origin})" if self.origin else self.y.name
 
     def x_scale(self, most_ticks: int) -> Scale:
         """The scale to the right."""

@@ -73,7 +73,7 @@ def _distributions(summary: Mapping[str, Any]) -> Table:
     return Table(["", *summary["slowdown"]], rows, "lrrrrr")
 
 
-def _power_chart(power: Mapping[str, list[float]], origin: str = "simulated") -> Chart:
+def _power_chart(power: Mapping[str, list[float]]) -> Chart:
     times = power["seconds"]
     lines = [Series.curve("power", zip(times, power["watts"], strict=True))]
     if power.get("budget_watts"):
@@ -81,8 +81,8 @@ def _power_chart(power: Mapping[str, list[float]], origin: str = "simulated") ->
         lines.append(Series.curve("budget", points, "dashed", 1))
     return Chart(
         "Power over time",
-        time_axis(map(abs, times), origin),
-        power_axis(power["watts"], origin, "IT power"),
+        time_axis(map(abs, times)),
+        power_axis(power["watts"], "IT power"),
         tuple(lines),
         "Mean IT power of the cluster in equal steps of time, against its budget.",
     )
@@ -164,8 +164,8 @@ def _history_chart(history: Sequence[tuple[float, float, float]]) -> Chart:
         "watts": [watts for _, watts, _ in samples],
         "budget_watts": [watts for _, _, watts in samples],
     }
-    chart = _power_chart(power, "as nodes report it")
-    return replace(chart, x=time_axis(map(abs, times), name="time until now"))
+    time = time_axis(map(abs, times), "time until now")
+    return replace(_power_chart(power), x=time, origin="as nodes report it")
 
 
 def _events_table(events: Sequence[GridEvent], zone: tzinfo | None) -> Table:

@@ -6,7 +6,7 @@ import json
 import math
 import re
 import textwrap
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from html import escape
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -175,6 +175,10 @@ class Report:
     blocks: tuple[Block, ...]
     sources: str = ""
 
+    def __post_init__(self) -> None:
+        # Charts are shown and written without their report, so each says it itself.
+        object.__setattr__(self, "blocks", charts_of(self.blocks, self.origin))
+
     @property
     def charts(self) -> tuple[Chart, ...]:
         """All charts among the blocks, in order."""
@@ -324,6 +328,19 @@ def _charts(blocks: Sequence[Block]) -> Iterator[Chart]:
             yield from _charts(block.blocks)
 
 
+def charts_of(blocks: Iterable[Block], origin: str) -> tuple[Block, ...]:
+    """Blocks whose charts say the origin of their figures, where they do not already."""
+
+    def marked(block: Block) -> Block:
+        if isinstance(block, Chart):
+            return block if block.origin else replace(block, origin=origin)
+        if isinstance(block, Grid | Details):
+            return replace(block, blocks=charts_of(block.blocks, origin))
+        return block
+
+    return tuple(map(marked, blocks))
+
+
 def html_page(title: str, body: str) -> str:
     """A whole page around ``body``: one file, nothing to fetch."""
     return (
@@ -455,9 +472,9 @@ class _HtmlWriter:
 def _chart_data(chart: Chart) -> dict[str, Any]:
     """Figures of a chart in the units of its axes."""
 
-    def axis(axis: Axis) -> dict[str, Any]:
+    def axis(axis: Axis, name: str) -> dict[str, Any]:
         return {
-            "name": axis.name,
+            "name": name,
             "unit": axis.unit.name,
             "ticks": [_shorten(tick) for tick in axis.ticks],
             "labels": axis.labels,
@@ -473,7 +490,12 @@ def _chart_data(chart: Chart) -> dict[str, Any]:
         }
         for line in chart.series
     ]
-    return {"title": chart.title, "x": axis(chart.x), "y": axis(chart.y), "series": series}
+    return {
+        "title": chart.title,
+        "x": axis(chart.x, chart.x.name),
+        "y": axis(chart.y, chart.y_name),
+        "series": series,
+    }
 
 
 def _shorten(value: float) -> float:

@@ -170,7 +170,7 @@ def _grid(chart: Chart, frame: Frame) -> Iterable[Stroke | Words]:
         yield Stroke(((frame.left, y), (frame.right, y)), "soft", 1.0, _DASHES["dashed"])
     middle = (frame.left + frame.right) / 2, (frame.top + frame.bottom) / 2
     yield Words(middle[0], frame.bottom + 40, chart.x.name, "soft", "middle")
-    yield Words(16, middle[1], chart.y.name, "soft", "middle", turned=True)
+    yield Words(16, middle[1], chart.y_name, "soft", "middle", turned=True)
 
 
 def _legend(chart: Chart, left: float, width: float) -> list[Stroke | Words | Shape]:

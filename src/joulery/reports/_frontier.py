@@ -105,7 +105,7 @@ def frontier_report(
 
 
 def _chart(view: _FrontierView, title: str) -> Chart:
-    points, origin = view.points, origins(view.points)
+    points = view.points
     series = [Series.curve("", [(p.seconds, p.joules) for p in view.frontier])]
     for role in _ROLES:
         members = [point for point in points if view.role(point) == role]
@@ -113,8 +113,8 @@ def _chart(view: _FrontierView, title: str) -> Chart:
             series.append(_series(role, members, view.reference, len(points)))
     return Chart(
         title,
-        time_axis((p.seconds for p in points), origin),
-        energy_axis((p.joules for p in points), origin),
+        time_axis(p.seconds for p in points),
+        energy_axis(p.joules for p in points),
         tuple(series),
         _description(view.frontier),
     )

@@ -19,7 +19,7 @@ from joulery.reports._chart import (
     time_axis,
     watt_hours_unit,
 )
-from joulery.reports._text import cost_text, date_text, energy_text
+from joulery.reports._text import add_origins, cost_text, date_text, energy_text, simulated_text
 from joulery.units import human, human_duration
 
 if TYPE_CHECKING:
@@ -66,7 +66,9 @@ def jobs_chart(summaries: Sequence[JobSummary]) -> Chart:
     unit = watt_hours_unit(joules for _, joules in used + default)
     y = Axis(f"energy in {unit.name}", unit)
     text = f"Energy of {len(ranked)} of {len(summaries)} jobs, those of most energy first."
-    return Chart("Energy by job", x, y, tuple(line for line in series if line.points), text, 0.0)
+    bars = tuple(line for line in series if line.points)
+    simulated = simulated_text(add_origins(summary.origins for summary in summaries))
+    return Chart("Energy by job", x, y, bars, text, 0.0, simulated)
 
 
 def _tips(names: Sequence[str], points: Sequence[tuple[float, float]]) -> tuple[str, ...]:
@@ -336,4 +338,4 @@ def _size_axis(summary: JobSummary) -> Axis:
 
 
 def _cost_axis(costs: Iterable[float]) -> Axis:
-    return energy_axis(map(abs, costs), name="cost")
+    return energy_axis(map(abs, costs), "cost")

@@ -16,6 +16,7 @@ from joulery.reports._document import (
     Paragraph,
     Report,
     Table,
+    charts_of,
 )
 from joulery.reports._job_charts import choice_chart, history_charts, setting_text
 from joulery.reports._text import (
@@ -67,10 +68,13 @@ def job_report(
         link: Address of the page of a decision.
         zone: Time zone of the reader; UTC unless given.
     """
+    origin = simulated_text(summary.origins)
+    choice = charts_of(_choice_blocks(summary, objective), origin)
+    history = charts_of(_history_blocks(summary, beliefs, link, zone), origin)
     return (
         Report(summary.entry.name, "", (_job_figures(summary), *_own_change(summary))),
-        Report("What to run", "", _choice_blocks(summary, objective)),
-        Report("How it went", "", _history_blocks(summary, beliefs, link, zone)),
+        Report("What to run", "", choice),
+        Report("How it went", "", history),
     )
 
 

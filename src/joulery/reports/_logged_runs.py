@@ -273,8 +273,13 @@ def comparison_report(runs: Sequence[RunEntry], now: float, zone: tzinfo | None 
     ]
     headers = ["", *(f"{run.name} ({run.id})" if run.id else run.name for run in runs)]
     blocks: list[Block] = [Table(headers, rows, "l" + "r" * len(runs))]
+    simulated = all(_origin(run) for run in runs)
     lines = [
-        Series.curve(f"{name}", thin(_whole_power(run)), colour=colour)
+        Series.curve(
+            f"{name} ({run.origin})" if _origin(run) and not simulated else name,
+            thin(_whole_power(run)),
+            colour=colour,
+        )
         for colour, (run, name) in enumerate(zip(runs, headers[1:], strict=True))
         if _curves(run, "watts")
     ]
@@ -283,7 +288,6 @@ def comparison_report(runs: Sequence[RunEntry], now: float, zone: tzinfo | None 
         time = time_axis([run.seconds for run in runs])
         text = "Power of all devices of each run over its time."
         blocks.append(Chart("Power of all devices", time, axis, tuple(lines), text))
-    simulated = all(_origin(run) for run in runs)
     return Report(" and ".join(headers[1:]), "simulated" if simulated else "", tuple(blocks))
 
 

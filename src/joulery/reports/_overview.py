@@ -20,10 +20,12 @@ from joulery.reports._document import (
     Paragraph,
     Report,
     Table,
+    charts_of,
 )
 from joulery.reports._jobs import job_report
 from joulery.reports._text import (
     NONE,
+    add_origins,
     carbon_text,
     count_text,
     date_text,
@@ -110,7 +112,8 @@ def overview_report(
         blocks.append(Paragraph(text, soft=True))
     charts = tuple(_period_charts(history.periods, electricity, span))
     if charts:
-        blocks.append(Grid(charts))
+        origins = add_origins(job.origins for job in jobs)
+        blocks += charts_of((Grid(charts),), simulated_text(origins))
     lists = _job_blocks(jobs, now_wall_seconds, link, span.zone)
     return Report("Overview", "", tuple(blocks)), Report("Jobs", "", tuple(lists))
 
@@ -219,7 +222,7 @@ def _total_figures(
     unsure = sum(job.saved_error_joules is None for job in compared)
     if unsure:
         note += f", the error of {unsure:,} is not yet known"
-    origins = _energy_by_origin(jobs)
+    origins = add_origins(job.origins for job in jobs)
     simulated = simulated_text(origins)
     simulated = f"; {simulated}" if simulated else ""
     intensity = f"at {electricity.grams:g} g/kWh: {electricity.grams_source}"
@@ -234,15 +237,6 @@ def _total_figures(
             KeyFigure("Energy used", energy_text(total.joules), runs),
         )
     )
-
-
-def _energy_by_origin(jobs: Sequence[JobTotals]) -> dict[str, float]:
-    """Energy of all time by origin of the figures."""
-    origins: dict[str, float] = defaultdict(float)
-    for job in jobs:
-        for origin, energy in job.origins.items():
-            origins[origin] += energy
-    return origins
 
 
 def _money_figure(

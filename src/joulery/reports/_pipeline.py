@@ -296,10 +296,9 @@ def _frontier_chart(view: PipelineView) -> Chart:
         "Energy over iteration time",
         time_axis(
             [*(plan.seconds for plan in plans), *(s.seconds for s in view.savings)],
-            "predicted",
             "iteration time",
         ),
-        energy_axis([full.joules], "predicted"),
+        energy_axis([full.joules]),
         tuple(series),
         f"From {plans[0].joules:.4g} J in {plans[0].seconds:.4g} s to {plans[-1].joules:.4g} J in "
         f"{plans[-1].seconds:.4g} s; full clocks need {full.joules:.4g} J in {full.seconds:.4g} s.",

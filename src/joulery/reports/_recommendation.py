@@ -123,8 +123,8 @@ def _chart(recommendation: Recommendation) -> Chart:
     )
     return Chart(
         "Time and energy of the training",
-        time_axis([candidate.seconds for candidate in candidates], "predicted"),
-        Axis(f"energy in {unit.name} (predicted)", unit),
+        time_axis(candidate.seconds for candidate in candidates),
+        Axis(f"energy in {unit.name}", unit),
         tuple(series),
         description,
     )

@@ -16,10 +16,12 @@ from joulery.reports._document import (
     Paragraph,
     Report,
     Table,
+    charts_of,
 )
 from joulery.reports._footprint import significant
 from joulery.reports._text import (
     NONE,
+    add_origins,
     cost_text,
     date_text,
     end_text,
@@ -75,7 +77,7 @@ def run_report(run: RunHistory, now_wall_seconds: float, zone: tzinfo | None = N
         blocks.append(Paragraph(f"In quarantine, so that nothing is learned from it: {why}."))
     charts = tuple(_charts(heartbeats, live))
     if charts:
-        blocks.append(Grid(charts))
+        blocks += charts_of((Grid(charts),), simulated_text(_origins(run.energy)))
     if live:
         blocks += _live_blocks(live, is_open=outcome is None)
     elif outcome is None and heartbeats:
@@ -122,10 +124,7 @@ def _figures(run: RunHistory, now: float, zone: tzinfo | None) -> KeyFigures:
 
 def _origins(energy: Sequence[EnergyEntry]) -> dict[str, float]:
     """Joules by origin."""
-    origins: dict[str, float] = {}
-    for entry in energy:
-        origins[entry.origin] = origins.get(entry.origin, 0.0) + entry.joules
-    return origins
+    return add_origins({entry.origin: entry.joules} for entry in energy)
 
 
 def _last_heartbeat(run: RunHistory) -> RunProgress:

@@ -250,7 +250,7 @@ def _chart(
     return Chart(
         title,
         Axis("power limit per GPU in W"),
-        Axis(f"{name} ({table.origin})"),
+        Axis(name),
         tuple(series),
         f"{name} over the power limit. {'; '.join(ends)}.",
         reference,
@@ -308,7 +308,7 @@ def _times(table: SweepTable) -> Chart:
     return Chart(
         "Time and number of GPUs",
         Axis("number of GPUs", ticks=tuple(float(gpus) for gpus in table.gpu_counts)),
-        time_axis((setting.point.seconds for setting in table.settings), table.origin),
+        time_axis(setting.point.seconds for setting in table.settings),
         tuple(lines),
         "Time of the work over the number of GPUs.",
     )

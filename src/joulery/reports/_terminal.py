@@ -263,7 +263,7 @@ def plot(chart: Chart, terminal: Terminal) -> str:
     legible = _draw_symbols(cells, chart.series, x, y, terminal)
     bar = "│┤" if terminal.unicode else "||"
     at_row = {_row(cells, y.tick_share(t)): text for t, text in zip(y.ticks, labels, strict=True)}
-    lines = [f"{'':{gutter}}{chart.y.name}"]
+    lines = [f"{'':{gutter}}{chart.y_name}"]
     for row in range(cells.rows):
         label = at_row.get(row, "")
         lines.append(f"{label:>{gutter - 1}} {bar[bool(label)]}{cells.line(row)}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -10,7 +11,7 @@ from joulery.objectives import Cost, LeastEnergy, objective_text
 from joulery.units import human, per_cent
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Mapping
     from datetime import tzinfo
 
     from joulery.jobs import DecisionEntry, Saved
@@ -121,6 +122,14 @@ def origins_text(origins: dict[str, float], joules: float) -> str:
     if unexplained > 0.005 * joules:
         parts.append(("reported without saying how", unexplained))
     return ", ".join(f"{per_cent(min(1.0, energy / joules))} {name}" for name, energy in parts)
+
+
+def add_origins(parts: Iterable[Mapping[str, float]]) -> dict[str, float]:
+    """Energy by the origin of its figures, added up."""
+    total: dict[str, float] = {}
+    for origin, joules in itertools.chain.from_iterable(part.items() for part in parts):
+        total[origin] = total.get(origin, 0.0) + joules
+    return total
 
 
 def simulated_text(origins: dict[str, float]) -> str:

@@ -197,6 +197,18 @@ def test_tables_of_one_paper_have_captions_and_labels_of_their_own(file, capsys)
     assert "Power over time" not in capsys.readouterr().out
 
 
+def test_charts_of_simulated_energy_say_so(file, tmp_path, capsys):
+    """A chart is put into a paper without the page around it, and would pass for measured."""
+    lines = [json.loads(_session("a", at, 10 * at, origin="simulated")) for at in (30, 60, 90)]
+    path, chart = file("\n".join(map(json.dumps, lines))), tmp_path / "power.svg"
+    assert main(["report", path, "--charts", str(chart)]) == 0
+    assert "power in W (simulated or assumed)" in capsys.readouterr().out
+    assert "power in W (simulated or assumed)" in chart.read_text()
+    measured = file("\n".join(json.dumps(line | {"provenance": "measured"}) for line in lines))
+    assert main(["report", measured, "--charts", str(chart)]) == 0
+    assert "simulated" not in capsys.readouterr().out + chart.read_text()
+
+
 def test_unknown_energy_stays_unknown(file, capsys):
     """Nothing measured is not nothing used."""
     path = file(_session("a", 60, None))

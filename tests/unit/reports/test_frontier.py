@@ -193,7 +193,6 @@ def test_terminal_plot_shows_marks_labels_and_origin():
         assert shown in picture
     assert legend.split("   ")[-2:] == ["◆ default 300 W", "★ chosen 200 W"]
     assert "energy in kJ (simulated)" in text
-    assert "time in s (simulated)" in text
     assert "\x1b" not in text
 
 

@@ -25,7 +25,7 @@ from joulery.jobs import (
 )
 from joulery.jobs.policies import ActionKind, RunEnd
 from joulery.objectives import Cost, LeastEnergy
-from joulery.reports import energy_text, job_report, overview_report, saved_text
+from joulery.reports import energy_text, job_report, jobs_chart, overview_report, saved_text
 from joulery.reports._chart import thin
 from joulery.reports._text import carbon_text, date_text, limit_difference, with_error
 from joulery.storage import JobHead
@@ -200,6 +200,21 @@ def test_an_objective_chooses_among_runs_and_measured_limits():
     assert "batch size 64 at 250 W" in chosen["quick"]
     assert "longest time allowed" in chosen["quick"]
     assert "Nothing meets" in chosen["impossible"]
+
+
+def test_charts_of_a_simulated_job_say_so():
+    """If this fails, a chart of an emulated board is shown elsewhere as a measured one."""
+    decisions = run(1, 256, 100.0, 2000.0), run(2, 64, 50.0, 1000.0)
+    energy = (EnergyEntry(None, "GPU-0", 100.0, 1e4, "simulated"),)
+    simulated = dataclasses.replace(summary(*decisions), energy=energy)
+    origins = {"simulated": 7.5e6}
+    (overview_charts, _) = overview_report([figures(origins=origins)], WORLD, NOW)
+    reports = [*job_report(simulated), overview_charts]
+    charts = [chart for report in reports for chart in report.charts]
+    assert len(charts) > 4
+    assert {chart.origin for chart in [*charts, jobs_chart([simulated])]} == {"simulated"}
+    assert charts[0].y_name == "energy in kJ (simulated)"
+    assert {c.origin for report in job_report(summary(*decisions)) for c in report.charts} == {""}
 
 
 def test_a_legend_names_only_what_is_drawn():

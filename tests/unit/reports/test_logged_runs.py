@@ -2,7 +2,7 @@
 
 from msgspec import structs
 
-from joulery.jobs import RunEntry
+from joulery.jobs import RunCurve, RunEntry
 from joulery.reports import comparison_report, logged_run_report, run_state
 
 NOW = 1.8e9
@@ -17,6 +17,17 @@ def test_a_silent_run_is_not_called_lost():
     assert run_state(RUN, NOW) == "ended"
     assert run_state(open_run, NOW - 2900.0) == "under way"
     assert run_state(open_run, NOW) == "silent for 50 min"
+
+
+def test_the_simulated_run_of_a_comparison_is_named():
+    """An emulated board's power would be taken for that of the real one beside it."""
+    curve = RunCurve("watts", "A100", ((1.0, 100.0), (2.0, 110.0)))
+    real = structs.replace(RUN, origin="measured", curves=(curve,))
+    emulated = structs.replace(real, key="b", name="trial", origin="simulated")
+    (mixed,) = comparison_report([real, emulated], NOW).charts
+    assert [series.name for series in mixed.series] == ["night", "trial (simulated)"]
+    (chart,) = comparison_report([emulated, emulated], NOW).charts
+    assert chart.y_name == "power in W (simulated)"
 
 
 def test_part_of_a_run_is_compared_with_none():
