@@ -62,7 +62,7 @@ def plan_saving(
     """
     full = pipeline.full_clocks
     deadline = full.seconds if seconds is None else seconds
-    plan = pipeline.at(deadline) if waits else pipeline.best_by(deadline)
+    plan = pipeline.at(deadline, thorough=True) if waits else pipeline.best_by(deadline)
     until = deadline if waits else plan.seconds
     return Saving(
         name=name,

@@ -25,7 +25,13 @@ from joulery.pipeline.profiles._read import (
     repartitioned,
 )
 from joulery.pipeline.schedules._custom import read_schedule
-from joulery.pipeline.schedules._schedule import SCHEDULES, Schedule, make_schedule
+from joulery.pipeline.schedules._schedule import (
+    MOST_COMPARED,
+    SCHEDULES,
+    Schedule,
+    check_instructions,
+    make_schedule,
+)
 from joulery.units import human
 
 if TYPE_CHECKING:
@@ -281,9 +287,9 @@ def search_schedules(  # noqa: PLR0913 - each is an option of the command line, 
         )
     ranks = profiles.stages if ranks is None else ranks
     compare = partial(compare_schedules, ranks=ranks, config=config, memory_bytes=memory_bytes)
+    comparison = compare(profiles, microbatches, deadline_seconds=deadline_seconds)
     counts = [ranks * factor for factor in _PER_RANK if ranks * factor < microbatches]
     smaller = [compare(profiles, count) for count in counts]
-    comparison = compare(profiles, microbatches, deadline_seconds=deadline_seconds)
     plain = comparison.best()
     if plain is None:
         raise comparison.infeasible()
@@ -316,6 +322,7 @@ def compare_schedules(
 ) -> ScheduleComparison:
     """Plan every schedule for one number of microbatches; arguments as in the search."""
     ranks = profiles.stages if ranks is None else ranks
+    check_instructions(2 * ranks * microbatches, MOST_COMPARED)
     plans: dict[str, tuple[Schedule, PipelinePlan]] = {}
     refused = {}
     for name in SCHEDULES:

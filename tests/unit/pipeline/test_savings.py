@@ -30,6 +30,16 @@ def test_equal_time_is_no_longer_than_full_clocks(plan):
     assert saving.full_clocks_joules == pytest.approx(plan.full_clocks.joules)
 
 
+def test_a_saving_is_that_of_the_frontier_and_of_the_file(plan, tmp_path):
+    """If it fails one report, or a report and the saved plan, state two energies of one plan."""
+    rows = random_rows(8, 3, clocks=24)
+    plan = plan_pipeline(profiles_from_rows(rows), microbatches=16)
+    equal = plan_saving(plan, plan.fastest_seconds)
+    assert equal.joules == plan.frontier_plans[0].joules
+    assert plan.best_by(plan.fastest_seconds).joules == equal.joules
+    assert equal.joules <= plan.at(plan.fastest_seconds).joules
+
+
 def test_a_straggler_makes_full_clocks_wait_too(plan):
     """If it fails the plan is compared with pipelines that need not wait."""
     equal, late = plan_saving(plan), plan_saving(plan, 1.2 * plan.full_clocks.seconds)

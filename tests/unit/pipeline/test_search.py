@@ -8,6 +8,7 @@ import pytest
 from joulery.errors import InfeasibleError, InvalidValueError
 from joulery.pipeline import (
     PipelineConfig,
+    custom_schedule,
     make_schedule,
     plan_pipeline,
     profiles_from_rows,
@@ -171,6 +172,16 @@ def test_auto_takes_the_schedule_of_least_energy():
     plan = plan_pipeline(_profiles(), schedule="auto", microbatches=8, config=_CONFIG)
     best = search_schedules(_profiles(), 8, config=_CONFIG).best
     assert plan.problem.schedule == best.schedule.name
+
+
+def test_too_many_instructions_are_refused_at_once(tmp_path):
+    """If it fails a slip of the keyboard compares schedules for hours."""
+    with pytest.raises(InvalidValueError, match=r"more than the 20,000 .* name one schedule"):
+        search_schedules(_profiles(), 2501, config=_CONFIG)
+    halves = [[f"0I{n}" for n in range(40_000)], [f"0W{n}" for n in range(40_000)]]
+    order = custom_schedule("mine", [[f"0F{n}" for n in range(40_000)] + halves[0] + halves[1]])
+    with pytest.raises(InvalidValueError, match="120,000 instructions"):
+        plan_pipeline(_profiles(), schedule=order)
 
 
 def test_numbers_must_fit_the_schedule():

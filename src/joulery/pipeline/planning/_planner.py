@@ -245,13 +245,18 @@ class PipelinePlan(Tabular):
             "plans": self.rows(),
         }
 
-    def at(self, seconds: float) -> ClockPlan:
+    def at(self, seconds: float, *, thorough: bool = False) -> ClockPlan:
         """The plan of least energy if the next iteration starts at that time and not before.
+
+        Args:
+            seconds: Time of the iteration.
+            thorough: Whether to look as long as for the plans of the frontier: ten to thirty times
+                as long, for up to 0.2 % less energy.
 
         Raises:
             InfeasibleError: The fastest clocks take longer.
         """
-        return PlanSweep(self, self._deadlines([seconds]), USUAL)[0]
+        return PlanSweep(self, self._deadlines([seconds]), THOROUGH if thorough else USUAL)[0]
 
     def sweep(self, seconds: Iterable[float]) -> PlanSweep:
         """Plans for many deadlines, each found in microseconds: somewhat above those of ``at``.
@@ -273,7 +278,7 @@ class PipelinePlan(Tabular):
 
     def best_by(self, seconds: float) -> ClockPlan:
         """The plan of least energy if the next iteration starts as soon as this one ends."""
-        return self.at(max(min(seconds, self.least_energy_seconds), 0.0))
+        return self.at(max(min(seconds, self.least_energy_seconds), 0.0), thorough=True)
 
     def for_seconds(self, seconds: float) -> ClockPlan:
         """The plan of least energy whose own clocks make the iteration about that long.
@@ -473,7 +478,8 @@ class PipelinePlan(Tabular):
             raise InvalidValueError("both a time and a power are given", remedy="give one of them")
         target = self.full_clocks.seconds if seconds is None else seconds
         plans = self.slowed(target)
-        holding = hold_clocks(plans, plans.at(target)) if watts is None else hold_power(self, watts)
+        plan = plans.at(target, thorough=True)
+        holding = hold_clocks(plans, plan) if watts is None else hold_power(self, watts)
         document = {
             "schema": SCHEMA,
             "frontier": [plan_point.totals() for plan_point in self.frontier_plans],

@@ -23,7 +23,7 @@ from joulery.frontier import OperatingPoint
 from joulery.pipeline._instructions import OPTIMIZER, REDUCE, Instruction
 from joulery.pipeline.profiles._read import full_clock
 from joulery.pipeline.schedules._check import dependencies
-from joulery.pipeline.schedules._schedule import Schedule
+from joulery.pipeline.schedules._schedule import Schedule, check_instructions
 from joulery.units import finite
 
 if TYPE_CHECKING:
@@ -302,6 +302,7 @@ def build_problem(
         InvalidValueError: The order is cyclic or incomplete, a profile is missing, settings do not
             fit the pipeline, or boards are limited to less than the lowest clocks draw.
     """
+    check_instructions(sum(map(len, schedule.ranks)))
     config = _resolve(config or PipelineConfig(), profiles, len(schedule.ranks))
     schedule = _with_endings(schedule, config)
     edges = dependencies(schedule)

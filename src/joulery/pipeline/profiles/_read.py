@@ -59,6 +59,9 @@ TOO_NOISY = 0.05
 # Share by which the highest clock may be slower than a lower one and still be what runs without a
 # plan: boards at their power limit are up to 4 % slower (A100 and A40 profiles of Perseus).
 _THROTTLED = 0.05
+# Lowest and highest figures that instructions of any pipeline have; beyond, sums lose their digits.
+_RANGES = {"time": (1e-9, 1e6), "energy": (1e-9, 1e9), "activation_bytes": (0.0, 1e15)}
+_RANGES |= {"waiting_watts": (0.0, 1e5), "reduction_seconds": (0.0, 1e6)}
 _REMEDY = (
     "the columns are stage, instruction, frequency (MHz), time (seconds), energy (joules), "
     f"and optionally {', '.join(_OPTIONAL)}"
@@ -175,9 +178,9 @@ class Profiles:
 
     def scaled(self, factor: float) -> Profiles:
         """The same stages with ``factor`` times the work per microbatch."""
-        if not (math.isfinite(factor) and factor > 0):
+        if not 1e-6 <= factor <= 1e6:
             raise InvalidValueError(
-                f"cannot scale work by {factor}", remedy="give a positive, finite factor"
+                f"cannot scale work by {factor}", remedy="give a factor from 1e-6 to 1e6"
             )
         scaled = {
             key: replace(profile, points=tuple(p.scaled(factor) for p in profile.points))
@@ -257,8 +260,7 @@ def profiles_from_rows(
         reduction = max(reduction, _optional(row, _REDUCTION, number) or 0.0)
         if row.get(MOMENTS):
             moments[key] = _moments(row[MOMENTS], number)
-    if not samples:
-        raise FileError("the profile holds no measurements", remedy=_REMEDY)
+    _check_stages({stage for stage, _ in samples})
     # Equal stages are often copies of one measurement: smooth each distinct one once.
     smoothed: dict[tuple[ClockSample, ...], InstructionProfile] = {}
     for profile in map(tuple, samples.values()):
@@ -286,6 +288,17 @@ def profiles_from_rows(
         reduction_seconds=reduction,
         communication_seconds=_link_seconds(moments, len(stages)),
     )
+
+
+def _check_stages(stages: set[int]) -> None:
+    """Refuse a profile without stages, or one that lacks some."""
+    if not stages:
+        raise FileError("the profile holds no measurements", remedy=_REMEDY)
+    if missing := set(range(len(stages))) - stages:
+        raise FileError(
+            f"the profile has a stage {max(stages)}, but no stage {min(missing)}",
+            remedy="number the stages 0, 1, 2, … without a gap; of files per rank, give the folder",
+        )
 
 
 def _moments(entries: Any, number: int) -> Moments:
@@ -392,6 +405,12 @@ def _number(row: dict[str, Any], name: str, number: int) -> float:
     if not math.isfinite(figure):
         raise FileError(
             f"row {number} of the profile: {name} {value!r} is no number", remedy=_REMEDY
+        )
+    low, high = _RANGES.get(name, (-math.inf, math.inf))
+    if figure > high or 0.0 < figure < low:
+        raise FileError(
+            f"row {number} of the profile: {name} {figure:g} is not between {low:g} and {high:g}",
+            remedy=_REMEDY,
         )
     return figure
 

@@ -105,8 +105,16 @@ def test_nothing_to_do_is_an_error(ranks, microbatches):
 
 def test_too_much_to_plan_is_an_error():
     """A slip of the keyboard would fill the memory."""
-    with pytest.raises(InvalidValueError, match="too many"):
+    with pytest.raises(InvalidValueError, match="can be planned"):
         make_schedule("gpipe", 100_000, 100_000)
+
+
+def test_what_is_planned_is_served_within_a_minute():
+    """A slip of the keyboard would plan for hours without a word."""
+    assert len(make_schedule("1f1b", 2, 25_000).instructions()) == 100_000
+    for name, ranks, microbatches in (("1f1b", 2, 25_001), ("interleaved", 2, 20_000)):
+        with pytest.raises(InvalidValueError, match="more than the 100,000"):
+            make_schedule(name, ranks, microbatches)
 
 
 def test_interleaving_needs_whole_rounds():
