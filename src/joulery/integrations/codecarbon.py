@@ -25,18 +25,21 @@ import math
 import os
 import platform
 import uuid
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from statistics import fmean
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from joulery import __version__
 from joulery.background import PeriodicTask
+from joulery.errors import JouleryError
 from joulery.files import write_atomic
 from joulery.frontier import Origin
 from joulery.grid import REGIONS
-from joulery.hardware import DeviceKind
+from joulery.hardware import DeviceKind, TelemetrySource
 from joulery.metering import Meter
 from joulery.units import JOULES_PER_KILOWATT_HOUR, finite
 
@@ -44,7 +47,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import Self
 
-    from joulery.metering import Measurement, Window
+    from joulery.hardware import Device
+    from joulery.metering import DeviceMeasurement, Measurement, Window
 
 __all__ = [
     "BaseOutput",
@@ -60,6 +64,7 @@ __all__ = [
 ]
 
 _log = logging.getLogger("joulery")
+_D = TypeVar("_D", "Device", "DeviceMeasurement")
 
 # ISO 3166 alpha-3 codes of the regions in the built-in table, and the countries' names.
 _COUNTRIES = {
@@ -239,8 +244,8 @@ class EmissionsTracker:
 
     Args:
         project_name: Name in the first columns.
-        measure_power_secs: Seconds between two looks at the figures for ``live_out``; energy is
-            measured all the time.
+        measure_power_secs: Seconds between two looks at the figures for ``live_out`` and at how
+            busy boards are; energy is measured all the time.
         api_call_interval: Number of such looks between two calls of ``live_out``; -1 for none.
         output_dir: Folder of the CSV file.
         output_file: Name of the CSV file.
@@ -325,12 +330,14 @@ class EmissionsTracker:
         self._looks = 0
         self._looking: PeriodicTask | None = None
         self._busy = _cpu_ticks()  # at the start
+        self._gpu_percents: list[float] = []  # one per look
 
     def start(self) -> None:
         """Begin to measure, unless begun."""
         if self._window is None:
             self._window = self._meter.begin("run")
             self._busy = _cpu_ticks()
+            self._gpu_percents = []
             self._previous, self._looks = None, 1
             self._looking = PeriodicTask(
                 self._look, seconds=self._look_seconds, clock=self._meter.clock
@@ -387,8 +394,9 @@ class EmissionsTracker:
         self.stop()
 
     def _look(self) -> None:
-        """Have handlers see the figures, every few calls."""
+        """Note how busy boards are, and have handlers see the figures, every few calls."""
         window = self._window
+        self._gpu_percents += self._busy_percent()
         self._looks += 1
         if window is not None and 0 <= self._looks_per_call <= self._looks:
             self._looks = 0
@@ -457,6 +465,7 @@ class EmissionsTracker:
             gpu_model=", ".join(dict.fromkeys(gpus)),
             ram_total_size=memory,
             cpu_utilization_percent=self._cpu_percent(),
+            gpu_utilization_percent=fmean(self._gpu_percents) if self._gpu_percents else None,
             ram_utilization_percent=None if memory is None else 100 * (memory_used or 0.0) / memory,
             ram_used_gb=memory_used,
             pue=self._pue,
@@ -464,15 +473,30 @@ class EmissionsTracker:
 
     def _kilowatt_hours(self, measured: Measurement, kind: DeviceKind) -> float | None:
         """Energy of a kind of device; None if unknown."""
-        devices = [device for device in measured.devices if device.info.kind is kind]
-        if kind is DeviceKind.GPU and self._gpu_ids is not None:
-            devices = [devices[index] for index in self._gpu_ids if index < len(devices)]
+        devices = self._chosen(measured.devices, kind)
         joules = [device.joules for device in devices if device.joules == device.joules]
         if kind in self._forced_watts:
             joules = [self._forced_watts[kind] * measured.seconds]
         if not joules and (devices or kind is not DeviceKind.GPU):
             return None  # machines without GPUs use no energy in them
         return self._pue * sum(joules) / JOULES_PER_KILOWATT_HOUR
+
+    def _chosen(self, devices: Sequence[_D], kind: DeviceKind) -> list[_D]:
+        """Devices of a kind, of GPUs those that count."""
+        members = [device for device in devices if device.info.kind is kind]
+        if kind is DeviceKind.GPU and self._gpu_ids is not None:
+            return [members[index] for index in self._gpu_ids if index < len(members)]
+        return members
+
+    def _busy_percent(self) -> list[float]:
+        """Mean utilisation of the GPUs at this moment; empty where none states it."""
+        shares = []
+        for gpu in self._chosen(self._meter.devices, DeviceKind.GPU):
+            if isinstance(gpu, TelemetrySource):
+                with suppress(JouleryError):
+                    shares.append(gpu.telemetry().utilisation)
+        known = [100 * share for share in shares if share is not None]
+        return [fmean(known)] if known else []
 
     def _models(self, measured: Measurement, kind: DeviceKind) -> list[str]:
         return [
