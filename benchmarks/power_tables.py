@@ -170,7 +170,8 @@ def _tuned(run: Run, objective: Objective, steps: int, rules: TunerConfig) -> in
         run.advance(command.position, min(command.steps, steps - run.steps))
         command = machine.send(run.reading(command.position))
     assert command.state is not TunerState.STOPPED
-    return command.position
+    # Whatever it is compared with at the moment.
+    return command.position if machine.choice is None else machine.choice.position
 
 
 def _exhaustive(run: Run, objective: Objective, steps: int) -> int:
