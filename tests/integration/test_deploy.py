@@ -180,9 +180,13 @@ def test_files_are_those_that_commands_print(monkeypatch, capsys, tmp_path):
                 "SLURM_JOB_PARTITION": "a100",
                 "JOULERY_TAGS": "night",
                 "JOULERY_STORE": "https://joulery.example",
+                "JOULERY_TOKEN": "a token",
+                "JOULERY_CA_FILE": "/etc/joulery/ca.pem",
             },
             [
                 "export JOULERY_STORE=https://joulery.example",
+                "export JOULERY_TOKEN=a token",
+                "export JOULERY_CA_FILE=/etc/joulery/ca.pem",
                 "export JOULERY_TAGS=night,slurm=7,account=vision,partition=a100",
             ],
         ),

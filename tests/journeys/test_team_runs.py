@@ -57,7 +57,7 @@ def test_runs_of_every_kind_are_kept(world, tmp_path):
     """Whoever trains once, or only measures, finds nothing in the store that everyone looks at."""
     with ServerProcess(tmp_path / "server.sqlite") as server:
         _, token = server.token("vision", "work")
-        team = {"JOULERY_STORE": server.address, "JOULERY_TOKEN": token, "JOULERY_TEAM": "vision"}
+        team = {"JOULERY_STORE": server.address, "JOULERY_TOKEN": token}  # which names the team
         command = world.script("fine_tune.py", SCRIPT)
         truth = json.loads(world.run(command, JOULERY_TAGS="lr=0.1", **team).splitlines()[-1])
         world.joulery("measure", "--", "sleep", "0.5", **team)

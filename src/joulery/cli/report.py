@@ -135,7 +135,8 @@ def source_of_jobs(backend: DecisionBackend, arguments: argparse.Namespace) -> E
     if not (summaries or runs):
         remedy = "choose another --month, or leave it out"
         raise UnknownRecordError("nothing was reported in that time", remedy=remedy)
-    name = arguments.job or f"team {client.team_of(arguments.team)}"
+    owner = (runs or [summary.entry for summary in summaries])[0].team
+    name = arguments.job or f"team {owner}"
     if arguments.run_id:
         name = f"run {arguments.run_id} of {summaries[0].entry.name}"
     table = reports.Table.of(

@@ -8,6 +8,7 @@ from joulery.lazy import lazy
 
 if TYPE_CHECKING:
     from joulery.client._backend import (
+        DEFAULT_TEAM as DEFAULT_TEAM,
         STORE_VARIABLE as STORE_VARIABLE,
         DecisionBackend as DecisionBackend,
         is_server as is_server,

@@ -184,7 +184,8 @@ def open_backend(
         location: ``http(s)://…`` of a server; the path of an SQLite file or ``postgresql://…`` of a
             store that this process works on itself. ``$JOULERY_STORE`` unless given, or else the
             user's own store.
-        team: Team whose jobs are meant; ``$JOULERY_TEAM`` unless given, or else ``default``.
+        team: Team whose jobs are meant; ``$JOULERY_TEAM`` unless given, or else ``default``, for
+            which a server takes the team of the token.
         token: Token for a server; ``$JOULERY_TOKEN`` unless given, or else the one that ``joulery
             serve`` left for this user.
         seconds: Longest time that a request to a server may take, retries included.

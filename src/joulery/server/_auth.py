@@ -17,6 +17,7 @@ from urllib.parse import unquote
 from starlette.concurrency import run_in_threadpool
 from starlette.convertors import IntegerConvertor, register_url_convertor
 
+from joulery.client import DEFAULT_TEAM
 from joulery.clock import REAL_CLOCK
 from joulery.documents import LARGEST_ID
 from joulery.jobs import JobService, parse_decision_id
@@ -72,6 +73,12 @@ register_url_convertor("number", _NumberConvertor())
 def may_see(record: TokenRecord, team: str) -> bool:
     """Whether the bearer of a token may see records of ``team``."""
     return record.team in (team, EVERY_TEAM)
+
+
+def named_team(record: TokenRecord, text: str) -> str:
+    """The team that an address names; ``default`` is the token's own, unless it is for all."""
+    team = unquote(text)
+    return record.team if team == DEFAULT_TEAM and not may_see_all(record) else team
 
 
 def may_see_all(record: TokenRecord) -> bool:
@@ -369,8 +376,10 @@ async def authorize(request: Request, permission: Permission) -> None:
         raise no_permission()
     parameters = request.path_params
     if "job" in parameters:
-        team = await context_of(request).team_of(parameters["job"])
-    else:
-        team = unquote(parameters.get("team", caller.team))
-    if not may_see(caller, team):
-        raise not_found()
+        if not may_see(caller, await context_of(request).team_of(parameters["job"])):
+            raise not_found()
+    elif not may_see(caller, team := named_team(caller, parameters.get("team", DEFAULT_TEAM))):
+        raise not_found(
+            f"the token is of team {caller.team}, the request names team {team}",
+            "leave --team and $JOULERY_TEAM out, or use a token of that team",
+        )

@@ -42,7 +42,7 @@ from joulery.jobs import (
     Request as DecisionRequest,
     RunEntry,
 )
-from joulery.server._auth import authenticate, authorize, context_of, may_see
+from joulery.server._auth import authenticate, authorize, context_of, may_see, named_team
 from joulery.server._problems import (
     MEDIA_TYPE,
     ProblemError,
@@ -284,7 +284,10 @@ Page = Annotated[tuple[int, int], Depends(_page)]
 JobNumber = Annotated[
     int, Path(ge=0, le=LARGEST_ID, description="number of a job's version", examples=[1])
 ]
-TeamName = Annotated[str, Path(description="namespace of the jobs", examples=["vision"])]
+TeamName = Annotated[
+    str,
+    Path(description="namespace of the jobs; `default` for that of the token", examples=["vision"]),
+]
 DecisionId = Annotated[str, Path(description="id of the decision", examples=["1.1"])]
 
 
@@ -435,7 +438,7 @@ def show_job(
 
 
 def _jobs_of(request: Request, team: str) -> JobService:
-    return context_of(request).jobs.for_team(unquote(team))
+    return context_of(request).jobs.for_team(named_team(request.state.caller, team))
 
 
 @jobs.patch(

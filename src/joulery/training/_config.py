@@ -49,7 +49,7 @@ class DecisionService:
     Attributes:
         location: Path of an SQLite file, ``postgresql://…`` or ``http(s)://…`` of a server;
             ``$JOULERY_STORE`` unless given, or else a file in the user's data folder.
-        team: Team of the job; ``$JOULERY_TEAM`` unless given, or else ``default``.
+        team: Team of the job; ``$JOULERY_TEAM`` unless given, or else that of the token.
         token: Token for a server; ``$JOULERY_TOKEN`` unless given, or else the one that
             ``joulery serve`` left for this user.
         policy: Name of the policy that chooses the batch size.

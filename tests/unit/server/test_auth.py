@@ -9,7 +9,14 @@ import pytest
 from starlette.requests import Request
 
 from joulery.clock import VirtualClock
-from joulery.server._auth import CACHED_SECONDS, Signer, TokenCache, bearer_token, may_see
+from joulery.server._auth import (
+    CACHED_SECONDS,
+    Signer,
+    TokenCache,
+    bearer_token,
+    may_see,
+    named_team,
+)
 from joulery.storage import Permission, TokenRecord, digest_of
 
 
@@ -117,6 +124,14 @@ def test_rights_end_at_the_team():
     assert not may_see(record("vision"), "speech")
     assert not may_see(record("vision"), "*")
     assert may_see(record("*"), "speech")
+
+
+def test_the_default_team_is_that_of_the_token():
+    """Whoever has the token of a team is told that no record exists, until JOULERY_TEAM is set."""
+    vision = record("vision")
+    assert named_team(vision, "default") == "vision"
+    assert named_team(vision, "speech%2Fa") == "speech/a"
+    assert named_team(record("*"), "default") == "default"
 
 
 def test_decision_tokens_fit_one_decision_of_one_store():
