@@ -3,6 +3,7 @@
 import io
 import json
 import time
+from hashlib import sha256
 
 import pytest
 
@@ -15,15 +16,19 @@ from joulery.storage import (
     EnergyRecord,
     Permission,
     ProfileRecord,
+    RunRecord,
     Store,
     TokenRecord,
     _backup as transfer,
     add_energy,
     add_token,
     decision_secret,
+    find_run,
     put_profile,
+    put_run,
 )
 from joulery.storage._backup import exported
+from joulery.storage._migrate import HEAD
 from joulery.testing.policy_contract import assert_identical
 from joulery.testing.workloads import made_up_workload
 
@@ -174,3 +179,18 @@ def test_an_export_takes_little_memory(tmp_path):
     tracemalloc.stop()
     assert count > 8000
     assert peak < 6e6
+
+
+def test_runs_of_an_older_export_say_what_their_jobs_have(tmp_path):
+    """After a move the overview would count the energy of recurring runs twice."""
+    run = RunRecord("a", "1", "", "", "run", "", 0.0, 1.0, 30.0, True, {"decision": "1.1"}, 30.0)  # noqa: FBT003
+    path = tmp_path / "store.sqlite"
+    with Store.open(path) as store:
+        store.write(lambda transaction: put_run(transaction, run, []))
+    lines = [line.replace(b'"decision_joules":30.0,', b"") for line in exported(path)]
+    assert b"decision_joules" not in b"".join(lines)
+    lines[0] = lines[0].replace(HEAD.encode(), b"r0004")
+    lines[-1] = f'{{"sha256":"{sha256(b"".join(lines[:-1])).hexdigest()}"}}\n'.encode()
+    imported(tmp_path / "other.sqlite", lines)
+    with Store.open(tmp_path / "other.sqlite") as store, store.reading() as transaction:
+        assert find_run(transaction, 1)[0].decision_joules == 30.0

@@ -10,6 +10,7 @@ import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
+from msgspec import structs
 from sqlalchemy import select, text
 from sqlalchemy.engine.default import DefaultDialect
 from sqlalchemy.exc import OperationalError
@@ -23,6 +24,8 @@ from joulery.errors import (
     UnknownRecordError,
 )
 from joulery.frontier import Frontier, OperatingPoint
+from joulery.jobs import RunEntry
+from joulery.jobs._run_log import run_record
 from joulery.storage import (
     DecisionRecord,
     DecisionState,
@@ -43,6 +46,7 @@ from joulery.storage import (
     _transaction as transaction_module,
     count_runs,
     list_runs,
+    other_energy,
     put_run,
     records,
     run_totals,
@@ -576,6 +580,31 @@ def test_an_older_store_is_upgraded(location):
         test_a_decision_has_one_outcome(store)
 
 
+def test_runs_of_an_older_store_say_what_their_jobs_have(location):
+    """After an upgrade the overview would count the energy of recurring runs twice."""
+    outer = RunEntry("a", "a", 0.0, 1.0, 100.0)
+    inner = RunEntry("b", "b", 0.0, 1.0, 30.0, decision="1.1", part_of="a")
+    with Store.open(location) as store:
+        for run in (outer, inner, structs.replace(inner, key="c", joules=20.0, part_of="")):
+            record = run_record(run, "vision")
+            store.write(lambda transaction, record=record: put_run(transaction, record, []))
+    engine = open_engine(location)
+    with engine.connect() as connection, connection.begin():
+        for statement in (
+            "DROP INDEX ix_runs_team_started",
+            "DROP INDEX ix_runs_started",
+            "ALTER TABLE runs DROP COLUMN decision_joules",
+            "CREATE INDEX ix_runs_team_started ON runs (team, started_wall_seconds)",
+            "CREATE INDEX ix_runs_started ON runs (started_wall_seconds)",
+            "UPDATE alembic_version SET version_num = 'r0004'",
+        ):
+            connection.exec_driver_sql(statement)
+    engine.dispose()
+    with Store.open(location) as store, store.reading() as transaction:
+        (energy,) = other_energy(transaction, "vision")
+        assert energy.joules == 70.0
+
+
 def test_a_store_of_a_newer_version_is_refused(location):
     """Old code would write rows that new code cannot read."""
     Store.open(location).close()
@@ -710,6 +739,30 @@ def test_runs_are_listed_in_every_order(store):
         assert count_runs(transaction, RunQuery("speech")) == 0
 
 
+def test_energy_besides_jobs_leaves_out_what_jobs_have(store):
+    """The overview would add the energy of a recurring run twice, or leave out all other runs."""
+    runs = (
+        ("vision", 100.0, 50.0, None),
+        ("vision", 1000.0, 30.0, 30.0),  # of a recurring job
+        ("vision", 1900.0, 70.0, None),
+        ("vision", 1950.0, None, 20.0),  # of a recurring job, within the run before
+        ("speech", 100.0, 5.0, None),
+    )
+    for number, (team, start, joules, decision_joules) in enumerate(runs):
+        texts = team, f"{number}", "", "", "", ""
+        run = RunRecord(*texts, start, 1.0, joules, True, {}, decision_joules)  # noqa: FBT003
+        store.write(lambda transaction, run=run: put_run(transaction, run, []))
+    with store.reading() as transaction:
+        sums = sorted((entry.team, entry.joules) for entry in other_energy(transaction, None))
+        assert sums == [("speech", 5.0), ("vision", 100.0)]
+        (vision,) = other_energy(transaction, "vision", 90.0, 1000.0)
+        assert (vision.wall_seconds, vision.joules) == (100.0, 50.0)
+        parts = other_energy(transaction, "vision", by_time=True)
+        assert sorted((part.wall_seconds, part.joules) for part in parts) == [
+            *((100.0, 50.0), (1000.0, 0.0), (1900.0, 50.0))
+        ]
+
+
 def test_open_runs_are_listed_by_time(store):
     """Runs under way would be out of order, or those that have ended be among them."""
     for number, ended in enumerate((False, True, False)):
@@ -727,6 +780,7 @@ def test_pages_of_very_many_runs_read_an_index_only(tmp_path):
     statements = (
         "SELECT count(*), sum(joules) FROM runs WHERE started_wall_seconds > 9",
         "SELECT count(*), sum(joules) FROM runs WHERE started_wall_seconds > 9 AND team = 'a'",
+        "SELECT team, sum(decision_joules) FROM runs WHERE started_wall_seconds > 9",
         "SELECT id FROM runs ORDER BY started_wall_seconds DESC, id DESC",
     )
     with Store.open(tmp_path / "store.sqlite") as store, store.reading() as transaction:

@@ -135,7 +135,7 @@ def source_of_jobs(backend: DecisionBackend, arguments: argparse.Namespace) -> E
     if not (summaries or runs):
         remedy = "choose another --month, or leave it out"
         raise UnknownRecordError("nothing was reported in that time", remedy=remedy)
-    owner = (runs or [summary.entry for summary in summaries])[0].team
+    owner = runs[0].team if runs else summaries[0].entry.team
     name = arguments.job or f"team {owner}"
     if arguments.run_id:
         name = f"run {arguments.run_id} of {summaries[0].entry.name}"
@@ -332,11 +332,12 @@ def _overview(arguments: argparse.Namespace) -> Output:
                 jobs.job_beliefs(reading, reading.job(job)),
             ),
             zone=datetime.now().astimezone().tzinfo,
+            others=reports.OtherRuns(
+                storage.other_energy(reading, None),
+                storage.other_energy(reading, None, by_time=True),
+            ),
         )
         runs, joules = storage.run_totals(reading, None, 0.0, math.inf)
-    text = f"{reports.count_text(runs, 'run')} of every kind, recurring or not, used "
-    blocks = (reports.Paragraph(text + reports.energy_text(joules)), *report.blocks)
-    report = replace(report, blocks=blocks if runs else report.blocks)
     documents = [
         {"team": job.head.team, **_job_document(job.head, job.recurrences, job.joules, job.saved)}
         for job in totals

@@ -152,6 +152,7 @@ def run_record(run: RunEntry, team: str) -> RunRecord:
         team=team,
         searched="\n".join([run.name, run.host, run.boards, run.setting, *tags]),
         summary=document,
+        decision_joules=run.joules if run.decision else None,
         **columns,
     )
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from datetime import tzinfo
 
     from joulery.jobs._totals import EndedRecurrence, JobTotals
-    from joulery.storage import Transaction
+    from joulery.storage import OtherEnergy, Transaction
 
 PeriodUnit = Literal["day", "week", "month"]
 _MOST_PERIODS = 400  # by hand: more bars than pixels of a phone say nothing
@@ -37,6 +37,7 @@ class PeriodSavings:
         saved_joules: Energy that they saved against the default.
         default_joules: Energy that the default would have used, of jobs that have a baseline.
         saved_error_joules: One standard error of what was saved, where it is known.
+        other_joules: Energy of runs that do not recur, which began in it.
     """
 
     start_wall_seconds: float
@@ -46,6 +47,12 @@ class PeriodSavings:
     saved_joules: float = 0.0
     default_joules: float = 0.0
     saved_error_joules: float = 0.0
+    other_joules: float = 0.0
+
+    @property
+    def all_joules(self) -> float:
+        """Energy of all runs."""
+        return self.joules + self.other_joules
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +74,7 @@ def savings_history(
     end_wall_seconds: float,
     unit: PeriodUnit,
     zone: tzinfo,
+    others: Sequence[OtherEnergy] = (),
 ) -> SavingsHistory:
     """What jobs used and saved in each day, week or month between two moments.
 
@@ -76,6 +84,7 @@ def savings_history(
         end_wall_seconds: Unix time until which they count.
         unit: Length of the periods; weeks begin on Mondays.
         zone: Time zone of the calendar.
+        others: Energy of runs that do not recur, of that time.
     """
     edges = list(_edges(start_wall_seconds, end_wall_seconds, unit, zone))
     sums, squares = [_Sums() for _ in edges[1:]], 0.0
@@ -90,12 +99,16 @@ def savings_history(
         for at, recurrences in by_period.items():
             count += sums[min(at, len(sums) - 1)].add(recurrences, error)
         squares += (count * error) ** 2
+    for other in others:
+        at = bisect.bisect_right(edges, other.wall_seconds) - 1
+        sums[min(at, len(sums) - 1)].other_joules += other.joules
     total = _Sums(
         sum(part.recurrences for part in sums),
         sum(part.joules for part in sums),
         sum(part.saved_joules for part in sums),
         sum(part.default_joules for part in sums),
         squares,
+        sum(part.other_joules for part in sums),
     )
     periods = (part.savings(*ends) for part, ends in zip(sums, pairwise(edges), strict=True))
     return SavingsHistory(total.savings(start_wall_seconds, end_wall_seconds), tuple(periods))
@@ -114,6 +127,7 @@ class _Sums:
     saved_joules: float = 0.0
     default_joules: float = 0.0
     squares: float = 0.0
+    other_joules: float = 0.0
 
     def add(self, recurrences: Sequence[EndedRecurrence], error_joules: float) -> int:
         """Add recurrences of a job, which share the error of their baseline; give their number."""
@@ -129,7 +143,8 @@ class _Sums:
 
     def savings(self, start: float, end: float) -> PeriodSavings:
         energy = self.joules, self.saved_joules, self.default_joules
-        return PeriodSavings(start, end, self.recurrences, *energy, math.sqrt(self.squares))
+        error = math.sqrt(self.squares)
+        return PeriodSavings(start, end, self.recurrences, *energy, error, self.other_joules)
 
 
 def _edges(start: float, end: float, unit: PeriodUnit, zone: tzinfo) -> Iterator[float]:

@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     )
     from joulery.reports._overview import (
         Measure as Measure,
+        OtherRuns as OtherRuns,
         OverviewRange as OverviewRange,
         all_time as all_time,
         overview_report as overview_report,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import repeat
@@ -45,6 +44,7 @@ if TYPE_CHECKING:
     from joulery.grid import ElectricityPrice
     from joulery.jobs import JobBeliefs, JobSummary, JobTotals, OpenRun, PeriodSavings, PeriodUnit
     from joulery.reports._document import Block
+    from joulery.storage import OtherEnergy
 
     _Link = Callable[[int], str] | None
 
@@ -60,6 +60,7 @@ _METHOD = (
     "as measured in the same job. The error is one standard error, from the scatter of runs. Jobs "
     "without such a run count as saving nothing."
 )
+_NO_JOBS = "No recurring jobs yet. A joulery.Run with batch_sizes=[…] makes one."
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,49 +82,67 @@ class OverviewRange:
     zone: tzinfo = UTC
 
 
+@dataclass(frozen=True, slots=True)
+class OtherRuns:
+    """Energy of runs that do not recur.
+
+    Attributes:
+        by_team: Energy of all time by team.
+        by_time: Energy in the range of an overview, over time.
+    """
+
+    by_team: Sequence[OtherEnergy] = ()
+    by_time: Sequence[OtherEnergy] = ()
+
+
 def overview_report(
     jobs: Sequence[JobTotals],
     electricity: ElectricityPrice,
     now_wall_seconds: float,
     link: Callable[[int], str] | None = None,
     *,
-    outstanding: int = 0,
     span: OverviewRange | None = None,
+    others: OtherRuns | None = None,
 ) -> tuple[Report, Report]:
-    """Savings of all jobs over time; and what needs attention, by team and by job.
+    """Energy and savings over time; and what needs attention, by team and by job.
 
     Args:
         jobs: Figures of every version of every job.
         electricity: Carbon and price of a kilowatt-hour.
         now_wall_seconds: Unix time.
         link: Address of a job's page; None for none.
-        outstanding: Number of jobs whose figures are still being added up.
         span: Time to cover; all of it unless given.
+        others: Energy of runs that do not recur; none unless given.
     """
-    if not (jobs or outstanding):
-        empty = "No recurring jobs yet. A joulery.Run with batch_sizes=[…] makes one."
-        return Report("Overview", "", (Paragraph(empty),)), Report("Jobs", "", ())
-    span = span or all_time(jobs, now_wall_seconds)
+    others = others or OtherRuns()
+    if not (jobs or others.by_team):
+        return Report("Overview", "", (Paragraph(_NO_JOBS),)), Report("Jobs", "", ())
+    span = span or all_time(jobs, now_wall_seconds, others=others.by_team)
     bounds = span.start_wall_seconds, span.end_wall_seconds
-    history = savings_history(jobs, *bounds, span.unit, span.zone)
+    history = savings_history(jobs, *bounds, span.unit, span.zone, others.by_time)
     blocks: list[Block] = [_total_figures(jobs, history.total, electricity)]
-    if outstanding:
-        text = f"{outstanding:,} more jobs are still being added up."
-        blocks.append(Paragraph(text, soft=True))
     charts = tuple(_period_charts(history.periods, electricity, span))
     if charts:
         origins = add_origins(job.origins for job in jobs)
         blocks += charts_of((Grid(charts),), simulated_text(origins))
-    lists = _job_blocks(jobs, now_wall_seconds, link, span.zone)
+    lists = [*_team_blocks(jobs, others.by_team)]
+    if jobs:
+        lists = [*_job_blocks(jobs, lists, now_wall_seconds, link, span.zone)]
+    else:
+        blocks.append(Paragraph(_NO_JOBS, soft=True))
     return Report("Overview", "", tuple(blocks)), Report("Jobs", "", tuple(lists))
 
 
 def _job_blocks(
-    jobs: Sequence[JobTotals], now: float, link: _Link, zone: tzinfo
+    jobs: Sequence[JobTotals],
+    teams: Sequence[Block],
+    now: float,
+    link: _Link,
+    zone: tzinfo,
 ) -> Iterator[Block]:
     yield Heading("Needs attention")
     yield _attention_table(jobs, link, now, zone)
-    yield from _team_blocks(jobs)
+    yield from teams
     yield Heading("Jobs by energy saved, of all time")
     ranked = [job for job in sorted(jobs, key=lambda job: -job.saved_joules) if job.saved]
     if ranked:
@@ -139,9 +158,11 @@ def all_time(
     now_wall_seconds: float,
     measure: Measure = "energy",
     zone: tzinfo | None = None,
+    others: Sequence[OtherEnergy] = (),
 ) -> OverviewRange:
     """The time from the first report on, by periods of which there are not too many."""
-    first = min((job.ended[0].wall_seconds for job in jobs if job.ended), default=now_wall_seconds)
+    starts = [job.ended[0].wall_seconds for job in jobs if job.ended]
+    first = min([*starts, *(other.wall_seconds for other in others)], default=now_wall_seconds)
     # To the next second, so that a report of this moment counts.
     end = math.floor(now_wall_seconds) + 1.0
     return OverviewRange(first, end, suitable_unit(end - first), measure, zone or UTC)
@@ -157,7 +178,7 @@ def _period_charts(
     periods: Sequence[PeriodSavings], electricity: ElectricityPrice, span: OverviewRange
 ) -> Iterator[Chart]:
     """Bars of what was saved and used by period."""
-    if not any(period.joules for period in periods):
+    if not any(period.all_joules for period in periods):
         return
     name, scale, suit = _measure(electricity, span.measure)
     start = periods[0].start_wall_seconds
@@ -165,8 +186,9 @@ def _period_charts(
     days = [_period_text(period, span) for period in periods]
     x = Axis(span.unit, ticks=tuple(centres), labels=tuple(days), most_ticks=_MOST_TICKS)
     saved = [(scale * p.saved_joules, scale * p.saved_error_joules) for p in periods]
-    used = [(scale * p.joules, 0.0) for p in periods]
-    for verb, bars, colour in (("saved", saved, _SAVED_COLOUR), ("used", used, _USED_COLOUR)):
+    used = [(scale * p.all_joules, 0.0) for p in periods]
+    charts = [("saved", saved, _SAVED_COLOUR), ("used", used, _USED_COLOUR)]
+    for verb, bars, colour in charts if any(p.joules for p in periods) else charts[1:]:
         unit = suit(abs(value) for value, _ in bars)
         series = Series(
             "",
@@ -229,12 +251,14 @@ def _total_figures(
     carbon = saved(lambda energy: carbon_text(electricity.carbon_grams(energy)))
     shares = origins_text(origins, sum(job.joules for job in jobs))
     runs = f"{count_text(total.recurrences, 'recurrence')}, {shares}"
+    if total.other_joules:
+        runs = f"of which {energy_text(total.joules)} recurring: {runs}"
     return KeyFigures(
         (
             KeyFigure("Energy saved", saved(energy_text), note + simulated),
             KeyFigure("CO2 saved", carbon, intensity + simulated),
             _money_figure(electricity, saved, simulated),
-            KeyFigure("Energy used", energy_text(total.joules), runs),
+            KeyFigure("Energy used", energy_text(total.all_joules), runs),
         )
     )
 
@@ -252,21 +276,26 @@ def _money_figure(
     return KeyFigure("Money saved", text, note + simulated)
 
 
-def _team_blocks(jobs: Sequence[JobTotals]) -> Iterator[Block]:
+def _team_blocks(jobs: Sequence[JobTotals], others: Sequence[OtherEnergy]) -> Iterator[Block]:
     """Energy and savings of all time by team, where there are several."""
-    teams: dict[str, list[JobTotals]] = defaultdict(list)
+    teams: dict[str, list[JobTotals]] = {other.team: [] for other in others}
     for job in jobs:
-        teams[job.head.team].append(job)
+        teams.setdefault(job.head.team, []).append(job)
     if len(teams) < 2:
         return
+    recurring = {team: sum(job.joules for job in part) for team, part in teams.items()}
+    used = recurring.copy()
+    for other in others:
+        used[other.team] += other.joules
     yield Heading("By team, of all time")
     yield Table.of(
-        sorted(teams.items(), key=lambda team: -sum(job.joules for job in team[1]))[:_MOST_JOBS],
+        sorted(teams.items(), key=lambda team: -used[team[0]])[:_MOST_JOBS],
         {
             "team": lambda team: team[0],
             ">jobs": lambda team: f"{len(team[1]):,}",
             ">running": lambda team: f"{sum(job.open for job in team[1]):,}",
-            ">energy used": lambda team: energy_text(sum(job.joules for job in team[1])),
+            ">energy used": lambda team: energy_text(used[team[0]]),
+            ">of which recurring": lambda team: energy_text(recurring[team[0]]),
             ">energy saved": lambda team: with_error(
                 sum(job.saved_joules for job in team[1]),
                 math.hypot(*(job.saved_error_joules or 0.0 for job in team[1])),
@@ -412,6 +441,7 @@ def store_report(
     now_wall_seconds: float,
     read: Callable[[int], tuple[JobSummary, JobBeliefs]],
     zone: tzinfo | None = None,
+    others: OtherRuns | None = None,
 ) -> Report:
     """The overview, with the jobs that used most energy to be opened below it.
 
@@ -421,6 +451,7 @@ def store_report(
         now_wall_seconds: Unix time.
         read: Function that reads the history of a job.
         zone: Time zone of the reader; UTC unless given.
+        others: Energy of runs that do not recur; none unless given.
     """
     details = [
         Details(
@@ -433,6 +464,6 @@ def store_report(
         )
         for job in sorted(jobs, key=lambda job: -job.joules)[:_MOST_JOBS]
     ]
-    span = all_time(jobs, now_wall_seconds, zone=zone)
-    overview, lists = overview_report(jobs, electricity, now_wall_seconds, span=span)
+    span = all_time(jobs, now_wall_seconds, zone=zone, others=others.by_team if others else ())
+    overview, lists = overview_report(jobs, electricity, now_wall_seconds, span=span, others=others)
     return Report("Recurring jobs", "", (*overview.blocks, *lists.blocks, *details))

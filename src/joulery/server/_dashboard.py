@@ -23,11 +23,11 @@ from joulery.jobs import PeriodUnit, decision_page, job_entry, open_runs, run_hi
 from joulery.objectives import Cost, LeastEnergy
 from joulery.reports import (
     Measure,
+    OtherRuns,
     OverviewRange,
     all_time,
     count_text,
     describe_objective,
-    energy_text,
     job_report,
     overview_report,
     page_style,
@@ -44,6 +44,7 @@ from joulery.storage import (
     begin_session,
     digest_of,
     end_session,
+    other_energy,
     run_totals,
     runs_mark,
 )
@@ -57,7 +58,7 @@ if TYPE_CHECKING:
     from joulery.objectives import Objective
     from joulery.reports import Report
     from joulery.server._figures import FiguresCache
-    from joulery.storage import TokenRecord
+    from joulery.storage import OtherEnergy, TokenRecord
 
 
 RANGES = {"7": "7 days", "30": "30 days", "90": "90 days", "365": "a year", "all": "all time"}
@@ -85,11 +86,17 @@ class RangeQuery:
     unit: str = ""
     measure: str = ""
 
-    def resolve(self, jobs: Sequence[JobTotals], now: float, zone: tzinfo) -> OverviewRange:
+    def resolve(
+        self,
+        jobs: Sequence[JobTotals],
+        now: float,
+        zone: tzinfo,
+        others: Sequence[OtherEnergy] = (),
+    ) -> OverviewRange:
         """The range; what makes no sense is left out."""
         chosen = self.measure if self.measure in MEASURES else "energy"
         measure = cast("Measure", chosen)
-        whole = all_time(jobs, now, measure, zone)
+        whole = all_time(jobs, now, measure, zone, others)
         first, last = _midnight(self.first, zone), _midnight(self.last, zone, days=1)
         end = last if last is not None else whole.end_wall_seconds
         start = whole.start_wall_seconds
@@ -269,29 +276,35 @@ def overview(request: Request) -> Response:
     )
     # To the end of the minute, so that readers of the same minute share an overview.
     minute = 60.0 * math.ceil(now / 60.0)
-    span, mark = query.resolve(totals, minute, zone), _mark(totals, outstanding)
+    caller, mark = request.state.caller, _mark(totals, outstanding)
+    team = None if may_see_all(caller) else caller.team
+    teams = context.read(lambda transaction: other_energy(transaction, team))
+    span = query.resolve(totals, minute, zone, teams)
+    bounds = span.start_wall_seconds, span.end_wall_seconds
+    runs, _ = context.read(lambda transaction: run_totals(transaction, team, *bounds))
     savings, lists = request.app.state.overviews.get(
-        (request.state.caller.team, mark, span),
+        (caller.team, mark, span, tuple(teams)),
         lambda: overview_report(
             totals,
             request.app.state.electricity,
             minute,
             _job_link,
-            outstanding=outstanding,
             span=span,
+            others=OtherRuns(
+                teams,
+                context.read(
+                    lambda transaction: other_energy(transaction, team, *bounds, by_time=True)
+                ),
+            ),
         ),
     )
-    caller, bounds = request.state.caller, (span.start_wall_seconds, span.end_wall_seconds)
-    team = None if may_see_all(caller) else caller.team
-    runs, joules = context.read(lambda transaction: run_totals(transaction, team, *bounds))
     return render(
         request,
         "overview.html",
         "Overview",
-        runs=count_text(runs, "run"),
-        joules=joules,
+        runs=count_text(runs, "run") if runs else "",
         request_address=str(request.base_url).rstrip("/"),
-        runs_energy=energy_text(joules),
+        outstanding=outstanding,
         events="overview",
         mark=_overview_mark(request, totals, outstanding),
         savings=savings,

@@ -55,8 +55,8 @@ _TABLES = {
     )
 }
 _NUMBERED = ("jobs", "energy", "runs", "tokens")
-# Of exports that can be read: later ones only added tables and indexes.
-_REVISIONS = ("r0002", "r0003", HEAD)
+# Of exports that can be read: later ones added tables, indexes and a column.
+_REVISIONS = ("r0002", "r0003", "r0004", HEAD)
 _AT_ONCE = 1000  # rows, however many there are
 _REMEDY = "give a whole file that `joulery store export` wrote"
 _SQLITE_MARK = b"SQLite format 3\0"
@@ -160,6 +160,10 @@ def _rows(file: BinaryIO) -> Iterator[tuple[str, dict[str, Any]]]:
             for column in _TABLES[name].columns:
                 if isinstance(column.type, LargeBinary):
                     row[column.name] = base64.b64decode(row[column.name])
+            if name == "runs" and "decision_joules" not in row:  # before r0005
+                summary = row["summary"]
+                joules = summary.get("joules") if row["joules"] is None else row["joules"]
+                row["decision_joules"] = joules if summary.get("decision") else None
             yield name, row
 
 

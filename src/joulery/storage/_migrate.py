@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine
 
 # Kept here so that making or opening a store that is up to date need not import Alembic.
-HEAD = "r0004"
+HEAD = "r0005"
 MIGRATIONS = Path(__file__).parent / "migrations"
 # Any number will do, as long as nothing else of the database locks it.
 _UPGRADE_LOCK = 0x6A6F756C

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from joulery.storage._records import Document
     from joulery.storage._transaction import Transaction
 
+
+_QUARTER_SECONDS = 900.0
 
 Record = TypeVar("Record", OutcomeRecord, ProfileRecord, EnergyRecord)
 
@@ -336,6 +339,48 @@ def run_totals(
     columns = func.count(), func.coalesce(func.sum(runs.c.joules), 0.0)
     number, joules = transaction.query(select(*columns).where(*conditions)).one()
     return number, joules
+
+
+@dataclass(frozen=True, slots=True)
+class OtherEnergy:
+    """Energy of runs of a team that no recurring job has.
+
+    Attributes:
+        team: Team of the runs.
+        wall_seconds: Unix time at which the first of them began.
+        joules: Energy that they used.
+    """
+
+    team: str
+    wall_seconds: float
+    joules: float
+
+
+def other_energy(
+    transaction: Transaction,
+    team: str | None,
+    start_wall_seconds: float = 0.0,
+    end_wall_seconds: float = math.inf,
+    *,
+    by_time: bool = False,
+) -> list[OtherEnergy]:
+    """Energy of runs that began in a time, without that of recurring jobs, by team.
+
+    Args:
+        transaction: Transaction to read with.
+        team: Team of the runs; None for every team.
+        start_wall_seconds: Unix time from which runs count.
+        end_wall_seconds: Unix time until which they count.
+        by_time: Whether sums are by the quarter of an hour, at which days begin in any time zone.
+    """
+    joules = func.coalesce(runs.c.joules, 0.0) - func.coalesce(runs.c.decision_joules, 0.0)
+    began = runs.c.started_wall_seconds
+    groups = [runs.c.team, *([func.floor(began / _QUARTER_SECONDS)] if by_time else [])]
+    query = select(runs.c.team, func.min(began), func.sum(joules)).group_by(*groups)
+    query = query.where(began >= start_wall_seconds, began <= end_wall_seconds)
+    if team is not None:
+        query = query.where(runs.c.team == team)
+    return [OtherEnergy(*row) for row in transaction.query(query)]
 
 
 def runs_mark(transaction: Transaction) -> str:

@@ -211,6 +211,7 @@ class RunRecord:
         joules: Energy until then; None where nothing measured it, or another run has it too.
         ended: Whether it has ended.
         summary: Boards, setting, saving, tags and provenance, for lists.
+        decision_joules: Its energy if it carries out a decision, whose job has it too.
         id: Number of the run; 0 before it is stored.
     """
 
@@ -225,6 +226,7 @@ class RunRecord:
     joules: float | None
     ended: bool
     summary: Document
+    decision_joules: float | None = None
     id: int = 0
 
 

@@ -163,8 +163,11 @@ runs = Table(
     *_columns(RunRecord),
     UniqueConstraint("team", "key"),
     # With the number, by which lists go on, and the energy, so that totals read no runs.
-    Index("ix_runs_team_started", "team", "started_wall_seconds", "id", "joules"),
-    Index("ix_runs_started", "started_wall_seconds", "id", "joules"),
+    Index(
+        "ix_runs_team_started",
+        *("team", "started_wall_seconds", "id", "joules", "decision_joules"),
+    ),
+    Index("ix_runs_started", *("started_wall_seconds", "id", "joules", "decision_joules", "team")),
     Index(
         "ix_runs_open",
         "team",

@@ -25,10 +25,17 @@ from joulery.jobs import (
 )
 from joulery.jobs.policies import ActionKind, RunEnd
 from joulery.objectives import Cost, LeastEnergy
-from joulery.reports import energy_text, job_report, jobs_chart, overview_report, saved_text
+from joulery.reports import (
+    OtherRuns,
+    energy_text,
+    job_report,
+    jobs_chart,
+    overview_report,
+    saved_text,
+)
 from joulery.reports._chart import thin
 from joulery.reports._text import carbon_text, date_text, limit_difference, with_error
-from joulery.storage import JobHead
+from joulery.storage import JobHead, OtherEnergy
 from joulery.testing.workloads import made_up_workload
 
 JOB = structs.replace(made_up_workload().job(), name="nightly")
@@ -325,6 +332,22 @@ def test_units_are_the_ones_people_use():
     ]
     assert date_text(NOW) == "2027-01-15 08:00"
     assert {date_text(value) for value in (None, 0.0, 1e300, math.inf, -1e18)} == {"–"}
+
+
+def test_energy_of_all_runs_is_in_the_overview():
+    """If this fails, whoever pays is told less than was used, by as much as runs do not recur."""
+    used = OtherEnergy("speech", NOW - 7200.0, 3.6e6), OtherEnergy("vision", NOW - 7200.0, 1.8e6)
+    others = OtherRuns(used, used)
+    overview, lists = (
+        report.body() for report in overview_report([figures()], WORLD, NOW, others=others)
+    )
+    total = energy_text(7.5e6 + 5.4e6)
+    assert f'<dt>Energy used</dt><dd class="value">{total}' in overview
+    assert f"of which {energy_text(7.5e6)} recurring" in overview
+    assert lists.index(energy_text(7.5e6 + 1.8e6)) < lists.index("speech") < lists.index("1.00 kWh")
+    alone = overview_report([], WORLD, NOW, others=others)[0]
+    assert [chart.title for chart in alone.charts] == ["Energy used by day"]
+    assert sum(y for _, y in alone.charts[0].series[0].points) == pytest.approx(5.4e6)
 
 
 def test_losses_are_drawn_to_the_other_side():
