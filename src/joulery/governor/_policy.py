@@ -42,7 +42,7 @@ class Rule:
         uids: Ids of users; None for everyone.
         gids: Ids of groups.
         tokens: Names of clients on other machines.
-        devices: Device ids, indices, ``vendor:index`` or ``*``.
+        devices: Device ids, indices, ``gpu``, ``gpu:0``, ``nvidia:0`` or ``*``.
         limits_watts: Range of power limits; None for none at all.
         clocks_hertz: Range of clocks; None for none at all.
         must_own: Proof of use of the device that a client needs; empty for none.
@@ -286,4 +286,6 @@ def _is_amount(value: Any) -> bool:
 
 
 def _names(info: DeviceInfo) -> frozenset[str]:
-    return frozenset({ANY, info.id, str(info.index), f"{info.vendor}:{info.index}"})
+    kinds = (info.kind.value, info.vendor.lower())
+    positions = (f"{kind}:{info.index}" for kind in kinds)
+    return frozenset({ANY, info.id, str(info.index), *kinds, *positions})
