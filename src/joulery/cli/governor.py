@@ -61,18 +61,31 @@ def _status(arguments: argparse.Namespace) -> Output:
     path = arguments.socket or governor.default_socket()
     try:
         with closing(governor.Connection(path)) as connection:
-            devices = connection.ask("status")["devices"]
+            answer = connection.ask("status")
     except OSError as error:
         raise MissingHardwareError(
             f"no governor answers at {path}: {error.strerror or error}",
             remedy="start one with `joulery governor serve`, as root",
         ) from None
-    return Output({"socket": str(path), "devices": devices}, lambda: _devices_text(devices))
+    devices, policy = answer["devices"], answer["policy"]
+    code = 1 if policy["flaw"] else 0 if devices else MissingHardwareError.exit_code
+    return Output(
+        {"socket": str(path), "devices": devices, "policy": policy},
+        lambda: _devices_text(devices) + _policy_text(policy),
+        code,
+    )
+
+
+def _policy_text(policy: dict[str, Any]) -> str:
+    """What is wrong with the policy; empty where nothing is."""
+    closed = "" if policy["rules"] else "\nNo rule of a policy: every request is refused."
+    flaw = policy["flaw"] and f"\nThe policy before stays in force: {policy['flaw']}"
+    return closed + flaw
 
 
 def _devices_text(devices: list[dict[str, Any]]) -> str:
     if not devices:
-        return "No device can be governed here."
+        return "No device can be governed here; the governor looks again every 10 s."
     return table_of(
         devices,
         {
@@ -126,12 +139,19 @@ def _user(uid: int) -> str:
 
 def _check(arguments: argparse.Namespace) -> Output:
     policy = governor.load_policy(arguments.file)
+    boards = [device.info for device in governor.governable_devices().values()]
+    unmatched = [
+        number
+        for number, rule in enumerate(policy.rules, 1)
+        if boards and not any(map(rule.names, boards))
+    ]
     lines = [
         f"rule {number}: {_who(rule)} may {_what(rule)} on {', '.join(sorted(rule.devices))}"
+        + ", which no board of this machine matches" * (number in unmatched)
         for number, rule in enumerate(policy.rules, 1)
     ]
     text = "\n".join(lines or ["every request is refused"])
-    return Output({"rules": len(policy.rules)}, text)
+    return Output({"rules": len(policy.rules), "unmatched": unmatched}, text)
 
 
 def _who(rule: Any) -> str:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         lease_obstacle as lease_obstacle,
     )
     from joulery.governor._daemon import GovernorConfig as GovernorConfig, serve as serve
+    from joulery.governor._device import governable_devices as governable_devices
     from joulery.governor._journal import (
         STATE_VARIABLE as STATE_VARIABLE,
         state_folder as state_folder,

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
+_LOOK_SECONDS = 10.0  # by hand: drivers that load late are found within seconds
 _NICENESS = -10  # by hand: before jobs, after the kernel's own threads
 _MAX_AUDIT_BYTES = 16 * 1024 * 1024  # by hand: some 100,000 events
 _AUDIT_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -92,7 +93,8 @@ async def _serve(config: GovernorConfig, on_ready: Callable[[], None] | None) ->
     # Clients must not wait for the device's thread, nor the other way round.
     sys.setswitchinterval(1e-4)
     with _listening(config.socket) as listener, _remote(config) as remote:
-        governor = Governor(governed_devices(config.state, audit), policy, audit, config.limits)
+        find = partial(governed_devices, config.state, audit)
+        governor = Governor(find(), policy, audit, config.limits, find)
         loop = asyncio.get_running_loop()
         serving = loop.create_task(governor.serve([(listener, None), *remote], on_ready))
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -125,7 +127,9 @@ class Governor:
         policy: AccessPolicy,
         audit: AuditLog,
         limits: ConnectionLimits,
+        find: Callable[[], dict[str, GovernedDevice]] | None = None,
     ) -> None:
+        self._find = find
         self._audit = audit
         self._limits = limits
         worker = partial(DeviceWorker, REAL_CLOCK, limits.stall_seconds)
@@ -144,7 +148,28 @@ class Governor:
             listener.listen(128)
         self._audit.write("start", devices=len(self._table.devices))
         _notify_ready(on_ready)
-        await Server(listeners, self._table, REAL_CLOCK, self._limits).run()
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(Server(listeners, self._table, REAL_CLOCK, self._limits).run())
+            if self._find is not None:
+                tasks.create_task(self.await_devices(self._find))
+
+    async def await_devices(
+        self, find: Callable[[], dict[str, GovernedDevice]], seconds: float = _LOOK_SECONDS
+    ) -> None:
+        """Look for devices every few seconds while there are none; say what is missing."""
+        if not self._table.policy.rules:
+            _say("no rule of a policy: every request is refused", "give --policy FILE")
+        if self._table.devices:
+            return
+        _say(f"0 boards to govern; looks again every {seconds:g} s", "see `joulery doctor`")
+        while not self._table.devices:
+            await asyncio.sleep(seconds)
+            with suppress(JouleryError):
+                self._table.add(await asyncio.to_thread(find))
+        for device in self._table.devices.values():
+            device.worker.submit(device.adopt)
+        self._audit.write("devices", devices=len(self._table.devices))
+        _say(f"boards to govern: {len(self._table.devices)}")
 
     async def finish(self, serving: asyncio.Task[None], attempts: int = 1) -> None:
         """Restore everything after serving; the journal keeps what fails."""
@@ -164,7 +189,9 @@ class Governor:
                 self._table.replace_policy(load_policy(path))
                 self._audit.write("reload")
         except JouleryError as error:
+            self._table.policy_flaw = error.message
             self._audit.write("bad policy", why=error.message)
+            _say(f"the policy before stays in force: {error.message}", error.remedy)
 
     async def _settle(self, work: Callable[[DeviceLeases], None]) -> None:
         """Wait until every device has done some work, or is stuck."""
@@ -174,6 +201,11 @@ class Governor:
         ]
         if futures:
             await asyncio.wait(futures, timeout=self._limits.stall_seconds)
+
+
+def _say(text: str, remedy: str = "") -> None:
+    sys.stderr.write(f"joulery: {text}\n" + (f"  → {remedy}\n" if remedy else ""))
+    sys.stderr.flush()
 
 
 class AuditLog:

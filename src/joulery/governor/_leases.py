@@ -74,16 +74,20 @@ class LeaseTable:
     owns: Callable[[Peer, Device, str], bool]
     audit: Callable[..., None]
     worker: Callable[[], DeviceWorker]
+    policy_flaw: str = ""  # reason why a newer policy is not in force
 
     def __post_init__(self) -> None:
         self.numbers = itertools.count(1)
         # Highest epoch of each client on another machine, and when it was last heard.
         self.leaders: dict[str, tuple[int, float]] = {}
-        self.devices = {
-            name: DeviceLeases(self, governed, self.worker())
-            for name, governed in self.governed.items()
-        }
-        self.replace_policy(self.policy)
+        self.devices: dict[str, DeviceLeases] = {}
+        self.add(self.governed)
+
+    def add(self, governed: dict[str, GovernedDevice]) -> None:
+        """Govern further devices."""
+        for name, device in governed.items():
+            self.devices[name] = leases = DeviceLeases(self, device, self.worker())
+            leases.worker.submit(leases.apply_policy)
 
     def device(self, device: object) -> DeviceLeases:
         """The leases of a device."""
@@ -101,7 +105,7 @@ class LeaseTable:
 
     def replace_policy(self, policy: AccessPolicy) -> None:
         """Adopt another policy; leases that it does not allow end."""
-        self.policy = policy
+        self.policy, self.policy_flaw = policy, ""
         for device in self.devices.values():
             device.worker.submit(device.apply_policy)
 

@@ -185,6 +185,10 @@ class LeaseSession:
         leader = {"epoch": epoch, "age_seconds": self._table.clock.now() - heard_at}
         return {
             "devices": [device.description() for device in devices],
+            "policy": {
+                "rules": len(self._table.policy.rules),
+                "flaw": self._table.policy_flaw[:500],
+            },
             **({"leader": leader} if epoch else {}),
         }
 

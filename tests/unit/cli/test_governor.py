@@ -69,7 +69,7 @@ def test_policy_is_printed_in_words(policy, capsys):
         "rule 2: everyone may hold, but change nothing on 0",
     ]
     _run("check-policy", str(policy), "--json")
-    assert json.loads(capsys.readouterr().out) == {"rules": 2}
+    assert json.loads(capsys.readouterr().out) == {"rules": 2, "unmatched": []}
 
 
 def test_bad_policy_is_an_error(policy):
@@ -199,4 +199,4 @@ def test_status_is_printed_as_a_table():
     rows = governor._devices_text(devices).splitlines()
     assert "process 7 of root (150 W, 1200 MHz)" in rows[2]
     assert "to be restored" in rows[3]
-    assert governor._devices_text([]) == "No device can be governed here."
+    assert governor._devices_text([]) == "No device can be governed here; the governor looks again every 10 s."
