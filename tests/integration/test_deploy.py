@@ -238,6 +238,19 @@ def emitted():
     return names
 
 
+def test_prometheus_reaches_what_the_page_lets_it_scrape():
+    """A remote Prometheus gets no figure from a unit that listens for its own machine only."""
+    page = (DEPLOY.parent / "docs/how-to/deploy.md").read_text("utf-8")
+    (config,) = re.findall(r"```yaml title=\"prometheus.yml\"\n(.*?)```", page, re.DOTALL)
+    jobs = yaml.safe_load(config)["scrape_configs"]
+    targets = {
+        target for job in jobs for part in job["static_configs"] for target in part["targets"]
+    }
+    units = "".join(path.read_text("utf-8") for path in DEPLOY.glob("systemd/*.service"))
+    ports = {target.rpartition(":")[2] for target in targets}
+    assert ports <= set(re.findall(r"--listen 0\.0\.0\.0:(\d+)", units))
+
+
 def _rules():
     for path in sorted(DEPLOY.glob("prometheus/*.yaml")):
         for group in yaml.safe_load(path.read_text("utf-8"))["groups"]:

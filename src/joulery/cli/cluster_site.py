@@ -297,7 +297,8 @@ After=network-online.target slurmctld.service
 Wants=network-online.target
 
 [Service]
-ExecStart={python} -P -m joulery cluster agent --settings {settings} --listen 127.0.0.1:9105
+# Figures for a Prometheus on another machine, without a token; only for one here: 127.0.0.1.
+ExecStart={python} -P -m joulery cluster agent --settings {settings} --listen 0.0.0.0:9105
 Restart=always
 RestartSec=1
 NoNewPrivileges=yes

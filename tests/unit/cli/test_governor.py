@@ -199,4 +199,7 @@ def test_status_is_printed_as_a_table():
     rows = governor._devices_text(devices).splitlines()
     assert "process 7 of root (150 W, 1200 MHz)" in rows[2]
     assert "to be restored" in rows[3]
-    assert governor._devices_text([]) == "No device can be governed here; the governor looks again every 10 s."
+    assert (
+        governor._devices_text([])
+        == "No device can be governed here; the governor looks again every 10 s."
+    )
