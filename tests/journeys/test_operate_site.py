@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import socket
 import stat
@@ -149,6 +150,31 @@ def test_an_agent_is_tried_started_replaced_and_its_joules_kept(site):
     (world.folder / "site" / "localhost" / "governor.toml").write_text("")
     world.governor.send_signal(signal.SIGHUP)
     wait_for(lambda: limits(world) == pytest.approx([world.board.default_limit_watts] * 2))
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="no bash here")
+def test_the_files_are_installed_as_is_said(world):
+    """The first line that an operator copies onto a fresh node fails."""
+    words = ("--nodes", "n1", "--boards", "1", "--budget", "1kW", "--fallback", "150W")
+    command = [sys.executable, "-m", "joulery", "cluster", "init", "--out", "site", *words]
+    steps = world.run([*command, "--limits", "100,400"])
+    lines = [line.partition("install ")[2] for line in steps.splitlines() if "install " in line]
+    root = world.folder / "root"
+    (root / "etc/systemd/system").mkdir(parents=True)  # which every system has
+    for line in lines:
+        step = f"cd site && install {line}".replace(" /etc/", f" {root}/etc/")
+        world.run(["bash", "-ec", step])
+    modes = {
+        str(path.relative_to(root / "etc")): f"{path.stat().st_mode & 0o777:o}"
+        for path in root.rglob("*")
+        if path.is_file()
+    }
+    names = ("governor.toml", "agent.token", "node.pem", "node.key")
+    units = ("joulery-governor.service", "joulery-agent.service")
+    assert modes == {
+        **{f"joulery/{name}": "600" for name in names},
+        **{f"systemd/system/{name}": "644" for name in units},
+    }
 
 
 def test_a_trial_without_slurm_is_no_success(site):

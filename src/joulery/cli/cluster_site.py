@@ -349,11 +349,11 @@ def _init(arguments: argparse.Namespace) -> Output:
     steps = f"""\
 {len(paths)} files in {folder}
 A silent agent leaves {plan.silent_watts:g} W of the budget of {plan.budget_watts:g} W.
-on each node:  install -m 600 {first}/{{governor.toml,agent.token,node.pem,node.key}} {etc}/
-               install {first}/joulery-governor.service /etc/systemd/system/
+on each node:  install -D -m 600 -t {etc} {first}/{{governor.toml,agent.token,node.pem,node.key}}
+               install -m 644 {first}/joulery-governor.service /etc/systemd/system/
                systemctl enable --now joulery-governor
 here:          joulery cluster agent --settings {folder}/agent.toml --shadow --ticks 3
-               install joulery-agent.service /etc/systemd/system/
+               install -m 644 joulery-agent.service /etc/systemd/system/
                systemctl enable --now joulery-agent
 monitoring:    alerts.yml for Prometheus, grafana.json for Grafana to import"""
     if kept := [path.removesuffix(".new") for path in paths if path.endswith(".new")]:
