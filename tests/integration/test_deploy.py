@@ -15,7 +15,7 @@ import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from joulery.cli import cluster_site, dispatch, governor, main, serving
+from joulery.cli import COMMANDS, cluster_site, dispatch, governor, main, serving
 from joulery.cluster import SitePlan, metrics_text, write_site
 from joulery.governor import load_policy
 from joulery.hardware import SimulatedGpu, catalog
@@ -236,6 +236,31 @@ def emitted():
             names.setdefault(sample.name, set()).update(sample.labels)
     meter.close()
     return names
+
+
+def _shell_lines():
+    """Lines of commands in pages and in deploy/, with their source; continued ones joined."""
+    for path in sorted((DEPLOY.parent / "docs").rglob("*.md")):
+        for block in re.findall(
+            r"^```bash\n(.*?)^```", path.read_text("utf-8"), re.MULTILINE | re.DOTALL
+        ):
+            yield from ((path.name, line) for line in block.replace("\\\n", " ").splitlines())
+    for path in DEPLOY.rglob("*"):
+        if path.is_file():
+            text = path.read_text("utf-8").replace("\\\n", " ")
+            yield from ((path.name, line) for line in text.splitlines())
+
+
+def test_pages_and_files_name_commands_that_exist():
+    """A command that no test runs is misspelled, or names an image's entry point again."""
+    lines = list(_shell_lines())
+    assert len(lines) > 500
+    starts = [(name, re.match(r"joulery ([a-z][\w-]*)", line)) for name, line in lines]
+    unknown = [(name, match[0]) for name, match in starts if match and match[1] not in COMMANDS]
+    assert unknown == []
+    # The image's entry point is joulery already; images of others need the word once.
+    twice = [(name, line) for name, line in lines if re.search(r"\sjoulery\s+joulery\b", line)]
+    assert twice == []
 
 
 def test_prometheus_reaches_what_the_page_lets_it_scrape():
