@@ -122,7 +122,17 @@ def test_the_policy_of_the_manifest_is_one(tmp_path):
     (config,) = (manifest for manifest in _manifests() if manifest["kind"] == "ConfigMap")
     path = tmp_path / "governor.toml"
     path.write_text(config["data"]["governor.toml"], "utf-8")
-    assert len(load_policy(path).rules) == 1
+    (rule,) = load_policy(path).rules
+    assert rule.must_own, "a pod may set limits on the boards of others"
+    assert rule.limits_watts
+    assert rule.clocks_hertz
+
+
+def test_only_pods_of_ours_see_all_boards_of_a_node():
+    """A pod that is copied from a page reaches boards of others."""
+    for path in (DEPLOY.parent / "docs").rglob("*.md"):
+        blocks = re.findall(r"(?ms)^```yaml.*?\n(.*?)^```", path.read_text("utf-8"))
+        assert not [block for block in blocks if "NVIDIA_VISIBLE_DEVICES" in block], path
 
 
 def test_the_image_is_made_of_files_that_exist():
