@@ -84,10 +84,11 @@ class Caller:
             messages.append(message)
 
         await self.application(scope, receive, send)
-        start, end = messages
+        start, *parts = messages
+        content = b"".join(part.get("body", b"") for part in parts)
         answer_headers = dict(start["headers"])
-        is_json = end["body"] and b"json" in answer_headers.get(b"content-type", b"")
-        return start["status"], answer_headers, json.loads(end["body"]) if is_json else end["body"]
+        is_json = content and b"json" in answer_headers.get(b"content-type", b"")
+        return start["status"], answer_headers, json.loads(content) if is_json else content
 
     def browser(self, token: str | None = None) -> list[tuple[bytes, bytes]]:
         """Headers of a browser that has logged in with a token."""

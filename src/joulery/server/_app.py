@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -187,7 +188,8 @@ class _Observer:
             self._in_flight -= 1
             context.metrics.in_flight.set(self._in_flight)
             context.left(scope.pop("joulery.team", None))
-            _note(context, scope, answer.status, time.perf_counter() - began)
+            seconds = math.nan if answer.is_stream else time.perf_counter() - began
+            _note(context, scope, answer.status, seconds)
 
 
 class _Answer:
@@ -195,12 +197,14 @@ class _Answer:
 
     Attributes:
         status: HTTP status; 0 before the answer has begun.
+        is_stream: Whether it lasts as long as somebody looks, so that its time says nothing.
     """
 
     def __init__(self, send: Send) -> None:
         self._send = send
         self._closed = False
         self.status = 0
+        self.is_stream = False
 
     async def send(self, message: Message) -> None:
         """Send a part of the answer; answers are not for caches unless they say so.
@@ -221,6 +225,9 @@ class _Answer:
     async def _forward(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.status = message["status"]
+            self.is_stream = (b"content-type", b"text/event-stream") in [
+                (name, value.partition(b";")[0]) for name, value in message["headers"]
+            ]
             if not any(name == b"cache-control" for name, _ in message["headers"]):
                 message["headers"] = [*message["headers"], (b"cache-control", b"no-store")]
         try:
@@ -238,7 +245,7 @@ def _note(context: ServerContext, scope: Scope, status: int, seconds: float) -> 
             "operation": operation,
             "method": scope["method"],
             "status": status,
-            "seconds": round(seconds, 6),
+            "seconds": None if math.isnan(seconds) else round(seconds, 6),
             "address": client[0] if client else "",
         }
         _log.info("request", extra={"fields": fields})

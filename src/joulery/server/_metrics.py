@@ -64,9 +64,10 @@ class Metrics:
         self.text(None, -math.inf)
 
     def observe(self, operation: str, status: int, seconds: float) -> None:
-        """Count a request."""
+        """Count a request; one whose time is NaN, such as a stream, without its time."""
         self._requests.labels(operation, str(status)).inc()
-        self._seconds.labels(operation).observe(seconds)
+        if not math.isnan(seconds):
+            self._seconds.labels(operation).observe(seconds)
 
     def text(self, totals: dict[str, int] | None, now: float = 0.0) -> bytes:
         """All figures in the format of Prometheus."""

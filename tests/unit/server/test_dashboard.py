@@ -312,3 +312,15 @@ def test_few_overviews_are_kept():
     for number in range(1000):
         assert cache.get(number, lambda number=number: (number, number)) == (number, number)
     assert len(cache._pages) <= 64
+
+
+def test_a_stream_is_counted_without_its_time(caller):
+    """The alert on slow answers would fire whenever somebody looks at the dashboard."""
+    caller.context.draining = True  # which ends streams at once
+    headers = caller.browser()
+    assert ask(caller, "GET", "/changes?topic=overview", headers)[0] == 200
+    assert ask(caller, "GET", "/jobs", headers)[0] == 200
+    text = caller.context.metrics.text(None).decode()
+    assert 'joulery_requests_total{operation="changes",status="200"} 1.0' in text
+    assert 'joulery_request_seconds_count{operation="jobsPage"} 1.0' in text
+    assert 'joulery_request_seconds_count{operation="changes"}' not in text
