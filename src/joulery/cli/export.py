@@ -67,8 +67,8 @@ COMMAND = Action(
     ),
     epilog="""\
 Metrics: joulery_device_joules_total, joulery_device_watts, joulery_device_limit_watts,
-joulery_device_relative_error; one time series per device. With --json: one document of half a
-second, and the end.
+joulery_device_default_limit_watts, joulery_device_relative_error; one time series per
+device. With --json: one document of half a second, and the end.
 
 example: joulery export --listen 0.0.0.0:9400""",
 )

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from prometheus_client.metrics_core import Metric
 
-    from joulery.hardware import Device
+    from joulery.hardware import Device, PowerLimitRange
     from joulery.metering import Meter
 
 _LABELS = ("device", "name", "kind", "provenance")
@@ -50,6 +50,9 @@ class DeviceCollector(Collector):
         limits = GaugeMetricFamily(
             "joulery_device_limit_watts", "Power limit in force.", labels=_LABELS
         )
+        defaults = GaugeMetricFamily(
+            "joulery_device_default_limit_watts", "Power limit without a cap.", labels=_LABELS
+        )
         latest = self._meter.watts()
         devices = {device.info.id: device for device in self._meter.devices}
         for measured in self._since_start.devices:
@@ -58,8 +61,10 @@ class DeviceCollector(Collector):
             _add(joules, labels, measured.joules)
             _add(errors, labels, measured.relative_error)
             _add(watts, labels, latest.get(info.id))
-            _add(limits, labels, _limit(devices[info.id]))
-        yield from (joules, errors, watts, limits)
+            if (limit := _limit(devices[info.id])) is not None:
+                _add(limits, labels, limit.current_watts)
+                _add(defaults, labels, limit.default_watts)
+        yield from (joules, errors, watts, limits, defaults)
 
 
 def serve(meter: Meter, port: int, address: str = "127.0.0.1") -> Callable[[], None]:
@@ -95,11 +100,11 @@ def _add(
         family.add_metric(labels, value)
 
 
-def _limit(device: Device) -> float | None:
-    """The power limit in force; None where there is none, or it cannot be read."""
+def _limit(device: Device) -> PowerLimitRange | None:
+    """The power limits of a device; None where there is none, or they cannot be read."""
     if Capability.POWER_LIMIT not in device.capabilities or not isinstance(device, PowerLimit):
         return None
     try:
-        return device.power_limits().current_watts
+        return device.power_limits()
     except Exception:  # noqa: BLE001 - a scrape does without it
         return None
