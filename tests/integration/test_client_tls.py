@@ -68,3 +68,17 @@ def test_a_stranger_is_not_trusted(secured):
     with pytest.raises(StoreError, match="not trusted"):
         backend.ask("GET", "/x")
     backend.close()
+
+
+def test_the_other_scheme_is_named_at_once(secured):
+    """If this fails, whoever writes http for https waits half a minute for a wrong remedy."""
+    address = secured[0].removeprefix("https://")
+    with pytest.raises(StoreError, match="speaks TLS") as caught:
+        HttpBackend(f"http://{address}", "team", None, 60.0).ask("GET", "/x")
+    assert caught.value.remedy == f"write https://{address}"
+    plain = ThreadingHTTPServer(("127.0.0.1", 0), Answer)
+    threading.Thread(target=plain.serve_forever, daemon=True).start()
+    with pytest.raises(StoreError, match="speaks no TLS"):
+        HttpBackend(f"https://127.0.0.1:{plain.server_port}", "team", None, 60.0).ask("GET", "/x")
+    plain.shutdown()
+    plain.server_close()

@@ -8,8 +8,9 @@ byte now and then takes longer; ``joulery.client.ResilientClient`` bounds that f
 from __future__ import annotations
 
 import random
+import socket
 import ssl
-from http.client import HTTPConnection, HTTPException, HTTPSConnection
+from http.client import BadStatusLine, HTTPConnection, HTTPException, HTTPSConnection
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote, urlencode, urlsplit
 
@@ -49,6 +50,7 @@ Model = TypeVar("Model", bound="JsonModel")
 _LARGEST_ANSWER = 16 * 2**20  # bytes (by hand: a page of 1,000 jobs has below 2)
 _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.05, 0.5  # by hand: some attempts in 2 s
 _RESTART_SECONDS = 2.0  # for which a refused connection is tried again (by hand: a restart)
+_GREETING_SECONDS = 1.0  # by hand: for a TLS handshake with a server that just answered
 _REPEATED = frozenset({408, 429, 500, 502, 503, 504})
 
 
@@ -239,6 +241,7 @@ class HttpBackend:
                 failed = self._unreachable(error)
                 deadline = min(deadline, began + _RESTART_SECONDS)
             except (OSError, HTTPException) as error:
+                self._check_scheme(error)
                 failed = self._unreachable(error)
             # Half to all of the pause, so that many clients do not come back at once.
             wait = max(wait, pause * random.uniform(0.5, 1.0))  # noqa: S311 - no secret
@@ -302,6 +305,32 @@ class HttpBackend:
                     remedy="give a file with certificates in PEM",
                 ) from None
         return self._tls
+
+    def _check_scheme(self, error: Exception) -> None:
+        """Raise where the server speaks the other scheme, which trying again would not change."""
+        if scheme := self._other_scheme(error):
+            raise StoreError(
+                f"{self._url} speaks {'TLS' if scheme == 'https' else 'no TLS'}",
+                remedy=f"write {scheme}://{self._address.netloc}",
+            ) from None
+
+    def _other_scheme(self, error: Exception) -> str:
+        """The scheme that the server speaks instead of the address's; empty for the same."""
+        if self._address.scheme == "https":
+            return "http" if "wrong version number" in str(error) else ""
+        if not isinstance(error, (ConnectionResetError, BadStatusLine)):
+            return ""
+        address = (str(self._address.hostname), self._address.port or 80)
+        try:
+            with (
+                socket.create_connection(address, _GREETING_SECONDS) as plain,
+                self._context().wrap_socket(plain, server_hostname=address[0]),
+            ):
+                return "https"
+        except ssl.SSLCertVerificationError:  # not trusted, but a certificate
+            return "https"
+        except OSError:
+            return ""
 
     def _untrusted(self, error: ssl.SSLCertVerificationError) -> StoreError:
         return StoreError(
