@@ -1,6 +1,7 @@
 """Journey: a trace is replayed under policies, and its frontier goes to a cluster's budget."""
 
 import json
+import sys
 
 import pytest
 
@@ -75,3 +76,14 @@ def test_a_wrong_policy_is_named(world):
         _, errors = process.communicate(timeout=60)
     assert process.returncode == 2
     assert "orakel" in errors
+
+
+def test_what_breaks_the_objective_saves_nothing(world):
+    """A table promises 43 % for a policy under which no request keeps its bounds."""
+    write_inputs(world)
+    files = ["--trace", "trace.csv", "--model", "model.json", "--device", "h100"]
+    command = [sys.executable, "-m", "joulery", "serving", "simulate", *files]
+    text = world.run([*command, "--ttft", "1ms", "--tpot", "100us", "--policies", "full,fixed"])
+    rows = [line.split() for line in text.splitlines() if "0.00 %" in line]
+    assert len(rows) == 2
+    assert all("–" in row for row in rows), text

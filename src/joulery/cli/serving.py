@@ -532,17 +532,18 @@ def _products(precision: str) -> str:
 def _simulate_report(
     case: serving.ServingCase, outcomes: dict[str, PolicyOutcome], words: str, price: float | None
 ) -> Report:
+    full, quantile = outcomes.get("full"), case.objective.quantile
     columns: dict[str, Callable[[PolicyOutcome], str]] = {
         "policy": lambda outcome: f"{outcome.policy} {outcome.setting}".strip(),
         ">energy": lambda outcome: human(outcome.joules, "J"),
-        ">saved": lambda outcome: per_cent(outcome.saved),
+        # Energy that was saved by breaking the objective is no saving.
+        ">saved": lambda outcome: per_cent(outcome.saved) if outcome.attained >= quantile else "–",
         ">within bounds": lambda outcome: f"{100 * outcome.attained:.2f} %",
         ">TTFT 99 %": lambda outcome: _milliseconds(outcome.ttft_seconds[1]),
         ">TPOT 99 %": lambda outcome: _milliseconds(outcome.tpot_seconds[1]),
     }
     if price is not None:
         columns[">cost"] = lambda outcome: f"{_cost(outcome, price)['cost']:.3g}"
-    full, quantile = outcomes.get("full"), case.objective.quantile
     if full is not None and full.attained < quantile:
         words += (
             f" The objective is out of reach: at full power {100 * full.attained:.1f} % of the "
