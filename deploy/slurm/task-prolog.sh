@@ -10,5 +10,8 @@ done
 tags="slurm=$SLURM_JOB_ID"
 [ -n "${SLURM_JOB_ACCOUNT:-}" ] && tags="$tags,account=$SLURM_JOB_ACCOUNT"
 [ -n "${SLURM_JOB_PARTITION:-}" ] && tags="$tags,partition=$SLURM_JOB_PARTITION"
-echo "export JOULERY_TAGS=${JOULERY_TAGS:+$JOULERY_TAGS,}$tags"
+case ",${JOULERY_TAGS:-}," in
+*",$tags,"*) ;; # of the task that started this one
+*) echo "export JOULERY_TAGS=${JOULERY_TAGS:+$JOULERY_TAGS,}$tags" ;;
+esac
 exit 0

@@ -200,8 +200,16 @@ def test_files_are_those_that_commands_print(monkeypatch, capsys, tmp_path):
                 "export JOULERY_TAGS=night,slurm=7,account=vision,partition=a100",
             ],
         ),
+        (
+            {
+                "SLURM_JOB_ID": "7",
+                "SLURM_JOB_ACCOUNT": "vision",
+                "JOULERY_TAGS": "night,slurm=7,account=vision",
+            },
+            [],
+        ),
     ],
-    ids=["plain", "full"],
+    ids=["plain", "full", "again"],
 )
 def test_the_task_prolog_tags_runs(environment, lines):
     """Runs of a cluster cannot be found by job or account, or a job fails in its prolog."""
