@@ -10,6 +10,7 @@ from joulery import storage
 from joulery.cli.dispatch import Output
 from joulery.cli.options import Action, file, flag, location, option
 from joulery.errors import FileError, InvalidValueError
+from joulery.reports import count_text
 
 if TYPE_CHECKING:
     import argparse
@@ -72,7 +73,8 @@ def _restore(arguments: argparse.Namespace) -> Output:
         "rows": rows,
         "replaced": None if replaced is None else str(replaced),
     }
-    text = f"restored {rows['jobs']} jobs with {rows['events']} events"
+    counts = [count_text(rows[f"{noun}s"], noun) for noun in ("job", "event", "run")]
+    text = "restored {} with {}, and {}".format(*counts)
     if replaced is not None:
         text += (
             f"\nwhat was there before is kept in {replaced}: delete it once the new store serves"

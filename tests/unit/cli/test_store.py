@@ -5,6 +5,7 @@ import json
 import pytest
 
 from joulery.cli import main
+from joulery.storage import RunRecord, Store, put_run
 
 
 @pytest.fixture(autouse=True)
@@ -40,6 +41,11 @@ def test_a_store_comes_back_from_its_backup(capsys, tmp_path):
     printed(capsys, "serve", "token", "create", "--team", "speech")
     code, restored = printed(capsys, "store", "restore", copy, "--replace")
     assert (code, restored["rows"]["tokens"]) == (0, 1)
+    run = RunRecord("a", "1", "", "", "run", "", 0.0, 1.0, 1.0, ended=True, summary={})
+    with Store.open(copy) as store:
+        store.write(lambda transaction: put_run(transaction, run, []))
+    assert main(["store", "restore", copy, "--replace"]) == 0
+    assert "restored 0 jobs with 0 events, and 1 run\n" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
