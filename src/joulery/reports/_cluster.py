@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from joulery.reports._chart import Chart, Series, power_axis, time_axis
 from joulery.reports._document import Heading, KeyFigure, KeyFigures, Paragraph, Report, Table
-from joulery.reports._text import NONE, date_text
+from joulery.reports._text import NONE, count_text, date_text
 from joulery.units import human, human_age, human_duration
 
 if TYPE_CHECKING:
@@ -138,7 +138,9 @@ def _agent_figures(status: AgentStatus, now: float, zone: tzinfo | None) -> KeyF
         (
             KeyFigure("Power", human(power, "W"), f"{share}{age}"),
             KeyFigure("Budget", human(budget, "W"), f"policy {status.policy}"),
-            KeyFigure("Caps", human(status.caps_watts, "W"), f"{status.nodes:,} nodes{lost}"),
+            KeyFigure(
+                "Caps", human(status.caps_watts, "W"), count_text(status.nodes, "node") + lost
+            ),
             KeyFigure("Speed", NONE, "no jobs")
             if speed is None
             else KeyFigure("Speed", f"{100 * speed:.0f} %", f"weighted. {jain}"),

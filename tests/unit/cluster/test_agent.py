@@ -288,6 +288,8 @@ def test_the_page_of_a_cluster_says_what_needs_attention():
     page = agent_report(status, (), status.at + 7300.0).body()
     assert '<p class="error">! The agent has been silent for 2 h: is it running?</p>' in page
     assert '<p class="error">! node3 does not answer</p>' in page
+    small = agent_report(msgspec.structs.replace(status, nodes=1), (), status.at).body()
+    assert "1 node, 1 of them lost" in small
     short = agent_report(msgspec.structs.replace(status, is_short=True), (), status.at).body()
     assert '<p class="error">! The budget does not cover' in short
 
