@@ -323,7 +323,7 @@ class Obstacle:
     @classmethod
     def from_error(cls, subject: str, error: JouleryError) -> Self:
         """The obstacle that an error describes."""
-        return cls(subject, error.message, error.remedy)
+        return cls(subject, error.message.removeprefix(f"{subject} "), error.remedy)
 
     def __str__(self) -> str:
         return f"{self.subject}: {self.reason} ({self.remedy})"

@@ -201,6 +201,12 @@ def test_obstacles_of_every_source_are_passed_on(machine):
     assert [obstacle.subject for obstacle in obstacles()] == ["a", "d"]
 
 
+def test_an_obstacle_names_its_device_once():
+    """A user would read "A100: A100 (GPU-1) is held"."""
+    error = DeviceError("A100 (GPU-1) is held", remedy="wait")
+    assert str(Obstacle.from_error("A100", error)) == "A100: (GPU-1) is held (wait)"
+
+
 def test_a_vendor_that_raises_is_an_obstacle(machine, monkeypatch):
     """Discovery never raises for a driver."""
 
