@@ -301,6 +301,7 @@ def test_the_first_start_tells_a_token_once(tmp_path):
     with ServerProcess(tmp_path / "store.sqlite") as server:
         first, local = server.admin_token, server.user_token
         assert first
+        assert server.new_store == str(tmp_path / "store.sqlite"), "a missing disk goes unnoticed"
         assert server.ask("GET", "/v1/teams/default/jobs", token=local).status == 200
         file = Path(server._folder.name) / "joulery" / "tokens.json"
         assert stat.S_IMODE(file.stat().st_mode) == 0o600
@@ -310,6 +311,7 @@ def test_the_first_start_tells_a_token_once(tmp_path):
         server.admin_token = ""
         server.start()
         assert server.admin_token == ""
+        assert server.new_store is None
         assert server.user_token == local
         assert server.ask("GET", "/v1/teams/default/jobs", token=first).status == 200
 

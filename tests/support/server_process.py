@@ -94,6 +94,7 @@ class ServerProcess:
         self._process: subprocess.Popen[bytes] | ForkedCommand | None = None
         self._folder = tempfile.TemporaryDirectory(prefix="joulery-server-")
         self.address = ""
+        self.new_store: str | None = None
         self.port = 0
         self.admin_token = ""
         self.user_token = ""
@@ -135,7 +136,7 @@ class ServerProcess:
         assert self._process.stdout is not None
         printed = json.loads(self._process.stdout.readline() or b"{}")
         assert "address" in printed, f"the server did not start: {printed} {self.log[-2000:]}"
-        self.address = printed["address"]
+        self.address, self.new_store = printed["address"], printed["new_store"]
         self.port = urlsplit(self.address).port or 0
         self.admin_token = printed["admin_token"] or self.admin_token
         if printed["token_file"]:

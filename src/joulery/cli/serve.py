@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from argparse import SUPPRESS
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from joulery import grid, server, storage
@@ -69,13 +70,17 @@ def _run(arguments: argparse.Namespace) -> int:
         electricity=grid.electricity_price(arguments.grid, arguments.price, arguments.currency),
         cluster_state=state,
     )
-    server.serve(config, lambda ready: _ready(ready).announce(as_json=arguments.json))
+    path = store or str(storage.default_path())
+    new_store = path if "://" not in path and not Path(path).exists() else None
+    server.serve(config, lambda ready: _ready(ready, new_store).announce(as_json=arguments.json))
     return 0
 
 
-def _ready(ready: FirstStart) -> Output:
+def _ready(ready: FirstStart, new_store: str | None) -> Output:
     token_file = ready.token_file
     lines = [f"joulery serves {ready.address}, the dashboard included: log in with a token"]
+    if new_store is not None:  # or its disk is not mounted
+        lines.append(f"There was no store at {new_store}: a new one is made.")
     if ready.admin_token is not None:
         lines += [
             "",
@@ -89,6 +94,7 @@ def _ready(ready: FirstStart) -> Output:
         "address": ready.address,
         "admin_token": ready.admin_token,
         "token_file": None if token_file is None else str(token_file),
+        "new_store": new_store,
     }
     return Output(document, "\n".join(lines))
 
