@@ -157,7 +157,7 @@ def test_swings_of_jobs_in_step_are_found_and_remedied(tmp_path, draw, capsys):
         ("", "fewer than two rows"),
         ("name,color\na,red\nb,blue\n", "has the columns name, color"),
         ("seconds,a\n0,5\n", "fewer than two rows"),
-        ("seconds,a\n0,red\n1,blue\n", "line 2: .red. is not a number"),
+        ("seconds,a\n0,red\n1,blue\n", "line 2: 'red' is not a number"),
         ("seconds,a\n" + "".join(f"{n},5\n" for n in range(60)), "a value every 1 s"),
         ("seconds,a\n" + "".join(f"{n / 10},-5\n" for n in range(60)), "below zero"),
     ],
