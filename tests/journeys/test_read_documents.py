@@ -62,7 +62,8 @@ def list_flaws(value, path="", word=None):
     if not isinstance(value, dict):
         return []
     words = {name: value[name] for name in ("provenance", "origin") if name in value}
-    flaws = [f"{path}: {words}"] * (len(words) > 1 or not WORDS.issuperset(words.values()))
+    allowed = WORDS if value.get("value", 0) is not None else {None}  # what is unknown is neither
+    flaws = [f"{path}: {words}"] * (len(words) > 1 or not allowed.issuperset(words.values()))
     flaws += [f"{path}: {words} within origin"] * (word == "origin" and "provenance" in words)
     outside = word != "origin" and path.endswith("/devices[]")
     flaws += [f"{path}: {words} of a device outside a run"] * (outside and "origin" in words)
