@@ -11,7 +11,7 @@ from joulery.errors import InvalidValueError
 from joulery.fail_open import fail_open
 from joulery.metering import Meter
 from joulery.training._config import DecisionService, RunEnvironment
-from joulery.training._job_energy import SUMS, JobEnergy, checked_sinks, close_sinks, write_figures
+from joulery.training._job_energy import JobEnergy, Sums, checked_sinks, close_sinks, write_figures
 from joulery.training._run_log import RunLog, RunState, logs_runs
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ class CallbackLoop:
         self._run = run
         self._energy = _energy_of(run, meter)
         self._sinks = checked_sinks(sinks)
-        self._before: dict[str, Any] = dict.fromkeys(SUMS, 0.0)
+        self._before = Sums()
         self._earlier_steps = 0
         self._epochs: Iterator[int] | None = None
         self._batches: Iterator[Any] | None = None
@@ -97,7 +97,7 @@ class CallbackLoop:
         """Training begins: anew, unless ``load_state_dict`` has continued an earlier one."""
         self.goes_on = True
         if self._measurement is not None:  # an earlier training has ended, and is not resumed
-            self._measurement, self._before = None, dict.fromkeys(SUMS, 0.0)
+            self._measurement, self._before = None, Sums()
             self.steps = self._earlier_steps = 0
         if self._energy.ended:  # that of a run which another training has used
             self._energy = self._energy.renewed()
@@ -115,7 +115,11 @@ class CallbackLoop:
         if self._run is not None or not logs_runs(None):
             return
         self._run_log = RunLog(
-            "", "callback", DecisionService(), self._energy, lambda: RunState(self.steps)
+            "",
+            "callback",
+            DecisionService(),
+            self._energy,
+            lambda: RunState(self.steps - self._earlier_steps),
         )
         self._run_log.start()
 
@@ -237,8 +241,7 @@ class CallbackLoop:
             self._run_log = None
         self.log()
         close_sinks(self._sinks)
-        state = self.state_dict()
-        self._before = {name: state[name] for name in SUMS}
+        self._before = self._sums()
         self._energy = self._energy.renewed()
 
     @fail_open(None)
@@ -253,18 +256,15 @@ class CallbackLoop:
             self._run.close()
 
     def state_dict(self) -> dict[str, Any]:
-        """Steps, joules, their standard error and seconds, and the state of the run."""
-        state = {**self._before, "steps": self.steps}
+        """Steps, joules, their standard error and origin, seconds, and the state of the run."""
+        state = {**self._sums()._asdict(), "steps": self.steps}
         if self._run is not None:
             state["run"] = self._run.state_dict()
-        measured = self._energy.total()
-        if math.isfinite(measured.joules):
-            error = measured.joules * (measured.relative_error or 0.0)
-            state["joules"] += measured.joules
-            state["seconds"] += measured.seconds
-            # Faults of one sensor do not average out over the parts of a training.
-            state["standard_error_joules"] += error
         return state
+
+    def _sums(self) -> Sums:
+        measured = self._energy.total()
+        return self._before.plus(measured) if math.isfinite(measured.joules) else self._before
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from the state in a checkpoint: figures count on from there."""
@@ -272,7 +272,7 @@ class CallbackLoop:
             self._run.load_state_dict(state["run"])
         self._measurement = None
         self.steps = self._earlier_steps = int(state["steps"])
-        self._before = {name: float(state[name]) for name in SUMS}
+        self._before = Sums.from_state(state)
 
     def fail(self, error: Exception) -> None:
         """Do without the call that failed; see ``joulery.fail_open``."""

@@ -13,7 +13,7 @@ import os
 import pickle
 import sys
 from concurrent.futures import wait
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -21,17 +21,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from joulery.background import DriverThread, PeriodicTask
 from joulery.clock import REAL_CLOCK, VirtualClock
 from joulery.errors import InvalidValueError, JouleryError
-from joulery.frontier import Origin
+from joulery.frontier import Origin, Provenance
 from joulery.hardware import DeviceKind
 from joulery.metering import Measurement, Meter
-from joulery.units import grams_co2, kilowatt_hours
+from joulery.units import finite, grams_co2, kilowatt_hours
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from joulery.clock import Clock
     from joulery.hardware import Device
-    from joulery.metering import Window
+    from joulery.metering import DeviceMeasurement, Window
     from joulery.power import ProcessGroup, TuningResult
     from joulery.training._callbacks import Sink
     from joulery.training._config import RunEnvironment
@@ -50,8 +50,63 @@ _FOLLOWING = sys.maxsize  # log entries of a rank that makes none and is not wai
 _SHORTEST_SECONDS = 0.5  # by hand: several refreshes of a counter; less says nothing of the power
 _POLL_SECONDS = 0.005  # by hand: between two looks while waiting
 _LARGEST_SAVING_ERROR = 0.05  # by hand: savings are said to whole per cents
-SUMS = "joules", "standard_error_joules", "seconds"
 _STORE_ERRORS = (RuntimeError, ValueError, OSError, EOFError, pickle.UnpicklingError)
+
+
+class Sums(NamedTuple):
+    """Energy of a training until a checkpoint, all its parts together, of plain JSON values.
+
+    Attributes:
+        joules: Energy of all devices of the job.
+        standard_error_joules: One sigma of it.
+        seconds: Time that was measured.
+        provenance: Origin of the joules.
+    """
+
+    joules: float = 0.0
+    standard_error_joules: float = 0.0
+    seconds: float = 0.0
+    provenance: str = Origin.MEASURED.value
+
+    @classmethod
+    def from_state(cls, state: Mapping[str, Any]) -> Sums:
+        """Sums in the state of a run or a callback.
+
+        Raises:
+            InvalidValueError: They are no such numbers.
+        """
+        names = cls._fields[:3]
+        joules, error, seconds = (finite(state[name], name, minimum=0.0) for name in names)
+        origin = Provenance(state.get("provenance", Origin.MEASURED)).origin
+        return cls(joules, error, seconds, origin.value)
+
+    def plus(self, measured: Measurement) -> Sums:
+        """The sums after another part, whose joules are known."""
+        parts = self._provenance, measured.provenance
+        error = measured.joules * (measured.relative_error or 0.0)
+        return Sums(
+            self.joules + measured.joules,
+            # Faults of one sensor do not average out over the parts of a training.
+            self.standard_error_joules + error,
+            self.seconds + measured.seconds,
+            Provenance.combined((part, 0.0) for part in parts).origin.value,
+        )
+
+    @property
+    def _provenance(self) -> Provenance:
+        error = self.standard_error_joules / self.joules if self.joules else None
+        return Provenance(Origin(self.provenance), relative_error=error)
+
+    def added_to(self, device: DeviceMeasurement) -> DeviceMeasurement:
+        """The measurement of a device, with these joules on top."""
+        parts = (device.provenance, device.joules), (self._provenance, self.joules)
+        return replace(
+            device,
+            joules=device.joules + self.joules,
+            standard_error_joules=device.standard_error_joules + self.standard_error_joules,
+            systematic_error_joules=device.systematic_error_joules + self.standard_error_joules,
+            provenance=Provenance.combined(parts),
+        )
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -60,14 +115,33 @@ class JobMeasurement(Measurement):
 
     Attributes:
         nodes: Number of nodes that are measured.
+        before: Energy before the checkpoint that the job was continued from; in the total and the
+            seconds, not in the devices.
     """
 
     nodes: int = 1
+    before: Sums = field(default_factory=Sums)
+
+    def continued_from(self, before: Sums) -> JobMeasurement:
+        """The measurement of the whole training, of which this is the last part."""
+        return replace(self, seconds=self.seconds + before.seconds, before=before)
 
     @property
     def counted(self) -> tuple[Any, ...]:
-        """The devices that make up the total: all, since parts were left out node by node."""
-        return self.devices
+        """The devices that make up the total: all, since parts were left out node by node.
+
+        What was used before a checkpoint is counted with the first that is known.
+        """
+        devices = list(self.devices)
+        known = (n for n, device in enumerate(devices) if not math.isnan(device.joules))
+        first = next(known, None)
+        if self.before.joules and first is not None:
+            devices[first] = self.before.added_to(devices[first])
+        return tuple(devices)
+
+    def rows(self) -> list[dict[str, Any]]:
+        """A row per device: its joules, mean watts and their source, since the checkpoint."""
+        return Measurement.rows(replace(self, seconds=self.seconds - self.before.seconds))
 
     @property
     def boards(self) -> int:
@@ -406,14 +480,14 @@ class JobEnergy:
             _log.debug("joulery: rank 0 is not told the energy of this rank: %r", error)
 
     def figures(
-        self, steps: int, result: TuningResult | None, before: Mapping[str, float] | None = None
+        self, steps: int, result: TuningResult | None, before: Sums | None = None
     ) -> dict[str, float]:
         """Figures for people, by name; unknown ones are left out.
 
         Args:
             steps: Number of training steps since the measurement began.
             result: Result of tuning, if there is one.
-            before: Joules, their standard error and seconds before a checkpoint.
+            before: Energy before a checkpoint.
         """
         self._entries += 1
         total = self.total(_LOG_SECONDS)
@@ -428,14 +502,14 @@ class JobEnergy:
             since = math.nan  # a part of the next interval
         else:
             self._before = len(total.devices), total.joules, total.seconds, steps
-        before = before or dict.fromkeys(SUMS, 0.0)
-        joules = before["joules"] + max(total.joules, self._most_joules)  # NaN where unknown
-        error = before["standard_error_joules"] + total.joules * (total.relative_error or 0.0)
+        before = before or Sums()
+        joules = before.joules + max(total.joules, self._most_joules)  # NaN where unknown
+        error = before.standard_error_joules + total.joules * (total.relative_error or 0.0)
         figures = {
             "joulery/joules": joules,
             "joulery/kwh": kilowatt_hours(joules),
             "joulery/co2_grams": grams_co2(joules, self._grams_per_kwh),
-            "joulery/seconds": before["seconds"] + total.seconds,
+            "joulery/seconds": before.seconds + total.seconds,
             "joulery/relative_error": error / (joules or math.nan),
             "joulery/watts": since / ((total.seconds - seconds) or math.nan),
             "joulery/joules_per_step": since / ((steps - earlier_steps) or math.nan),

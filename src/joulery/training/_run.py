@@ -29,6 +29,7 @@ from joulery.training._config import DecisionService, RunConfig, RunEnvironment
 from joulery.training._early_stopping import TargetTracker
 from joulery.training._job_energy import (
     JobEnergy,
+    Sums,
     checked_sinks,
     close_sinks,
     energy_saving,
@@ -144,6 +145,7 @@ class Run(Tabular):
         self._target = TargetTracker(self._config.target, higher_is_better=higher_is_better)
         self._power = RunPower(self._config, self._environment)
         self.energy = JobEnergy(self._environment)
+        self._before: Sums | None = Sums()  # None from a checkpoint that does not know its energy
         self._sinks = checked_sinks(sinks)
         self._log = self._new_log()
         self._recurrence: Recurrence | None = None
@@ -189,7 +191,7 @@ class Run(Tabular):
         parts = [] if watts is None else [f"{watts:.0f} W"]
         parts += [f"batch size {size}"] if size else []
         return RunState(
-            self.total_steps,
+            self.total_steps - power.earlier_steps,  # as the energy of this part
             power.phase(),
             ", ".join(parts),
             self._config.objective_label,
@@ -358,8 +360,9 @@ class Run(Tabular):
     def state_dict(self) -> dict[str, Any]:
         """State to keep in a checkpoint, of plain JSON values.
 
-        It has the steps and epochs trained, the profile of power limits once one is chosen, and of
-        a recurring run the decision with its seconds and joules. An epoch counts once its
+        It has the steps and epochs trained, the joules and seconds that they took, the profile of
+        power limits once one is chosen, and of a recurring run the decision with the seconds and
+        joules of its attempt. An epoch counts once its
         ``steps`` are over; within them, the epoch under way will begin again.
         """
         epochs = self._epoch + (self._in_epoch and not self._in_steps)
@@ -369,10 +372,18 @@ class Run(Tabular):
             "epochs": epochs,
             "profile": None if profile is None else profile.to_document(),
             "decision": None if self._attempt is None else self._attempt.state(epochs),
+            **(self._sums() or dict.fromkeys(Sums._fields)),
         }
 
+    def _sums(self) -> dict[str, Any] | None:
+        """Energy of all parts of the run; None where that of one is unknown."""
+        measured, before = self.energy.total(), self._before
+        if before is None or not measured.seconds:
+            return before and before._asdict()
+        return before.plus(measured)._asdict() if math.isfinite(measured.joules) else None
+
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue from a checkpoint.
+        """Continue from a checkpoint: steps, joules and seconds count on from there.
 
         Call this before ``batch_size``, ``epochs`` or the first step. Never raises; from an invalid
         state the run begins anew.
@@ -397,10 +408,11 @@ class Run(Tabular):
         steps, epochs = (_count(state[key], key) for key in ("steps", "epochs"))
         profile, decision = state["profile"], state["decision"]
         earlier = None if profile is None else PowerProfile.from_document(profile)
+        before = None if state.get("joules") is None else Sums.from_state(state)
         if decision is not None and self._recurs:
             self._new_recurrence().resume(decision)
         self._power.steps = self._power.earlier_steps = steps
-        self._epoch, self._power.earlier_profile = epochs, earlier
+        self._epoch, self._power.earlier_profile, self._before = epochs, earlier, before
 
     def _new_recurrence(self) -> Recurrence:
         from joulery.training._attempt import Recurrence
@@ -442,8 +454,11 @@ class Run(Tabular):
 
     @property
     def measurement(self) -> JobMeasurement:
-        """Energy of all devices of the job, on all nodes, until now or until it was closed."""
-        return self.energy.total()
+        """Energy of all devices of the job, on all nodes, until now or until it was closed.
+
+        After ``load_state_dict``, that of the earlier parts too; its devices are of this part.
+        """
+        return self.energy.total().continued_from(self._before or Sums())
 
     @property
     def joules(self) -> float:
@@ -457,14 +472,17 @@ class Run(Tabular):
 
     @property
     def seconds(self) -> float:
-        """Time since the first step or epoch, until now or until the run was closed."""
+        """Time from the first step or epoch until now or the end, of all parts of the run."""
         return self.measurement.seconds
 
     def __str__(self) -> str:
-        name, steps = self.name or "run", f"{self.total_steps} step{'s' * (self.total_steps != 1)}"
+        name, count = self.name or "run", self._measured_steps
+        steps = (
+            f"{count} step{'s' * (count != 1)}{' since the checkpoint' * (self._before is None)}"
+        )
         measurement = self.measurement
-        if not measurement.seconds:
-            steps = f"{steps}, nothing is measured yet" if self.total_steps else "no step yet"
+        if not (self.energy.begun and measurement.seconds):
+            steps = f"{steps}, nothing is measured yet" if count else "no step yet"
             return f"{name}: {steps}"
         return "; ".join(filter(None, [f"{name}: {measurement}", steps, self._power.summary]))
 
@@ -478,7 +496,7 @@ class Run(Tabular):
         return {
             **self.measurement.to_dict(),
             "name": self.name,
-            "steps": self.total_steps,
+            "steps": self._measured_steps,
             "kwh": None if math.isnan(self.kwh) else self.kwh,
             "tuning": None if result is None else result.to_dict(),
             "phases": {name: use.to_dict() for name, use in self.phases.items()},
@@ -487,8 +505,13 @@ class Run(Tabular):
 
     @property
     def total_steps(self) -> int:
-        """Number of steps reported."""
+        """Number of steps reported, earlier parts of a resumed run included."""
         return self._power.steps
+
+    @property
+    def _measured_steps(self) -> int:
+        """Number of steps that the joules are of."""
+        return self.total_steps - (self._power.earlier_steps if self._before is None else 0)
 
     @property
     def batch_size(self) -> int | None:
@@ -624,7 +647,7 @@ class Run(Tabular):
     def _write_figures(self) -> None:
         if self._sinks:
             steps = self.total_steps - self._power.earlier_steps
-            figures = self.energy.figures(steps, self.result)
+            figures = self.energy.figures(steps, self.result, self._before)
             write_figures(self._sinks, figures, self.total_steps)
 
     @fail_open(None)

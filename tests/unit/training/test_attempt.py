@@ -97,6 +97,7 @@ def test_a_run_goes_on_from_its_checkpoint(place, within_epoch):
     assert entry.outcome.epochs == 30
     assert entry.outcome.seconds == pytest.approx(place.clock.now() - began, rel=0.05)
     assert entry.outcome.joules == pytest.approx(place.gpu.read_energy().joules - used, rel=0.05)
+    assert again.joules == pytest.approx(entry.outcome.joules, rel=0.05)  # its first part once
 
 
 def _trained(place, run, work, need):

@@ -157,6 +157,66 @@ def test_a_run_goes_on_from_its_checkpoint_at_the_limit_it_found(clock):
     assert again.total_steps == 20 * 49
 
 
+def _train_in_parts(clock, gpu, forget=()):
+    """Two epochs, and after a checkpoint two more, as another process would: the second run."""
+    first = Run("parts", max_epochs=4, devices=[gpu])
+    for epoch in first.epochs():
+        for _ in first.steps(range(49)):
+            gpu.run(WORK)
+        if epoch == 1:
+            state = json.loads(json.dumps(first.state_dict()))
+            break
+    first.close()
+    again = Run("parts", max_epochs=4, devices=[gpu])
+    again.load_state_dict({key: state[key] for key in state.keys() - set(forget)})
+    train(again, gpu, clock)
+    return first, again
+
+
+def test_a_resumed_run_counts_the_energy_of_all_its_steps(clock):
+    """If this fails, a run of two parts shows the energy of one beside the steps of both."""
+    gpu = SimulatedGpu(BOARD, clock)
+    used, began = gpu.read_energy().joules, clock.now()
+    first, run = _train_in_parts(clock, gpu)
+    used, seconds = gpu.read_energy().joules - used, clock.now() - began
+    assert first.joules < 0.6 * used
+    assert run.joules == pytest.approx(used, rel=0.01)
+    assert run.seconds == pytest.approx(seconds, rel=0.01)
+    assert run.kwh == pytest.approx(used / 3.6e6, rel=0.01)
+    assert run.measurement.mean_watts == pytest.approx(used / seconds, rel=0.01)
+    assert 0 < run.measurement.relative_error < 1.1 * first.measurement.relative_error
+    assert run.measurement.provenance.origin == "simulated"
+    assert "196 steps" in str(run)
+    document = run.to_dict()
+    assert (document["steps"], document["joules"]) == (196, run.joules)
+    (row,) = run.rows()
+    assert row["joules"] == pytest.approx(run.joules - first.joules, rel=1e-6)
+    assert row["mean_watts"] == pytest.approx(first.measurement.mean_watts, rel=0.2)
+
+
+def test_the_state_of_a_resumed_run_has_the_energy_of_all_parts(clock):
+    """If this fails, a training that is interrupted twice forgets its first part."""
+    gpu = SimulatedGpu(BOARD, clock)
+    _, run = _train_in_parts(clock, gpu)
+    third = Run("parts", max_epochs=4, devices=[gpu])
+    third.load_state_dict(run.state_dict())
+    assert str(third) == "parts: 196 steps, nothing is measured yet"
+    assert third.state_dict()["joules"] == run.joules
+    assert [*third.epochs()] == []
+    assert third.joules == pytest.approx(run.joules)
+
+
+def test_steps_before_a_checkpoint_without_energy_do_not_count_with_it(clock):
+    """If this fails, joules of one part are shown beside the steps of two."""
+    gpu = SimulatedGpu(BOARD, clock)
+    first, run = _train_in_parts(clock, gpu, forget=["joules"])
+    assert run.joules == pytest.approx(first.joules, rel=0.2)
+    assert "98 steps since the checkpoint" in str(run)
+    assert run.to_dict()["steps"] == 98
+    assert run.total_steps == 196
+    assert run.state_dict()["joules"] is None
+
+
 class _Hanging(SimulatedGpu):
     """A board whose limits cannot be read before it is let go."""
 
