@@ -118,7 +118,7 @@ class _Load:
                     remedy="give one: joulery calibrate -- python train.py",
                 )
             command = [sys.executable, "-m", "joulery.cli.calibrate_load"]
-        metering.check_command(command)
+        metering.check_command(command, "joulery calibrate")
         self._command, self._seconds, self._clock = command, seconds, clock
 
     def __call__(self, on_wait: Callable[[], None]) -> None:

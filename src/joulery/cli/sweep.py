@@ -134,7 +134,7 @@ def _command(arguments: argparse.Namespace) -> tuple[str, ...]:
         return ()
     if not words or not words[0]:
         raise UsageError("no command given", remedy=f"put it after `--`: {_EXAMPLE}")
-    metering.check_command(words)
+    metering.check_command(words, "joulery sweep")
     return tuple(words)
 
 

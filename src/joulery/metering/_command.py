@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import signal
 import subprocess
 import threading
+from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Self
 
 from joulery.errors import InvalidValueError, UnknownCommandError
@@ -40,14 +42,18 @@ def check_command(command: Sequence[str], example: str = "joulery measure") -> N
         raise InvalidValueError(
             "no command given", remedy=f"put it after `--`: {example} -- python train.py"
         )
-    if shutil.which(command[0]) is None:
-        raise _cannot_run(command[0], "no such program, or not executable")
+    if shutil.which(command[0]) is not None:
+        return
+    if command[0].endswith(".py") and Path(command[0]).is_file():
+        remedy = f"write `{example} -- python {shlex.join(command)}`"
+        raise _cannot_run(command[0], "a script, not a program", remedy)
+    raise _cannot_run(command[0], "no such program, or not executable")
 
 
-def _cannot_run(program: str, reason: str) -> UnknownCommandError:
-    return UnknownCommandError(
-        f"cannot run {program}: {reason}", remedy="check the spelling, or give its full path"
-    )
+def _cannot_run(
+    program: str, reason: str, remedy: str = "check the spelling, or give its full path"
+) -> UnknownCommandError:
+    return UnknownCommandError(f"cannot run {program}: {reason}", remedy=remedy)
 
 
 def run_command(

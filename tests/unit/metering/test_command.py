@@ -126,6 +126,16 @@ def test_an_unknown_program_is_refused_before_measuring(tmp_path):
     check_command([sys.executable])
 
 
+def test_a_script_without_its_interpreter_is_refused_with_the_line_to_write(tmp_path, monkeypatch):
+    """A script that is there would be called misspelt."""
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError, match="check the spelling"):
+        check_command(["train.py"], "joulery run")
+    (tmp_path / "train.py").write_text("print(1)")
+    with pytest.raises(UsageError, match=r"`joulery run -- python train\.py --lr 0\.1`"):
+        check_command(["train.py", "--lr", "0.1"], "joulery run")
+
+
 def test_a_program_that_cannot_start_is_a_usage_error(tmp_path):
     """A broken interpreter line would end in a traceback."""
     broken = tmp_path / "broken"

@@ -157,7 +157,7 @@ def test_a_run_goes_on_from_its_checkpoint_at_the_limit_it_found(clock):
     assert again.total_steps == 20 * 49
 
 
-def _train_in_parts(clock, gpu, forget=()):
+def _train_in_parts(clock, gpu, forget=(), **options):
     """Two epochs, and after a checkpoint two more, as another process would: the second run."""
     first = Run("parts", max_epochs=4, devices=[gpu])
     for epoch in first.epochs():
@@ -167,7 +167,7 @@ def _train_in_parts(clock, gpu, forget=()):
             state = json.loads(json.dumps(first.state_dict()))
             break
     first.close()
-    again = Run("parts", max_epochs=4, devices=[gpu])
+    again = Run("parts", max_epochs=4, devices=[gpu], **options)
     again.load_state_dict({key: state[key] for key in state.keys() - set(forget)})
     train(again, gpu, clock)
     return first, again
@@ -192,6 +192,16 @@ def test_a_resumed_run_counts_the_energy_of_all_its_steps(clock):
     (row,) = run.rows()
     assert row["joules"] == pytest.approx(run.joules - first.joules, rel=1e-6)
     assert row["mean_watts"] == pytest.approx(first.measurement.mean_watts, rel=0.2)
+
+
+def test_the_entry_of_a_resumed_run_in_a_store_has_the_steps_of_its_energy(clock, tmp_path):
+    """If this fails, sums over runs count a first part twice, or joules per step are too few."""
+    gpu, store = SimulatedGpu(BOARD, clock), tmp_path / "store.sqlite"
+    first, run = _train_in_parts(clock, gpu, store=store)
+    with Store.open(store) as opened:
+        ((entry,), _) = JobService(opened, team="default").runs()
+    assert entry.steps == 98
+    assert entry.joules == pytest.approx(run.joules - first.joules)
 
 
 def test_the_state_of_a_resumed_run_has_the_energy_of_all_parts(clock):
