@@ -48,6 +48,28 @@ def test_a_silent_script_is_measured_and_left_alone(tmp_path):
     assert "joulery.Run" in reported["observed_steps"][0]["advice"]
 
 
+def _run_lines(folder, script):
+    """What ``joulery run`` says of a script on an emulated board."""
+    with EmulatedNode(["V100"], directory=folder) as node:
+        finished = subprocess.run(
+            [sys.executable, "-m", "joulery", "run", "--", sys.executable, "-c", script],
+            env={**node.env, "XDG_DATA_HOME": str(folder)},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=90,
+        )
+    return finished.stderr
+
+
+@pytest.mark.parametrize("code", [0, 7])
+def test_a_script_that_fails_is_not_told_to_report_its_steps(tmp_path, code):
+    """If this fails, a crash is followed by advice on something else."""
+    said = _run_lines(tmp_path, f"raise SystemExit({code})")
+    assert f"exit code {code}" in said
+    assert ("report them through joulery.Run" in said) == (code == 0)
+
+
 @pytest.mark.parametrize(
     ("options", "culprit"),
     [

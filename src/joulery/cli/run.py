@@ -61,7 +61,8 @@ def _run(arguments: argparse.Namespace) -> Output:
         "command": command,
         "exit_code": code,
     }
-    advice = hints or [steps.advice for steps in observed]
+    # The power of a command that failed says nothing of its steps.
+    advice = hints or [steps.advice for steps in observed if code == 0]
     return Output(document, lambda: _text(measured, reports, advice, code), code, aside=True)
 
 
