@@ -62,6 +62,16 @@ def _run_lines(folder, script):
     return finished.stderr
 
 
+@pytest.mark.parametrize(
+    ("argument", "label"),
+    [("", "cost:eta=0.5"), ("objective='least-energy:slowdown=5%'", "least-energy:slowdown=5%")],
+)
+def test_the_objective_of_a_run_is_named_beside_its_choice(tmp_path, argument, label):
+    """If this fails, a limit that was chosen for the default passes for one of no slowdown."""
+    script = f"import joulery\nrun = joulery.Run({argument})\nfor _ in range(200): run.step()"
+    assert f"200 steps reported, tuned for {label}; " in _run_lines(tmp_path, script)
+
+
 @pytest.mark.parametrize("code", [0, 7])
 def test_a_script_that_fails_is_not_told_to_report_its_steps(tmp_path, code):
     """If this fails, a crash is followed by advice on something else."""

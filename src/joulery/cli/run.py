@@ -136,6 +136,8 @@ def _text(
         name = ", ".join(filter(None, (name, report.get("name"))))
         name += ": " * bool(name)
         steps = f"{report['steps']} step{'s' * (report['steps'] != 1)} reported"
+        if not report.get("tuning_skipped"):
+            steps += f", tuned for {report['objective']}"
         if not report.get("ended"):
             steps = "killed before it reported how many steps it took"
         lines.append(f"{name}{steps}; {_summary(report)}")

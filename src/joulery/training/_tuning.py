@@ -364,6 +364,7 @@ class RunPower:
             write_report(
                 {
                     "name": self._config.name,
+                    "objective": self._config.objective_label,
                     "steps": self.steps,
                     "ended": ended,
                     "tuning_skipped": self.skipped,
