@@ -151,6 +151,14 @@ class TuningResult(Tabular):
             texts.append(self._whole_text())
         return "; ".join(texts)
 
+    @property
+    def summary(self) -> str:
+        """The answer in short: the choice, or what all steps saved while settings were tried."""
+        if not self.comparing or self.whole_run is None:
+            return str(self)
+        best = "best setting" if self.ended else "best setting so far"
+        return f"{self._whole_text()}; {best} {self.chosen.setting}"
+
     def _whole_text(self) -> str:
         run, original = self.whole_run, self.reference.setting
         if run is None:

@@ -558,7 +558,7 @@ class Run(Tabular):
 
     @property
     def summary(self) -> str:
-        """The limit that was chosen and what it saves, in words, or why there is none."""
+        """The limit that was chosen and what it saves, or why there is none; see ``result``."""
         return self._power.summary or "no limit is chosen yet"
 
     @property

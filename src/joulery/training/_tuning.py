@@ -55,6 +55,7 @@ _PHASES = {
     TunerState.DRIFTED: "profiling again, since the steps have changed",
     TunerState.STOPPED: "training",
 }
+_FIRST_CHOICE = "about 30 s or 110 steps, whichever is longer"  # by hand, for steady steps
 _FRAMEWORKS = ("torch", "tensorflow", "jax", "mxnet", "paddle")
 
 
@@ -330,9 +331,10 @@ class RunPower:
         if tuner.failure is not None:
             return f"tuning stopped: {tuner.failure}"
         if self.result is not None:
-            return str(self.result)
-        ended = tuner.state is TunerState.STOPPED
-        return "ended before a limit was chosen" if ended else self.phase()
+            return self.result.summary
+        if tuner.state is not TunerState.STOPPED:
+            return self.phase()
+        return f"ended before a limit was chosen, which takes {_FIRST_CHOICE}"
 
     def estimates(self) -> dict[float, Estimate]:
         """Estimates of a step by power limit, as far as the decision lists limits."""

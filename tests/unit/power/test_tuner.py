@@ -158,6 +158,10 @@ def test_a_choice_that_was_hardly_in_force_is_not_said_to_have_saved():
     assert "saved" not in str(result)
     assert "; other settings were tried to the end; over all steps: " in str(result)
     vague = replace(result, whole_run=RunGains(-0.0007, 0.0047, -0.02, 0.01))
+    assert vague.summary == (
+        "over all steps: the same energy (± 0.47 %), 2 % (± 1 %) less time, "
+        f"against {result.reference.setting}; best setting {result.chosen.setting}"
+    )
     assert str(vague).endswith(
         "over all steps: the same energy (± 0.47 %), "
         f"2 % (± 1 %) less time, against {result.reference.setting}"
@@ -169,6 +173,7 @@ def test_a_choice_that_was_hardly_in_force_is_not_said_to_have_saved():
     saving = 1 - joules / (len(in_force) * original.joules)
     assert result.whole_run.energy == pytest.approx(saving, abs=0.03)
     changed = replace(result, whole_run=None)
+    assert changed.summary == str(changed)
     assert "what all steps together save is not known, since the job changed" in str(changed)
 
 
