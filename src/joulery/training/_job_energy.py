@@ -563,6 +563,16 @@ def known_slowdown(result: TuningResult | None) -> float:
     return result.slowdown
 
 
+def predicted_saving(result: TuningResult | None, total: JobMeasurement) -> float:
+    """Joules that a held choice has saved by what an earlier run found; NaN where it is fresh."""
+    if result is None or result.profiling_steps or not result.held:
+        return math.nan
+    boards = (device for device in total.devices if device.info.kind is DeviceKind.GPU)
+    share = result.energy_saving
+    saved = sum(device.joules for device in boards) * share / (1.0 - share)
+    return saved if saved > 0 else math.nan
+
+
 def job_devices(environment: RunEnvironment) -> list[Device]:
     """Devices that this process measures: all boards that it sees, and the node's from rank 0."""
     from joulery.hardware import discover, visible_devices

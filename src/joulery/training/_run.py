@@ -34,10 +34,12 @@ from joulery.training._job_energy import (
     close_sinks,
     energy_saving,
     known_slowdown,
+    predicted_saving,
     write_figures,
 )
 from joulery.training._run_log import RunLog, RunState, logs_runs
 from joulery.training._tuning import RunPower
+from joulery.units import human
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -484,7 +486,7 @@ class Run(Tabular):
         if not (self.energy.begun and measurement.seconds):
             steps = f"{steps}, nothing is measured yet" if count else "no step yet"
             return f"{name}: {steps}"
-        return "; ".join(filter(None, [f"{name}: {measurement}", steps, self._power.summary]))
+        return "; ".join(filter(None, [f"{name}: {measurement}", steps, self._tuning_text()]))
 
     def rows(self) -> list[dict[str, Any]]:
         """A row per device of the job: its joules, mean watts and their source."""
@@ -559,7 +561,15 @@ class Run(Tabular):
     @property
     def summary(self) -> str:
         """The limit that was chosen and what it saves, or why there is none; see ``result``."""
-        return self._power.summary or "no limit is chosen yet"
+        return self._tuning_text() or "no limit is chosen yet"
+
+    def _tuning_text(self) -> str:
+        text, joules = self._power.summary, predicted_saving(self.result, self.energy.total())
+        return (
+            text
+            if math.isnan(joules)
+            else f"{text}; by that, {human(joules, 'J')} less here (predicted)"
+        )
 
     @property
     def tuning_skipped(self) -> str | None:

@@ -227,6 +227,21 @@ def test_steps_before_a_checkpoint_without_energy_do_not_count_with_it(clock):
     assert run.state_dict()["joules"] is None
 
 
+def test_a_run_at_the_limit_of_an_earlier_one_says_what_that_saves_by_prediction(clock):
+    """If this fails, every run of a name but the first says nothing of what it saved."""
+    gpu = SimulatedGpu(BOARD, clock)
+    first, second = (Run("nightly", max_epochs=12, devices=[gpu]) for _ in range(2))
+    train(first, gpu, clock)
+    assert "predicted" not in str(first)
+    train(second, gpu, clock)
+    text, _, saved = second.summary.partition("; by that, ")
+    assert text == second.result.summary
+    assert str(second).endswith(second.summary)
+    at_original = 12 * 49 * WORK_JOULES
+    assert saved.endswith(" kJ less here (predicted)")
+    assert 1e3 * float(saved.split()[0]) == pytest.approx(at_original - second.joules, rel=0.2)
+
+
 class _Hanging(SimulatedGpu):
     """A board whose limits cannot be read before it is let go."""
 
