@@ -18,6 +18,7 @@ check: $(VENV)/.dev
 # The documentation as a site that fetches nothing, in .build/site.
 docs: $(VENV)/.docs
 	$(BIN)/zensical build --strict
+	@echo 'The site is in .build/site; to read it: $(BIN)/python -m http.server -d .build/site'
 
 # What goes to a package index, in dist: a manylinux wheel and an sdist, tried in fresh environments
 # of every Python that is here. URL=https://… is where the repository is, for links of the package's page.

@@ -43,9 +43,9 @@ class Sources:
     flags: tuple[str, ...]
     libraries: tuple[str, ...] = ()
 
-    def digest(self, *extra: str) -> str:
-        """Changes with the sources, how they are compiled, the kind of machine, and ``more``."""
-        settings = (*self.flags, *self.libraries, platform.machine(), *extra)
+    def digest(self) -> str:
+        """Changes with the sources, how they are compiled, and the kind of machine."""
+        settings = (*self.flags, *self.libraries, platform.machine())
         hasher = hashlib.sha256(" ".join(settings).encode())
         for name in self.files:
             hasher.update((self.folder / name).read_bytes())

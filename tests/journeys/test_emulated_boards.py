@@ -119,3 +119,50 @@ def test_more_boards_than_a_node_has_are_refused_by_their_number():
     process = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
     assert process.returncode == 2
     assert "at most 16" in process.stderr
+
+
+def _nvidia_smi(*words, boards="a100,v100"):
+    command = [*EMULATE, "--json", boards, "--", *words]
+    process = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    return json.loads(process.stdout), process.stderr
+
+
+def test_nvidia_smi_shows_the_boards():
+    """The first thing that somebody with GPUs types is not found, or shows nothing of them."""
+    truth, text = _nvidia_smi("nvidia-smi")
+    assert truth["exit_code"] == 0
+    assert "emulated by Joulery" in text
+    for board in truth["boards"]:
+        row = next(line for line in text.splitlines() if board["name"] in line)
+        assert f"{board['limit_watts']:.0f} W" in row
+    _, text = _nvidia_smi("nvidia-smi", "-L", "-i", "1")
+    assert "GPU 1: " in text
+    assert "(UUID: GPU-" in text
+    assert "GPU 0" not in text
+
+
+def test_nvidia_smi_sets_the_limit():
+    """nvidia-smi reports success and the limit is what it was."""
+    truth, text = _nvidia_smi("nvidia-smi", "-i", "0", "-pl", "200")
+    assert truth["exit_code"] == 0
+    assert "set to 200.00 W from 400.00 W" in text
+    limits = [board["limit_watts"] for board in truth["boards"]]
+    assert limits == [200, truth["boards"][1]["original_limit_watts"]]
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "message"),
+    [
+        (["-pl", "20"], 2, "takes 100 to 400 W"),
+        (["-i", "7"], 2, "Invalid Argument"),
+        (["-i", "first"], 2, "no indices"),
+        (["-q", "-d", "CLOCK"], 2, "understands only"),
+        (["--help"], 0, "[-pl WATTS]"),  # CodeCarbon asks so whether there are boards
+    ],
+)
+def test_nvidia_smi_refuses_what_it_does_not_do(words, code, message):
+    """A script goes on as if a limit were set that is not."""
+    truth, text = _nvidia_smi("nvidia-smi", *words, boards="a100")
+    assert truth["exit_code"] == code
+    assert message in text
+    assert truth["boards"][0]["limit_watts"] == 400

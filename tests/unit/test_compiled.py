@@ -35,7 +35,6 @@ def test_digest_follows_sources_and_flags(tmp_path):
     assert sources(tmp_path, "int a;").digest() == first
     assert sources(tmp_path, "int b;").digest() != first
     assert sources(tmp_path, "int a;", ("-O0",)).digest() != first
-    assert sources(tmp_path, "int a;").digest("more") != first
 
 
 def test_says_what_the_compiler_says(tmp_path):

@@ -135,6 +135,7 @@ def test_a_run_is_followed_without_reloading(visit, server, watched):
     with visit(390) as visitor:
         visitor.goto(path)
         page = visitor.page
+        assert "resnet-nightly, recurrence" in page.inner_text("h1")
         assert "holding 160 W" in page.inner_text("#run")
         assert "Core clock by device" in page.inner_text("#run")
         page.evaluate("window.stays = true")
@@ -305,7 +306,7 @@ def test_many_tabs_share_one_stream(visit):
             tab.close()
 
 
-def put_run(server, name, watts):
+def put_run(server, name, watts, **more):
     """A run of ten seconds, as a training reports it."""
     curve = {"quantity": "watts", "device": "A40", "points": [[1, watts], [9, watts]]}
     run = {
@@ -317,7 +318,7 @@ def put_run(server, name, watts):
         "devices": [{"name": "A40", "joules": 10 * watts}],
         "curves": [curve],
     }
-    answer = server.ask("PUT", "/v1/teams/vision/runs", run)
+    answer = server.ask("PUT", "/v1/teams/vision/runs", run | more)
     assert answer.status == 204, answer.body
 
 
@@ -339,6 +340,31 @@ def test_runs_are_searched_opened_and_compared(visit):
         visitor.goto("/runs")
         page.click("text=tune 1")
         page.wait_for_selector("text=Energy by device")
+
+
+def test_the_table_of_runs_fits_a_screen(visit):
+    """The boards of a run are seen only by scrolling sideways."""
+    saved = {"energy_saving": 0.125, "slowdown": 0.1, "objective": "least-energy:slowdown=10%"}
+    more = saved | {"setting": "350 W, batch size 128", "host": "gpu-03", "origin": "simulated"}
+    boards = [{"name": f"NVIDIA A100-SXM4-80GB {i}", "joules": 750.0} for i in range(4)]
+    with visit() as visitor:
+        put_run(
+            visitor.server, "keyword-nightly", 300.0, seconds=1e4, devices=boards, **more, curves=[]
+        )
+        visitor.goto("/runs?q=keyword-nightly")
+        assert visitor.page.inner_text("tbody td >> nth=-1").startswith("NVIDIA A100")
+        sizes = "table => [table.clientWidth, table.scrollWidth]"
+        width, needed = visitor.page.eval_on_selector(".wide", sizes)
+        assert needed <= width
+
+
+def test_the_tools_of_a_chart_leave_its_axis_visible(visit, jobs):
+    """On a phone, the title of the x axis is hidden by the buttons for saving."""
+    with visit(390) as visitor:
+        visitor.goto(f"/jobs/{jobs[1]['resnet-nightly']}")
+        picture = visitor.page.locator("figure svg:visible").first.bounding_box()
+        tools = visitor.page.locator("figure .tools:visible").first.bounding_box()
+        assert tools["y"] + tools["height"] <= picture["y"]
 
 
 def test_pictures_for_the_docs_are_taken(browser, server, tmp_path):

@@ -35,18 +35,20 @@ def _run(arguments: argparse.Namespace) -> Output | int:
             f"no boards given, only the command {arguments.boards!r}",
             remedy=f"write `joulery emulate a100 -- {arguments.boards}`",
         )
-    metering.check_command(command, f"joulery emulate {arguments.boards}")
     with (
         EmulatedNode(_specs(arguments.boards)) as node,
         ProgramLoad(node, arguments.workload, always_busy=arguments.always_busy) as load,
     ):
         if not node.specs:
             raise InvalidValueError("no boards given", remedy="name some, such as 2xa100")
+        environment = node.env  # its PATH has a program more
+        example = f"joulery emulate {arguments.boards}"
+        metering.check_command(command, example, path=environment["PATH"])
         originals = [node.power_limit(index) for index in range(len(node.specs))]
         code = metering.run_command(
             command,
             stdout=sys.stderr.fileno() if arguments.json else None,
-            environment=node.env,
+            environment=environment,
         )
         boards = [_board(node, index, limit) for index, limit in enumerate(originals)]
         seconds = node.truth(0).now_seconds

@@ -258,7 +258,7 @@ class EmissionsTracker:
         experiment_id: Identifier in the file.
         experiment_name: Part of the name of the file of tasks.
         gpu_ids: Indices of the GPUs that count, as a list or as text, ``0,1``; all unless given.
-        country_iso_code: Three letters of the country whose yearly mean intensity applies.
+        country_iso_code: Three or two letters of the country whose yearly mean intensity applies.
         force_carbon_intensity_g_co2e_kwh: Intensity that applies instead.
         force_cpu_power: Watts that are assumed for the CPUs, in place of what is measured.
         force_ram_power: Watts that are assumed for the memory, likewise.
@@ -307,7 +307,7 @@ class EmissionsTracker:
         self.run_id = uuid.uuid4()
         self._names = (project_name, experiment_id, experiment_name)
         self._gpu_ids = _indices(gpu_ids)
-        self._country = country_iso_code
+        self._country = _three_letters(country_iso_code)
         self._pue = pue
         self._forced_watts = _forced(force_cpu_power, force_ram_power)
         self._intensity = self.force_carbon_intensity_g_co2e_kwh
@@ -438,7 +438,6 @@ class EmissionsTracker:
         kilowatts = 3600 / max(measured.seconds, 1e-9)
         gpus, cpus = self._models(measured, DeviceKind.GPU), self._models(measured, DeviceKind.CPU)
         memory, memory_used = _memory_gigabytes()
-        country = (self._country or "").upper()
         return EmissionsData(
             timestamp=datetime.now().isoformat(timespec="seconds"),  # noqa: DTZ005 - local, as theirs
             project_name=self._names[0],
@@ -454,7 +453,7 @@ class EmissionsTracker:
             gpu_energy=parts[DeviceKind.GPU],
             ram_energy=parts[DeviceKind.MEMORY],
             energy_consumed=total,
-            country_name=_COUNTRIES[country][1] if country in _COUNTRIES else None,
+            country_name=_COUNTRIES.get(self._country or "", ("", None))[1],
             country_iso_code=self._country,
             os=platform.platform(),
             python_version=platform.python_version(),
@@ -605,14 +604,18 @@ def _forced(cpu_watts: float | None, ram_watts: float | None) -> dict[DeviceKind
     }
 
 
+def _three_letters(country: str | None) -> str | None:
+    """Code of three letters of a country that is given by two; any other text in capitals."""
+    codes = {two_letters: code for code, (two_letters, _) in _COUNTRIES.items()}
+    return codes.get(country.upper(), country.upper()) if country else None
+
+
 def _intensity(country: str | None) -> float:
     """Yearly mean in gCO2/kWh of a country, or of $JOULERY_REGION, or of the world."""
-    if country:
-        region = _COUNTRIES.get(country.upper(), ("", ""))[0]
-    else:
-        region = os.environ.get("JOULERY_REGION", "").upper()
+    place = (country or os.environ.get("JOULERY_REGION", "")).upper()
+    region = _COUNTRIES.get(place, (place, ""))[0]
     if region not in REGIONS:
-        _warn_of_world(country or region)
+        _warn_of_world(place)
         region = "WORLD"
     return REGIONS[region]
 
@@ -620,11 +623,17 @@ def _intensity(country: str | None) -> float:
 @functools.cache
 def _warn_of_world(place: str) -> None:
     """Say once what applies, as each call of a decorated function makes a tracker."""
+    if place:
+        reason = f"no intensity of {place} is known"
+        remedy = (
+            f"known are {', '.join(sorted(_COUNTRIES))}; for others give "
+            "force_carbon_intensity_g_co2e_kwh"
+        )
+    else:
+        reason = "no country is given"
+        remedy = "give country_iso_code='DEU' or JOULERY_REGION"
     _log.warning(
-        "joulery: %s; the world's mean of %g g/kWh applies (give country_iso_code='DEU' or "
-        "JOULERY_REGION)",
-        f"no intensity of {place} is known" if place else "no country is given",
-        REGIONS["WORLD"],
+        "joulery: %s; the world's mean of %g g/kWh applies (%s)", reason, REGIONS["WORLD"], remedy
     )
 
 

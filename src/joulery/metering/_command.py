@@ -31,18 +31,21 @@ _FROM_KEYBOARD = (signal.SIGINT, signal.SIGQUIT)
 _POLL_SECONDS = 0.5  # by hand: how often progress is shown
 
 
-def check_command(command: Sequence[str], example: str = "joulery measure") -> None:
+def check_command(
+    command: Sequence[str], example: str = "joulery measure", *, path: str | None = None
+) -> None:
     """Raise ``UsageError`` unless ``command`` names a program that can be run.
 
     Args:
         command: Program and arguments.
         example: Command line up to the ``--``, for the remedy.
+        path: Folders of programs, as in ``PATH``; those of this process by default.
     """
     if not command or not command[0]:
         raise InvalidValueError(
             "no command given", remedy=f"put it after `--`: {example} -- python train.py"
         )
-    if shutil.which(command[0]) is not None:
+    if shutil.which(command[0], path=path) is not None:
         return
     if command[0].endswith(".py") and Path(command[0]).is_file():
         remedy = f"write `{example} -- python {shlex.join(command)}`"

@@ -5,7 +5,9 @@ The charts are Figures 2 to 7 of Koszczał et al. (Euro-Par 2023 workshops).
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from statistics import median
 from typing import TYPE_CHECKING
 
 from joulery.reports._chart import (
@@ -22,7 +24,7 @@ from joulery.reports._drawing import series_symbol
 from joulery.sweep import Metric
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from joulery.reports._document import Block
     from joulery.sweep import Best, SettingResult, SweepTable
@@ -105,6 +107,9 @@ def setting_table(table: SweepTable, gpus: int) -> Table:
     settings = tuple(reversed(table.of_count(gpus)))
     seconds = seconds_unit(setting.point.seconds for setting in table.settings)
     joules = joules_unit(setting.point.joules for setting in table.settings)
+    time_places = _places(
+        100 * (row.seconds_sd or 0.0) / row.point.seconds / math.sqrt(row.runs) for row in settings
+    )
     columns: dict[str, Callable[[SettingResult], str]] = {
         ">limit": lambda row: f"{row.watts:g} W",
         ">runs": lambda row: str(row.runs) + f" of {row.runs + row.failed}" * bool(row.failed),
@@ -112,14 +117,15 @@ def setting_table(table: SweepTable, gpus: int) -> Table:
         ">± sd": lambda row: _spread(row.seconds_sd, row.point.seconds),
         ">energy": lambda row: joules.text(row.point.joules, _DIGITS),
         "> ± sd": lambda row: _spread(row.joules_sd, row.point.joules),
-        ">slower": lambda row: percent(row.time_loss, 2),
+        ">slower": lambda row: percent(row.time_loss, time_places),
     }
     if not _has_spread(table):
         del columns[">± sd"], columns["> ± sd"]
     first_gain = len(columns)
     for metric in Metric:
-        columns[f">{_SHORT[metric]}"] = lambda row, metric=metric: percent(  # type: ignore[misc]
-            row.gains.get(metric), 2
+        places = _places(row.gain_errors.get(metric, 0.0) for row in settings)
+        columns[f">{_SHORT[metric]}"] = lambda row, metric=metric, places=places: percent(  # type: ignore[misc]
+            row.gains.get(metric), places
         )
     if any(setting.idle_gpu_joules for setting in settings):
         columns[">idle GPUs"] = lambda row: (
@@ -141,17 +147,35 @@ def _has_spread(table: SweepTable) -> bool:
 
 
 def _spread(deviation: float | None, mean: float) -> str:
-    return "" if deviation is None or mean == 0 else f"{100 * deviation / mean:.2f} %"
+    if deviation is None or mean == 0:
+        return ""
+    share = 100 * deviation / mean
+    return percent(share, _places([share / 10]))  # two digits
+
+
+def _places(errors: Iterable[float]) -> int:
+    """Decimal places of a column in per cent: to the first digit of its usual error, at most two.
+
+    One number for the whole column keeps its figures aligned; two without errors.
+    """
+    positive = [error for error in errors if error > 0]
+    return min(2, max(0, -math.floor(math.log10(median(positive))))) if positive else 2
 
 
 def best_table(table: SweepTable) -> Table:
     """The best limit by each metric, the most boards first."""
     optima = sorted(table.best(), key=lambda best: -best.gpus)
+    errors = {(setting.gpus, setting.watts): setting.gain_errors for setting in table.settings}
+
+    def gain(best: Best) -> str:
+        error = errors[best.gpus, best.watts].get(best.metric, 0.0)
+        return percent(best.gain, _places([error]))
+
     columns: dict[str, Callable[[Best], str]] = {
         ">GPUs": lambda best: str(best.gpus),
         "best by": lambda best: best.metric.label,
         ">limit": lambda best: f"{best.watts:g} W",
-        ">gain": lambda best: percent(best.gain, 2),
+        ">gain": gain,
     }
     if any(len(best.as_good_watts) > 1 for best in optima):
         columns["as good"] = lambda best: (

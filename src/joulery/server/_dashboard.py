@@ -432,15 +432,16 @@ def run_page(request: Request, job: int, number: int) -> Response:
     """One run: how it stands, its devices over time and its energy."""
     context, heartbeats = context_of(request), request.app.state.heartbeats.of(f"{job}.{number}")
     run = context.read(lambda transaction: run_history(transaction, job, number, heartbeats))
+    recurrence = run.entry.decision.recurrence + 1
     return render(
         request,
         "run.html",
-        f"Decision {number} of {run.job.name}",
+        f"{run.job.name}, recurrence {recurrence}",
         events=f"run.{job}.{number}",
         mark=_run_mark(request, run.entry),
         number=number,
         job=run.job,
-        recurrence=run.entry.decision.recurrence + 1,
+        recurrence=recurrence,
         report=run_report(run, context.clock.wall(), zone_of(request)),
     )
 

@@ -208,6 +208,18 @@ def test_decorated_functions(board, tmp_path, caplog):
         codecarbon.EmissionsTracker(prject_name="typo")
 
 
+def test_a_country_may_be_given_by_two_letters(board, caplog):
+    """The world's mean applies to a country whose intensity is in the table."""
+    tracker = codecarbon.EmissionsTracker(country_iso_code="de", save_to_file=False)
+    tracker.start()
+    board.load()
+    tracker.stop()
+    row = tracker.final_emissions_data
+    assert (row.country_iso_code, row.country_name) == ("DEU", "Germany")
+    assert row.emissions == pytest.approx(row.energy_consumed * 0.346)
+    assert caplog.text == ""
+
+
 def test_an_unknown_place_is_said_once(board, caplog, monkeypatch):
     """If this fails, the world's mean passes for that of the place, or floods the log."""
     codecarbon._warn_of_world.cache_clear()
@@ -220,6 +232,7 @@ def test_an_unknown_place_is_said_once(board, caplog, monkeypatch):
         codecarbon.EmissionsTracker(country_iso_code=country)
     first, second = (record.getMessage() for record in caplog.records)
     assert "no intensity of XYZ" in first
+    assert "known are AUS, AUT" in first
     assert "no country is given; the world's mean of 445 g/kWh" in second
 
 

@@ -47,3 +47,17 @@ def test_single_runs_are_said_to_have_no_spread():
     several = sweep_report(SweepTable.of(runs, 300.0, "A40"), "a sweep").markdown()
     assert "--repeat" not in several
     assert "± sd" in several
+
+
+def test_gains_have_no_more_digits_than_their_errors_bear():
+    """Somebody takes the decimals of -129.27 % for known beside deviations of 20 %."""
+    noise = (0.8, 1.0, 1.25)
+    runs = [
+        FinishedRun(n, 1, watts, 0, 10.0 * noise[n], 4e3 * noise[n] * 1.3 ** (watts < 300))
+        for watts in (260.0, 300.0)
+        for n in range(3)
+    ]
+    text = sweep_report(SweepTable.of(runs, 300.0, "A40"), "a sweep").markdown()
+    assert "| -30 % |" in text
+    assert "| 22 % |" in text
+    assert not re.search(r"\d\.\d+ %", text)

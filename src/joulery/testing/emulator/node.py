@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import shlex
 import shutil
 import sys
 import tempfile
@@ -166,7 +167,9 @@ class EmulatedNode:
         # A file of its own, as every machine has: governors lock the driver's library.
         folder = self._state.parent / "driver"
         if not folder.exists():
-            shutil.copytree(self._folder, folder)
+            (folder / "bin").mkdir(parents=True)
+            _write_nvidia_smi(folder / "bin" / "nvidia-smi")
+            shutil.copy(self._folder / SONAME, folder)
         paths = [str(folder), *filter(None, [environment.get("LD_LIBRARY_PATH")])]
         programs = [str(folder / "bin"), *filter(None, [environment.get("PATH")])]
         return {
@@ -426,6 +429,14 @@ def _checked(code: int) -> None:
             "the emulated node refused",
             remedy="check the state file, the index and the sizes of what was given",
         )
+
+
+def _write_nvidia_smi(path: Path) -> None:
+    """Put ``nvidia-smi`` at ``path``; some tools require it before they use NVML."""
+    # -P: modules beside the program must not hide those that it imports.
+    words = [sys.executable, "-P", str(Path(__file__).with_name("nvidia_smi.py"))]
+    path.write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n', encoding="utf-8")
+    path.chmod(0o755)
 
 
 @contextmanager
