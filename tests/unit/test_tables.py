@@ -46,8 +46,9 @@ def test_rows_of_a_frontier_have_a_column_for_each_knob():
     assert "batch_size" not in rows[0]
 
 
-def test_what_people_hold_fits_into_a_line():
+def test_what_people_hold_fits_into_a_line(monkeypatch, tmp_path):
     """If this fails, a prompt answers with pages of numbers, or with an address in memory."""
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))  # no profile of an earlier run
     board = catalog.board("V100")
     gpu = SimulatedGpu(board, VirtualClock())
     step = catalog.workload("resnet50", board)

@@ -74,8 +74,9 @@ RISK = 0.0065
 _CHANCE = 0.2
 # Relative error of the energy per step below which no estimate goes: the profiler's, 10 % wider.
 _EXACT = 1.1e-3
-# Share of a deadline or a budget that is spent; by hand: the last steps are not refined.
-_SPENT = 0.998
+# Share of a deadline or a budget that is spent, since the last steps are not refined: chosen on 120
+# drawn trainings, of which 0.998 left 4 % late or over by up to 0.25 %.
+_SPENT = 0.996
 # Least expected gain of a slice in seconds of work: reading and planning it takes that long.
 _LEAST_GAIN = 0.01
 # Expected relative regret that is good enough; by hand: a tenth of a good choice's.
