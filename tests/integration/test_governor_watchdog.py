@@ -119,6 +119,28 @@ def test_killed_parent(node, start, number):
         assert _restored(node, 310.25)
 
 
+def test_waiting_for_a_board_takes_little_of_a_core(node, start):
+    """The watchdog of a dead job took a whole core while its board could not be restored."""
+    node.set_power_limit(0, 310.25)
+    with start() as job:
+        _held(job)
+        (watchdog,) = _watchdogs(job.pid)
+        node.deny(0)
+        job.kill()
+        job.wait()
+        before, began = _processor_seconds(watchdog), time.monotonic()
+        time.sleep(3.0)
+        used, waited = _processor_seconds(watchdog) - before, time.monotonic() - began
+    node.clear_faults()
+    assert used < 0.4 * waited
+    assert _restored(node, 310.25)
+
+
+def _processor_seconds(pid):
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 def test_clean_end_leaves_no_watchdog_or_journal(node, start, tmp_path):
     """Every job would leave a process and a file behind."""
     with start(body="print(held.watts, flush=True)") as job:

@@ -113,7 +113,13 @@ async def watch(pid: int, listener: socket.socket) -> None:
     loop = asyncio.get_running_loop()
     serving = loop.create_task(governor.serve([(listener, None)], lambda: None))
     loop.add_signal_handler(_GOODBYE, serving.cancel)
-    loop.add_reader(os.pidfd_open(pid), serving.cancel)
+    process = os.pidfd_open(pid)
+
+    def end() -> None:
+        loop.remove_reader(process)  # which stays readable, for as long as restoring takes
+        serving.cancel()
+
+    loop.add_reader(process, end)
     await governor.finish(serving, _ATTEMPTS)
 
 
