@@ -47,6 +47,7 @@ PART = re.compile(
     re.MULTILINE | re.DOTALL,
 )
 COMMAND = re.compile(r"^\$ (.*(?:(?<=\\)\n.*)*)\n?", re.MULTILINE)
+PROGRESS = re.compile(r"^joulery \w+: .*\n", re.MULTILINE)  # of what takes long on a busy machine
 NUMBER = re.compile(r"[\d.,]*\d")
 SECONDS = 100  # that one command may take
 ROOT = Path(__file__).resolve().parent.parent
@@ -150,7 +151,7 @@ class PageRun:
         expected = int(note.removeprefix("exit: ")) if note.startswith("exit: ") else 0
         if done.returncode != expected:
             self.complaints.append(f"$ {command}\n{done.stdout}exit code {done.returncode}")
-        return done.stdout
+        return PROGRESS.sub("", done.stdout)
 
     def _start(self, command: str, awaited: str) -> None:
         """Start a command and leave it once it has printed a text."""
