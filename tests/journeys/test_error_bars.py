@@ -103,7 +103,7 @@ def test_a_calibrated_board_says_what_it_uses_to_a_per_cent(seed, tmp_path):
         after, watts = measure_within(node, 0.015, tmp_path)
     assert after["relative_error"] <= 0.015 < before["relative_error"] <= 0.06
     error = after["joules"] / after["seconds"] / watts - 1.0
-    assert abs(error) <= SIGMAS_95 * after["relative_error"]
+    assert abs(error) <= 3.0 * after["relative_error"]  # one draw: two sigma miss one of 20
     assert "calibrated" in after["devices"][0]["source"]
 
 
